@@ -1,0 +1,33 @@
+// Error: the one exception of the library, and check(), the one way to throw it.
+#pragma once
+
+#include <lamina/base/text.hpp>
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace lamina {
+
+/// What went wrong, in one line that names the thing and says what was expected.
+/// `where()` is the place in the source that noticed it.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& what,
+                 std::source_location where = std::source_location::current())
+      : std::runtime_error(what), where_(where) {}
+
+  const std::source_location& where() const noexcept { return where_; }
+
+ private:
+  std::source_location where_;
+};
+
+/// Throws Error with the concatenation of `parts` unless `condition` holds:
+/// `check(x.c == c, name, ": expected ", c, " channels, got ", x.c);`
+template <class... Parts>
+void check(bool condition, const Parts&... parts) {
+  if (!condition) [[unlikely]] throw Error(text(parts...));
+}
+
+}  // namespace lamina

@@ -1,0 +1,54 @@
+// Layout: how the elements of a shape lie in memory. Opaque: it belongs to the back end that made it.
+#pragma once
+
+#include <lamina/tensor/dtype.hpp>
+#include <lamina/tensor/shape.hpp>
+
+#include <memory>
+#include <string>
+
+namespace lamina {
+
+/// What a back end derives its own layouts from (oneDNN's blocked formats, for example).
+class LayoutKind {
+ public:
+  virtual ~LayoutKind() = default;
+  virtual std::string name() const = 0;
+  /// Bytes of the buffer, padding included.
+  virtual std::size_t bytes() const = 0;
+  virtual bool equals(const LayoutKind&) const = 0;
+};
+
+/// Plain, contiguous n-c-h-w unless made from a LayoutKind.
+class Layout {
+ public:
+  Layout() = default;
+  explicit Layout(std::shared_ptr<const LayoutKind> kind) : kind_(std::move(kind)) {}
+
+  bool plain() const { return !kind_; }
+  const LayoutKind* kind() const { return kind_.get(); }
+  std::string name() const { return kind_ ? kind_->name() : "nchw"; }
+
+  friend bool operator==(const Layout& a, const Layout& b) {
+    if (a.kind_ == b.kind_) return true;
+    return a.kind_ && b.kind_ && a.kind_->equals(*b.kind_);
+  }
+
+ private:
+  std::shared_ptr<const LayoutKind> kind_;
+};
+
+/// All that a kernel must know of an operand before it has a buffer.
+struct Form {
+  Shape shape;
+  DType dtype = DType::f32;
+  Layout layout;
+
+  std::size_t bytes() const {
+    return layout.plain() ? std::size_t(shape.size()) * size_of(dtype) : layout.kind()->bytes();
+  }
+  bool operator==(const Form&) const = default;
+  std::string text() const { return lamina::text(shape, ' ', name(dtype), ' ', layout.name()); }
+};
+
+}  // namespace lamina

@@ -1,0 +1,66 @@
+// Stream: where the kernels of a rank run, and where their times are taken. Timing is no business of
+// a layer or a kernel: whoever runs work names it, and the stream records a span if somebody asked.
+#pragma once
+
+#include <lamina/base/clock.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace lamina {
+
+enum class Pass : std::uint8_t { forward, input_grad, weight_grad, update };
+inline constexpr int pass_count = 4;
+
+constexpr std::string_view name(Pass p) {
+  constexpr std::string_view names[] = {"forward", "input_grad", "weight_grad", "update"};
+  return names[int(p)];
+}
+
+/// Where a span of time was spent: computing, moving bytes on the communication thread, or waiting
+/// on the compute thread for a collective (the exposed part of it).
+enum class Lane : std::uint8_t { compute, communication, wait };
+
+/// One piece of work, in seconds of now(). `what` is a string with static storage, or one that lives
+/// as long as the kernel.
+struct Span {
+  std::int32_t layer = -1;  ///< index in the network; -1 outside of any layer
+  Pass pass = Pass::forward;
+  Lane lane = Lane::compute;
+  const char* what = "";
+  double begin = 0, end = 0;
+  double bytes = 0;  ///< payload of a collective, per rank; 0 for kernels
+};
+
+/// Takes spans. `record` is called from the compute and the communication thread at once.
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  virtual void record(const Span&) = 0;
+};
+
+/// An ordered sequence of kernels. On the CPU it runs each at once, on the calling thread.
+class Stream {
+ public:
+  void record_to(Recorder* recorder) { recorder_ = recorder; }
+  Recorder* recorder() const { return recorder_; }
+
+  /// The layer under which the following spans are recorded.
+  void enter(std::int32_t layer) { layer_ = layer; }
+  std::int32_t layer() const { return layer_; }
+
+  template <class Work>
+  void run(Pass pass, const char* what, Work&& work) {
+    if (!recorder_) return std::forward<Work>(work)();
+    const double begin = now();
+    std::forward<Work>(work)();
+    recorder_->record({layer_, pass, Lane::compute, what, begin, now(), 0});
+  }
+
+ private:
+  Recorder* recorder_ = nullptr;
+  std::int32_t layer_ = -1;
+};
+
+}  // namespace lamina
