@@ -12,13 +12,15 @@ namespace lamina {
 
 inline void append(std::string& to, std::string_view part) { to += part; }
 inline void append(std::string& to, char part) { to += part; }
-inline void append(std::string& to, bool part) { to += part ? "true" : "false"; }
 
 template <std::integral T>
 void append(std::string& to, T part) {
-  char buffer[24];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, part).ptr;
-  to.append(buffer, end);
+  if constexpr (std::same_as<T, bool>) {
+    to += part ? "true" : "false";
+  } else {
+    char buffer[24];
+    to.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part).ptr);
+  }
 }
 
 template <std::floating_point T>

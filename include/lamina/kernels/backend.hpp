@@ -1,0 +1,171 @@
+// Backend: what computes. It makes kernels; a kernel is made once, when a layer is placed, holds what
+// is costly to make (primitives, chosen algorithms, workspace) and allocates nothing when it runs.
+#pragma once
+
+#include <lamina/kernels/geometry.hpp>
+#include <lamina/tensor/stream.hpp>
+#include <lamina/tensor/tensor.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+/// What all kernels have in common. `inputs` are the forms in which the kernel wants its operands; a
+/// caller whose data lie otherwise must reorder them first. Gradients have the form of what they are
+/// the gradient of: dx that of x, dw that of w.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+
+  std::vector<Form> inputs;   ///< wanted forms of x (one per input)
+  Form output;                ///< form of y
+  std::string algorithm;      ///< for example "brg:avx512_core", for logs and profiles
+  std::size_t workspace = 0;  ///< bytes that the kernel owns beside its operands
+};
+
+/// Convolution and linear: an operation with weights. `b` and `db` are absent without a bias.
+class WeightedKernel : public Kernel {
+ public:
+  Form w, b;  ///< wanted forms of weights {k, c/groups, r, s} and bias {1, k, 1, 1}
+
+  virtual void forward(Stream&, const View& x, const View& w, const View& b, const View& y) = 0;
+  virtual void input_grad(Stream&, const View& w, const View& dy, const View& dx) = 0;
+  virtual void weight_grad(Stream&, const View& x, const View& dy, const View& dw,
+                           const View& db) = 0;
+};
+
+/// y = f(x). `backward` may use x and y; which of the two it reads, the layer states to the network.
+/// Every operand may be the same buffer as its counterpart (y = x, dx = dy) where `in_place` is set.
+class UnaryKernel : public Kernel {
+ public:
+  bool in_place = false;
+  bool reads_x = true, reads_y = false;  ///< operands that input_grad needs
+
+  virtual void forward(Stream&, const View& x, const View& y) = 0;
+  virtual void input_grad(Stream&, const View& x, const View& y, const View& dy,
+                          const View& dx) = 0;
+};
+
+/// y = f(x1, x2, ...): sum and concatenation. An absent dx is skipped.
+class NaryKernel : public Kernel {
+ public:
+  virtual void forward(Stream&, std::span<const View> xs, const View& y) = 0;
+  virtual void input_grad(Stream&, const View& dy, std::span<const View> dxs) = 0;
+};
+
+/// Batch normalisation in the steps between which a layer may communicate. With M samples-times-
+/// positions per channel (over all ranks that share statistics), mean = sum(x)/M and
+/// var = sum(x^2)/M - mean^2 (Ioffe and Szegedy, 2015); sums are kept in f64 so that the difference
+/// is exact enough.
+///
+/// forward:  statistics -> [all-reduce sums] -> finish -> normalize
+/// backward: gradients  -> [all-reduce sums] -> input_grad
+class NormKernel : public Kernel {
+ public:
+  /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
+  virtual void statistics(Stream&, const View& x, const View& sums) = 0;
+  /// From summed `sums` over `count` values per channel: `mean` and `inv_std` = 1/sqrt(var + epsilon)
+  /// (f64 {1,c,1,1}); moves running_mean and running_var (unbiased; dtype of x, {1,c,1,1}) by
+  /// `momentum` towards the batch's.
+  virtual void finish(Stream&, const View& sums, double count, double epsilon, double momentum,
+                      const View& mean, const View& inv_std, const View& running_mean,
+                      const View& running_var) = 0;
+  /// For inference: mean and inv_std from the running averages.
+  virtual void from_running(Stream&, double epsilon, const View& running_mean,
+                            const View& running_var, const View& mean, const View& inv_std) = 0;
+  /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} in the dtype of x, absent = 1 and 0.
+  virtual void normalize(Stream&, const View& x, const View& mean, const View& inv_std,
+                         const View& w, const View& b, const View& y) = 0;
+  /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which are
+  /// written where present.
+  virtual void gradients(Stream&, const View& x, const View& mean, const View& inv_std,
+                         const View& dy, const View& sums, const View& dw, const View& db) = 0;
+  /// dx = w * inv_std * (dy - sum(dy)/M - xhat * sum(dy * xhat)/M), sums over all M = count values.
+  virtual void input_grad(Stream&, const View& x, const View& mean, const View& inv_std,
+                          const View& w, const View& dy, const View& sums, double count,
+                          const View& dx) = 0;
+};
+
+/// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an element
+/// is a function of (key, its index in the global batch), so it depends on neither threads, ranks nor
+/// layout, and backward computes it anew. x == y and dy == dx are allowed.
+class DropoutKernel : public Kernel {
+ public:
+  /// y = mask * x; `first` is the index of the local row 0 in the global batch.
+  virtual void apply(Stream&, Pass, std::uint64_t key, std::int64_t first, const View& x,
+                     const View& y) = 0;
+};
+
+/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain). Rows with a label
+/// below zero do not count.
+class LossKernel : public Kernel {
+ public:
+  /// labels i32 {n,1,1,1}; p the probabilities, like x; totals f64 {1,3,1,1}: sum over the rows of the
+  /// loss, of top-1 hits and of top-5 hits.
+  virtual void forward(Stream&, const View& x, const View& labels, const View& p,
+                       const View& totals) = 0;
+  /// dx = scale * (p - target); scale is 1/(valid rows of the global batch).
+  virtual void input_grad(Stream&, const View& p, const View& labels, double scale,
+                          const View& dx) = 0;
+};
+
+/// The update of one parameter, element by element (train/optimizer.hpp gives the formulas).
+struct UpdateRule {
+  enum class Kind { sgd, adam, adamw };
+  Kind kind = Kind::sgd;
+  double momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+
+  /// Buffers like w that the rule keeps between steps: momentum, or the two moments.
+  int states() const { return kind != Kind::sgd ? 2 : momentum != 0 ? 1 : 0; }
+};
+
+/// What changes from step to step, or from parameter to parameter.
+struct UpdateStep {
+  double rate = 0;          ///< learning rate
+  double weight_decay = 0;  ///< L2 (sgd, adam) or decoupled (adamw)
+  double grad_scale = 1;    ///< multiplies dw first: clipping
+  std::int64_t step = 1;    ///< counts from 1, for Adam's bias correction
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string name() const = 0;         ///< "reference", "onednn"
+  virtual std::string description() const = 0;  ///< with version and active instruction set
+  virtual bool supports(DType) const = 0;
+
+  virtual std::unique_ptr<WeightedKernel> conv(const ConvGeometry&, const Form& x) const = 0;
+  /// y[n,k] = b[k] + sum_c w[k,c] x[n,c]; x of any height and width counts as c*h*w features.
+  virtual std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
+                                                 const Form& x) const = 0;
+  virtual std::unique_ptr<UnaryKernel> activation(const Activation&, const Form& x) const = 0;
+  virtual std::unique_ptr<UnaryKernel> pool(const PoolGeometry&, const Form& x) const = 0;
+  virtual std::unique_ptr<UnaryKernel> lrn(const LrnGeometry&, const Form& x) const = 0;
+  /// Over the channel axis.
+  virtual std::unique_ptr<UnaryKernel> softmax(const Form& x) const = 0;
+  /// Same shape and dtype, other layout; input_grad goes the other way.
+  virtual std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const = 0;
+  virtual std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const = 0;
+  /// Along the channel axis.
+  virtual std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const = 0;
+  virtual std::unique_ptr<NormKernel> batch_norm(const Form& x) const = 0;
+  virtual std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x) const = 0;
+  virtual std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
+                                                            const Form& x) const = 0;
+
+  /// Copies between any two layouts of this back end, outside of steps (initial weights, checkpoints).
+  virtual void copy(const View& from, const View& to) const = 0;
+  /// w, dw and the states are alike; dtype f32 or f64, any layout (padding stays zero).
+  virtual void update(Stream&, const UpdateRule&, const UpdateStep&, const View& w, const View& dw,
+                      std::span<const View> states) const = 0;
+  /// Sum of squares of all elements, in f64, in an order that depends on the size alone.
+  virtual double squared_norm(Stream&, Pass, const View& x) const = 0;
+};
+
+}  // namespace lamina
