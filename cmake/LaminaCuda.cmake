@@ -1,0 +1,31 @@
+# Looks for what the GPU components need: nvcc, cuDNN 9 and NCCL. The real components are not
+# written yet, so whatever is found, the absent ones are built, and this says so.
+set(LAMINA_HAS_CUDA OFF)
+set(LAMINA_HAS_NCCL OFF)
+
+foreach(_what CUDA NCCL)
+  if(LAMINA_${_what} AND NOT LAMINA_${_what} STREQUAL "AUTO")
+    message(FATAL_ERROR "LAMINA_${_what}=ON: this version has no ${_what} component yet; "
+                        "use AUTO or OFF")
+  endif()
+endforeach()
+
+set(_found)
+if(LAMINA_CUDA STREQUAL "AUTO")
+  find_package(CUDAToolkit QUIET)
+  find_path(LAMINA_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_path(LAMINA_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(LAMINA_CUDNN_INCLUDE LAMINA_NCCL_INCLUDE)
+  if(CUDAToolkit_FOUND)
+    set(_found "; found CUDA ${CUDAToolkit_VERSION}")
+    if(LAMINA_CUDNN_INCLUDE)
+      string(APPEND _found ", cuDNN")
+    endif()
+    if(LAMINA_NCCL_INCLUDE)
+      string(APPEND _found ", NCCL")
+    endif()
+    string(APPEND _found ", which this version cannot use yet")
+  endif()
+endif()
+lamina_report(CUDA "${_found}")
+lamina_report(NCCL)
