@@ -1,0 +1,75 @@
+// Collective: what ranks do together, as a value that every transport understands.
+#pragma once
+
+#include <lamina/tensor/dtype.hpp>
+#include <lamina/tensor/stream.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace lamina {
+
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  exchange,  ///< one message out and one in, for halos
+  barrier,
+};
+
+/// A string with static storage: it may be kept as the `what` of a Span.
+constexpr const char* name(Collective c) {
+  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                   "all_to_all", "exchange",       "barrier"};
+  return names[int(c)];
+}
+
+enum class ReduceOp : std::uint8_t { sum, max, min };
+
+constexpr const char* name(ReduceOp op) {
+  constexpr const char* names[] = {"sum", "max", "min"};
+  return names[int(op)];
+}
+
+/// One call of one collective. `count` is in elements of what one rank contributes or gets:
+///
+///   all_reduce      in == out, count elements
+///   reduce_scatter  in: size * count, out: count
+///   all_gather      in: count, out: size * count (in may be out's own part)
+///   broadcast       in == out, count elements, from rank `from`
+///   all_to_all      in and out: size * count
+///   exchange        in: count to rank `to`, out: count from rank `from`; -1 = no message that way
+struct Operation {
+  Collective collective = Collective::barrier;
+  ReduceOp reduce = ReduceOp::sum;
+  DType dtype = DType::f32;
+  Pass pass = Pass::forward;
+  std::int32_t layer = -1;
+  int to = -1, from = -1;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+
+  /// Bytes of the larger of the two buffers: the size that nccl-tests prints.
+  double bytes(int ranks) const {
+    const bool whole = collective == Collective::reduce_scatter ||
+                       collective == Collective::all_gather || collective == Collective::all_to_all;
+    return double(count * size_of(dtype)) * (whole ? ranks : 1);
+  }
+  /// "all_reduce sum of 4096 f32 in layer 7 (weight_grad)"
+  std::string text() const {
+    std::string s = name(collective);
+    if (collective == Collective::all_reduce || collective == Collective::reduce_scatter)
+      append(s, lamina::text(' ', name(reduce)));
+    if (collective == Collective::broadcast) append(s, lamina::text(" from rank ", from));
+    if (collective != Collective::barrier)
+      append(s, lamina::text(" of ", count, ' ', name(dtype)));
+    if (layer >= 0) append(s, lamina::text(" in layer ", layer, " (", name(pass), ')'));
+    return s;
+  }
+};
+
+}  // namespace lamina

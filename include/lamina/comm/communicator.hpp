@@ -1,0 +1,220 @@
+// Communicator: a group of ranks, as a value.
+#pragma once
+
+#include <lamina/comm/pending.hpp>
+#include <lamina/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+/// Cheap to copy. A default one is one rank: each collective is then a no-op (or a local copy) and
+/// returns a finished Pending, so that layers need no `if (size > 1)`.
+///
+/// Collectives on views work on the raw buffer, whatever its layout, and must be started in the same
+/// order, with the same counts and types, on all ranks of the group. The buffers must stay alive and
+/// untouched until the Pending is done. All-reduce leaves the same bits on all ranks.
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(std::shared_ptr<Transport> group, std::shared_ptr<CommQueue> queue)
+      : group_(std::move(group)), queue_(std::move(queue)) {
+    if (group_) rank_ = group_->rank(), size_ = group_->size();
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// The same group, whose collectives on views do nothing: what a step would take if communication
+  /// were free. Results are wrong on purpose. Host values below still travel.
+  Communicator silent() const {
+    Communicator c = *this;
+    c.silent_ = true;
+    return c;
+  }
+  bool is_silent() const { return silent_; }
+
+  /// data = the sum (max, min) of all ranks' data, in place.
+  Pending all_reduce(Stream& stream, Pass pass, const View& data,
+                     ReduceOp reduce = ReduceOp::sum) const {
+    return start(stream, pass, Collective::all_reduce, data, data, data, reduce);
+  }
+
+  /// part = this rank's part of the sum over ranks of `whole`, which is `size()` parts in a row.
+  Pending reduce_scatter(Stream& stream, Pass pass, const View& whole, const View& part,
+                         ReduceOp reduce = ReduceOp::sum) const {
+    check_parts(Collective::reduce_scatter, stream, part, whole);
+    return start(stream, pass, Collective::reduce_scatter, whole, part, part, reduce);
+  }
+
+  /// whole = all ranks' `part`s in a row, by rank. `part` may lie at its own place in `whole`.
+  Pending all_gather(Stream& stream, Pass pass, const View& part, const View& whole) const {
+    check_parts(Collective::all_gather, stream, part, whole);
+    return start(stream, pass, Collective::all_gather, part, whole, part);
+  }
+
+  /// data = rank `root`'s data.
+  Pending broadcast(Stream& stream, Pass pass, const View& data, int root) const {
+    check_rank(root, "broadcast");
+    return start(stream, pass, Collective::broadcast, data, data, data, ReduceOp::sum, -1, root);
+  }
+
+  /// Both views are `size()` parts in a row: part j goes to rank j, and part j of `to` is from it.
+  Pending all_to_all(Stream& stream, Pass pass, const View& from, const View& to) const {
+    check(from.bytes() == to.bytes() && from.bytes() % (size_of(from.dtype) * size_) == 0,
+          "layer ", stream.layer(), ": all_to_all needs two equal buffers of ", size_,
+          " parts, got ", from.bytes(), " and ", to.bytes(), " bytes");
+    return start(stream, pass, Collective::all_to_all, from, to, from, ReduceOp::sum, -1, -1,
+                 std::size_t(size_));
+  }
+
+  /// Sends `out` to rank `to` and receives `in` from rank `from`, of equal sizes; -1 = nobody.
+  Pending exchange(Stream& stream, Pass pass, const View& out, int to, const View& in,
+                   int from) const {
+    if (to >= 0) check_rank(to, "exchange");
+    if (from >= 0) check_rank(from, "exchange");
+    check(to < 0 || from < 0 || out.bytes() == in.bytes(), "layer ", stream.layer(),
+          ": exchange needs buffers of one size, got ", out.bytes(), " and ", in.bytes(), " bytes");
+    return start(stream, pass, Collective::exchange, out, in, to >= 0 ? out : in, ReduceOp::sum, to,
+                 from);
+  }
+
+  /// The ranks that pass the same `color`, ordered by (key, rank). A negative color: alone.
+  /// Collective and blocking: meant for set-up.
+  Communicator split(int color, int key = 0) const {
+    if (!group_) return *this;
+    std::shared_ptr<Transport> part;
+    auto work = [&] { part = group_->split(color, key); };
+    queue_->call(work);
+    Communicator c(std::move(part), queue_);
+    c.silent_ = silent_;
+    return c;
+  }
+
+  // Small host values: blocking, not recorded, for preambles, statistics and checks.
+
+  void barrier() const {
+    if (size_ > 1) queue_->wait(queue_->start(group_, {}, nullptr));
+  }
+
+  /// All ranks' values (numbers or small plain structs), by rank.
+  template <class T>
+  std::vector<T> all_gather_value(const T& value) const {
+    constexpr std::size_t words = (sizeof(T) + 3) / 4;
+    static_assert(std::is_trivially_copyable_v<T>);
+    std::vector<std::int32_t> mine(words), all(words * std::size_t(size_));
+    std::memcpy(mine.data(), &value, sizeof(T));
+    gather_words(mine, all);
+    std::vector<T> values(std::size_t(size_), value);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      std::memcpy(&values[i], &all[i * words], sizeof(T));
+    return values;
+  }
+
+  /// The sum (max, min) over ranks, exact in T, the same bits on all of them.
+  template <class T>
+  T all_reduce_value(T value, ReduceOp reduce = ReduceOp::sum) const {
+    const auto all = all_gather_value(value);
+    T result = all[0];
+    for (std::size_t i = 1; i < all.size(); ++i)
+      result = reduce == ReduceOp::sum   ? T(result + all[i])
+               : reduce == ReduceOp::max ? std::max(result, all[i])
+                                         : std::min(result, all[i]);
+    return result;
+  }
+
+  /// All ranks' strings, by rank, on all of them.
+  std::vector<std::string> all_gather_text(const std::string& mine) const {
+    const auto sizes = all_gather_value(std::uint64_t(mine.size()));
+    const std::size_t words = *std::max_element(sizes.begin(), sizes.end()) / 4 + 1;
+    std::vector<std::int32_t> part(words), all(words * std::size_t(size_));
+    if (!mine.empty()) std::memcpy(part.data(), mine.data(), mine.size());
+    gather_words(part, all);
+    std::vector<std::string> texts(sizes.size());
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      texts[i].assign(reinterpret_cast<const char*>(&all[i * words]), sizes[i]);
+    return texts;
+  }
+
+  /// Rank `root`'s bytes, on all ranks.
+  std::string broadcast_text(std::string bytes, int root = 0) const {
+    check_rank(root, "broadcast");
+    const auto size = all_gather_value(std::uint64_t(bytes.size()))[std::size_t(root)];
+    bytes.resize((size + 3) / 4 * 4);
+    run_now({.collective = Collective::broadcast,
+             .dtype = DType::i32,
+             .from = root,
+             .in = bytes.data(),
+             .out = bytes.data(),
+             .count = bytes.size() / 4});
+    bytes.resize(size);
+    return bytes;
+  }
+
+ private:
+  Pending start(Stream& stream, Pass pass, Collective collective, const View& in, const View& out,
+                const View& counted, ReduceOp reduce = ReduceOp::sum, int to = -1, int from = -1,
+                std::size_t parts = 1) const {
+    Operation op;
+    op.collective = collective;
+    op.reduce = reduce;
+    op.dtype = counted.dtype;
+    op.pass = pass;
+    op.layer = stream.layer();
+    op.to = to;
+    op.from = from;
+    op.in = in.data;
+    op.out = out.data;
+    op.count = counted.bytes() / size_of(counted.dtype) / parts;
+    if (size_ > 1 && !silent_)
+      return op.count ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op)
+                      : Pending();
+    copy_own_part(op);
+    return {};
+  }
+
+  /// What a rank alone does: its own part, at its own place.
+  void copy_own_part(const Operation& op) const {
+    const std::size_t bytes = op.count * size_of(op.dtype);
+    const auto* in = static_cast<const char*>(op.in);
+    auto* out = static_cast<char*>(op.out);
+    if (op.collective == Collective::exchange && (op.to != rank_ || op.from != rank_)) return;
+    if (op.collective == Collective::reduce_scatter || op.collective == Collective::all_to_all)
+      in += bytes * std::size_t(rank_);
+    if (op.collective == Collective::all_gather || op.collective == Collective::all_to_all)
+      out += bytes * std::size_t(rank_);
+    if (in != out && bytes > 0) std::memmove(out, in, bytes);
+  }
+
+  void gather_words(const std::vector<std::int32_t>& mine, std::vector<std::int32_t>& all) const {
+    run_now({.collective = Collective::all_gather,
+             .dtype = DType::i32,
+             .in = mine.data(),
+             .out = all.data(),
+             .count = mine.size()});
+  }
+  void run_now(const Operation& op) const {
+    if (size_ == 1) return copy_own_part(op);
+    if (op.count > 0) queue_->wait(queue_->start(group_, op, nullptr));
+  }
+
+  void check_parts(Collective collective, const Stream& stream, const View& part,
+                   const View& whole) const {
+    check(part.dtype == whole.dtype && part.bytes() * std::size_t(size_) == whole.bytes(), "layer ",
+          stream.layer(), ": ", name(collective), " over ", size_, " ranks needs a whole of ",
+          size_, " parts of one dtype, got ", part.form(), " and ", whole.form());
+  }
+  void check_rank(int rank, const char* what) const {
+    check(0 <= rank && rank < size_, what, ": rank ", rank, " is not one of the ", size_,
+          " ranks of the group");
+  }
+
+  std::shared_ptr<Transport> group_;
+  std::shared_ptr<CommQueue> queue_;
+  int rank_ = 0, size_ = 1;
+  bool silent_ = false;
+};
+
+}  // namespace lamina

@@ -1,0 +1,31 @@
+// Transport: what carries collectives between the ranks of one group: MPI, threads, later NCCL.
+#pragma once
+
+#include <lamina/comm/collective.hpp>
+
+#include <memory>
+
+namespace lamina {
+
+/// An error that began at another rank, or the loss of that rank. The rank where it began says what
+/// happened; whoever catches this one need not say it again.
+class PeerError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Blocking operations, called by the communication thread of a rank only. Each ends with an Error
+/// when a peer has failed or does not come within the time limit.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual void run(const Operation&) = 0;
+  /// The ranks that pass the same `color`, ordered by (key, rank). Null where color is negative.
+  virtual std::shared_ptr<Transport> split(int color, int key) = 0;
+  /// Called about ten times a second while there is nothing to run; throws if a peer has failed.
+  virtual void poll() {}
+};
+
+}  // namespace lamina

@@ -1,0 +1,165 @@
+// World: all ranks of the job. The first object of a program, and the last to go.
+#pragma once
+
+#include <lamina/comm/communicator.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina {
+
+namespace detail {
+
+/// Ranks as processes, started by a launcher.
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual std::shared_ptr<Transport> transport() = 0;
+  /// Tells the peers how this rank ended and hears how they did; `error` is empty for a PeerError.
+  /// Returns true where this rank is the first of those that have the same thing to say. Called
+  /// once, when the communication thread is gone.
+  virtual bool leave(const std::string& error, int code) = 0;
+  /// Ends this process, and all others that have not left by themselves.
+  [[noreturn]] virtual void kill(int code) = 0;
+  /// True where all ranks left, so that the process may end as any other.
+  virtual bool all_left() const = 0;
+};
+
+/// Null where no launcher started this process. Throws Error where one did and MPI was not built in
+/// or does not start. In src/comm/mpi.cpp or mpi_absent.cpp.
+std::unique_ptr<Job> start_mpi(int& argc, char**& argv);
+
+}  // namespace detail
+
+/// Move-only.
+class World {
+ public:
+  /// One rank.
+  World() : hosts_{"localhost"} {}
+
+  /// The ranks that mpirun (or another launcher) started; one rank, without touching MPI, if none
+  /// did. Removes the launcher's arguments from argv.
+  World(int& argc, char**& argv) {
+    job_ = detail::start_mpi(argc, argv);
+    if (job_) connect(job_->transport());
+    gather_hosts(job_ != nullptr);
+  }
+
+  /// One of several ranks that live in this process: see threads.hpp.
+  explicit World(std::shared_ptr<Transport> transport) {
+    connect(std::move(transport));
+    gather_hosts(false);
+  }
+
+  World(World&&) = default;
+  World& operator=(World&&) = delete;
+
+  /// Waits for the peers if all went well. Where an exception is passing by, tells them, so that
+  /// they end too.
+  ~World() {
+    if (!queue_) return;
+    const bool failing = std::uncaught_exceptions() > exceptions_;
+    try {
+      if (job_) leave(failing ? "failed" : "", failing ? 1 : 0);
+    } catch (...) {
+    }
+    queue_->stop();
+  }
+
+  int rank() const { return comm_.rank(); }
+  int size() const { return comm_.size(); }
+  /// Number of this rank among those on its host.
+  int local_rank() const { return local_rank_; }
+  /// Ranks on this host.
+  int local_size() const { return local_size_; }
+  /// Name of each rank's host, by rank.
+  const std::vector<std::string>& hosts() const { return hosts_; }
+  const Communicator& comm() const { return comm_; }
+
+  /// Ends this rank's part in the job: with code 0 waits for the peers, otherwise makes them end.
+  /// Returns whether this rank should print `error`: one of those that have the same one does.
+  /// Ends the process where a peer does not answer. No collective may follow.
+  bool leave(const std::string& error, int code) {
+    if (!queue_ || !job_) return !error.empty();
+    if (code == 0) comm_.barrier();  // throws if a peer fails meanwhile
+    queue_->stop();
+    const auto job = std::move(job_);
+    const bool speak = job->leave(error, code);
+    if (!job->all_left()) {
+      if (speak) say(error);
+      job->kill(code);
+    }
+    return speak;
+  }
+
+  /// Prints one line to stderr and ends all ranks at once.
+  [[noreturn]] void abort(const std::string& error) {
+    say(error);
+    if (job_) job_->kill(1);
+    std::_Exit(1);
+  }
+
+  static void say(const std::string& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "lamina: error: %s\n", error.c_str());
+    std::fflush(stderr);
+  }
+
+ private:
+  void connect(std::shared_ptr<Transport> transport) {
+    queue_ = std::make_shared<CommQueue>(transport);
+    comm_ = Communicator(std::move(transport), queue_);
+  }
+  void gather_hosts(bool processes) {
+    char name[256] = "localhost";
+    if (processes) gethostname(name, sizeof name - 1);
+    hosts_ = comm_.all_gather_text(name);
+    const auto& mine = hosts_[std::size_t(rank())];
+    local_size_ = int(std::count(hosts_.begin(), hosts_.end(), mine));
+    local_rank_ = int(std::count(hosts_.begin(), hosts_.begin() + rank(), mine));
+  }
+
+  std::unique_ptr<detail::Job> job_;
+  std::shared_ptr<CommQueue> queue_;
+  Communicator comm_;
+  std::vector<std::string> hosts_;
+  int local_rank_ = 0, local_size_ = 1;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// The body of a program's main(): makes the World, calls `main(world)` for the exit status, and
+/// turns an exception into one line on stderr and status 1, once for all ranks that share it.
+///
+///   int main(int argc, char** argv) {
+///     return lamina::run(argc, argv, [&](lamina::World& world) { ...; return 0; });
+///   }
+template <class Main>
+int run(int argc, char** argv, Main&& main) {
+  try {
+    World world(argc, argv);
+    std::string error;
+    int code = 1;
+    try {
+      code = main(world);
+      if (code == 0 && !world.leave("", 0)) return 0;
+    } catch (const PeerError&) {
+      code = 1;
+    } catch (const std::exception& e) {
+      code = 1;
+      error = e.what();
+    }
+    if (code != 0 && world.leave(error, code)) World::say(error);
+    return code;
+  } catch (const std::exception& e) {
+    World::say(e.what());
+    return 1;
+  }
+}
+
+}  // namespace lamina
