@@ -16,14 +16,14 @@ enum class Collective : std::uint8_t {
   all_gather,
   broadcast,
   all_to_all,
-  exchange,  ///< one message out and one in, for halos
+  halo,  ///< one message out and one in: Communicator::exchange
   barrier,
 };
 
 /// A string with static storage: it may be kept as the `what` of a Span.
 constexpr const char* name(Collective c) {
   constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                   "all_to_all", "exchange",       "barrier"};
+                                   "all_to_all", "halo",           "barrier"};
   return names[int(c)];
 }
 
@@ -41,7 +41,7 @@ constexpr const char* name(ReduceOp op) {
 ///   all_gather      in: count, out: size * count (in may be out's own part)
 ///   broadcast       in == out, count elements, from rank `from`
 ///   all_to_all      in and out: size * count
-///   exchange        in: count to rank `to`, out: count from rank `from`; -1 = no message that way
+///   halo            in: count to rank `to`, out: count from rank `from`; -1 = no message that way
 struct Operation {
   Collective collective = Collective::barrier;
   ReduceOp reduce = ReduceOp::sum;

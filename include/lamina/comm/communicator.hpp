@@ -77,7 +77,7 @@ class Communicator {
     if (from >= 0) check_rank(from, "exchange");
     check(to < 0 || from < 0 || out.bytes() == in.bytes(), "layer ", stream.layer(),
           ": exchange needs buffers of one size, got ", out.bytes(), " and ", in.bytes(), " bytes");
-    return start(stream, pass, Collective::exchange, out, in, to >= 0 ? out : in, ReduceOp::sum, to,
+    return start(stream, pass, Collective::halo, out, in, to >= 0 ? out : in, ReduceOp::sum, to,
                  from);
   }
 
@@ -180,7 +180,7 @@ class Communicator {
     const std::size_t bytes = op.count * size_of(op.dtype);
     const auto* in = static_cast<const char*>(op.in);
     auto* out = static_cast<char*>(op.out);
-    if (op.collective == Collective::exchange && (op.to != rank_ || op.from != rank_)) return;
+    if (op.collective == Collective::halo && (op.to != rank_ || op.from != rank_)) return;
     if (op.collective == Collective::reduce_scatter || op.collective == Collective::all_to_all)
       in += bytes * std::size_t(rank_);
     if (op.collective == Collective::all_gather || op.collective == Collective::all_to_all)
