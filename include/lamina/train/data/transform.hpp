@@ -1,0 +1,57 @@
+// Transform: from a decoded image of any size to the normalised floats that a network reads.
+#pragma once
+
+#include <lamina/base/random.hpp>
+#include <lamina/tensor/shape.hpp>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lamina {
+
+/// A decoded image and its class. A worker keeps one and reads into it again and again, so that its
+/// buffers are allocated once.
+struct Sample {
+  std::int64_t height = 0, width = 0, channels = 0;
+  std::vector<std::uint8_t> pixels;  ///< height x width x channels, the channels interleaved
+  std::int32_t label = 0;
+  std::vector<std::uint8_t> file;  ///< scratch of the reader: the bytes before decoding
+};
+
+/// What is done to each image, in this order: choose a rectangle of it, resample that (bilinear,
+/// antialiased when it shrinks), mirror, normalise. Channels are converted between grey and colour
+/// where the image and `shape` differ.
+struct Transform {
+  Shape shape;  ///< of the result; n = 1
+
+  /// The result is (value / 255 - mean) / deviation, per channel.
+  std::array<float, 3> mean{0, 0, 0}, deviation{1, 1, 1};
+
+  /// Without augmentation: the shorter side is resized to this, then the centre is cropped to
+  /// `shape`. 0: the whole image is stretched to `shape`.
+  std::int64_t resize = 0;
+
+  bool augment = false;        ///< use the random ones below
+  bool mirror = false;         ///< left and right, every second time
+  std::int64_t pad = 0;        ///< shift by up to this many pixels each way; black comes in
+  bool random_resize = false;  ///< crop a random 8 to 100 % of the area, aspect 3/4 to 4/3
+
+  /// Buffers of one worker.
+  struct Scratch {
+    struct Tap {
+      std::int64_t first, count;  // the source pixels that one result pixel is a mean of
+      std::size_t weight;         // where their weights begin
+    };
+    std::vector<Tap> across, down;
+    std::vector<float> weights, rows;
+  };
+
+  /// Writes shape.c planes of shape.h x shape.w floats to `out`. `random` should be keyed by
+  /// (seed, epoch, sample). May convert the channels of `sample` in place.
+  /// Throws Error if the channels cannot be converted.
+  void apply(Sample& sample, const Random& random, std::span<float> out, Scratch& scratch) const;
+};
+
+}  // namespace lamina

@@ -1,0 +1,195 @@
+// Loader: worker threads that fill a ring of batches ahead of the one who trains.
+#include <lamina/base/error.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/train/data/loader.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lamina {
+namespace {
+
+// Streams of the seed: the orders of the epochs, and the augmentation (epoch + 1, sample).
+constexpr std::uint64_t order_stream = 0;
+
+struct Slot {
+  std::vector<float> images;
+  std::vector<std::int32_t> labels;
+  Batch batch;
+  std::exception_ptr error;
+  std::int64_t ready = -1;  // the ticket of the batch that it holds
+};
+
+// What one worker keeps between batches, so that it allocates once.
+struct Worker {
+  std::vector<std::uint32_t> order;
+  std::int64_t epoch = -1;  // of `order`
+  Sample sample;
+  Transform::Scratch scratch;
+};
+
+}  // namespace
+
+// A ticket numbers the batches of all epochs: ticket / batches is the epoch. Ticket t lives in slot
+// t % depth; slots from `served` (the batch in the hands of the user) to `claimed` are in use.
+struct Loader::Impl {
+  Impl(const Dataset& d, const LoaderOptions& o) : data(d), options(o), transform(d.transform()) {
+    const auto total = data.size();
+    check(o.ranks > 0 && o.rank >= 0 && o.rank < o.ranks, "rank ", o.rank, " of ", o.ranks,
+          " does not exist");
+    check(o.global_batch >= o.ranks, "a global batch of ", o.global_batch, " is too small for ",
+          o.ranks, " ranks: each needs at least one image");
+    check(total > 0, data.name(), ": the data set is empty");
+    check(total <= std::int64_t{0xFFFFFFFF}, data.name(), ": ", total,
+          " images are too many, expected less than 2^32");
+    check(o.pad_last || total >= o.global_batch, data.name(), ": a global batch of ",
+          o.global_batch, " is larger than the data set of ", total, " images");
+    check(o.depth >= 2 && o.threads >= 1, "a loader needs a depth of 2 or more and a thread, got ",
+          o.depth, " and ", o.threads);
+    transform.augment = transform.augment && o.augment;
+    batches = (total + (o.pad_last ? o.global_batch - 1 : 0)) / o.global_batch;
+    begin = o.global_batch * o.rank / o.ranks;
+    rows = o.global_batch * (o.rank + 1) / o.ranks - begin;
+
+    slots.resize(std::size_t(o.depth));
+    for (auto& slot : slots) {
+      slot.images.resize(std::size_t(rows * transform.shape.sample()));
+      slot.labels.resize(std::size_t(rows));
+    }
+    threads.reserve(std::size_t(o.threads));
+    try {
+      for (int i = 0; i < o.threads; ++i) threads.emplace_back([this] { work(); });
+    } catch (...) {
+      join();
+      throw;
+    }
+  }
+
+  ~Impl() { join(); }
+
+  void join() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+      cancel = true;
+    }
+    room.notify_all();
+    for (auto& thread : threads) thread.join();
+  }
+
+  Slot& slot_of(std::int64_t ticket) { return slots[std::size_t(ticket % options.depth)]; }
+
+  void work() {
+    Worker worker;
+    std::unique_lock lock(mutex);
+    while (true) {
+      room.wait(lock, [&] { return stop || (!cancel && claimed < served + options.depth); });
+      if (stop) return;
+      const auto ticket = claimed++;
+      ++busy;
+      lock.unlock();
+      Slot& slot = slot_of(ticket);
+      slot.error = nullptr;
+      try {
+        fill(slot, ticket, worker);
+      } catch (...) {
+        slot.error = std::current_exception();
+      }
+      lock.lock();
+      --busy;
+      slot.ready = ticket;
+      filled.notify_all();
+    }
+  }
+
+  void fill(Slot& slot, std::int64_t ticket, Worker& worker) {
+    Batch& batch = slot.batch;
+    const auto total = data.size();
+    batch.epoch = ticket / batches;
+    batch.index = ticket % batches;
+    batch.images = slot.images.data();
+    batch.labels = slot.labels.data();
+    batch.size = rows;
+    batch.first = batch.index * options.global_batch + begin;
+    batch.valid = std::clamp<std::int64_t>(total - batch.first, 0, rows);
+    batch.global_valid =
+        std::min(options.global_batch, total - batch.index * options.global_batch);
+    if (options.shuffle && worker.epoch != batch.epoch) {
+      worker.order.resize(std::size_t(total));
+      permute<std::uint32_t>(worker.order,
+                             Random(options.seed, order_stream, std::uint64_t(batch.epoch)));
+      worker.epoch = batch.epoch;
+    }
+
+    const auto image = std::size_t(transform.shape.sample());
+    for (std::int64_t row = 0; row < batch.valid && !cancel; ++row) {
+      const auto at = batch.first + row;
+      const auto index = options.shuffle ? std::int64_t(worker.order[std::size_t(at)]) : at;
+      data.read(index, worker.sample);
+      const Random random(options.seed, std::uint64_t(batch.epoch) + 1, std::uint64_t(index));
+      transform.apply(worker.sample, random,
+                      std::span(slot.images).subspan(std::size_t(row) * image, image),
+                      worker.scratch);
+      slot.labels[std::size_t(row)] = worker.sample.label;
+    }
+    std::fill(slot.images.begin() + batch.valid * std::int64_t(image), slot.images.end(), 0.0f);
+    std::fill(slot.labels.begin() + batch.valid, slot.labels.end(), -1);
+  }
+
+  const Batch& next() {
+    std::unique_lock lock(mutex);
+    if (!failed) served = wanted++;
+    room.notify_all();
+    Slot& slot = slot_of(served);
+    filled.wait(lock, [&] { return slot.ready == served; });
+    failed = slot.error != nullptr;
+    if (failed) std::rethrow_exception(slot.error);
+    return slot.batch;
+  }
+
+  void seek(std::int64_t epoch, std::int64_t index) {
+    check(epoch >= 0 && index >= 0 && index <= batches, data.name(), ": no batch ", index,
+          " in epoch ", epoch, ", an epoch has ", batches);
+    {
+      std::unique_lock lock(mutex);
+      cancel = true;
+      filled.wait(lock, [&] { return busy == 0; });
+      for (auto& slot : slots) slot.ready = -1;
+      served = claimed = wanted = epoch * batches + index;
+      failed = false;
+      cancel = false;
+    }
+    room.notify_all();
+  }
+
+  const Dataset& data;
+  const LoaderOptions options;
+  Transform transform;
+  std::int64_t batches = 0, begin = 0, rows = 0;  // this rank's rows of a batch begin at `begin`
+  std::vector<Slot> slots;
+
+  std::mutex mutex;  // guards all below, and Slot::ready
+  std::condition_variable room, filled;
+  std::int64_t served = 0, wanted = 0, claimed = 0;
+  int busy = 0;  // workers that fill a slot
+  bool failed = false, stop = false;
+  std::atomic<bool> cancel = false;  // also read without the mutex: leave the batch unfinished
+  std::vector<std::thread> threads;
+};
+
+Loader::Loader(const Dataset& data, const LoaderOptions& options)
+    : impl_(std::make_unique<Impl>(data, options)) {}
+Loader::~Loader() = default;
+Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
+
+std::int64_t Loader::batches() const { return impl_->batches; }
+const Batch& Loader::next() { return impl_->next(); }
+void Loader::seek(std::int64_t epoch, std::int64_t index) { impl_->seek(epoch, index); }
+
+}  // namespace lamina

@@ -1,0 +1,67 @@
+// Synthetic images: for each class a wave of its own direction and phase, in noise.
+#include "sources.hpp"
+
+#include <algorithm>
+
+namespace lamina {
+namespace {
+
+// Streams of the seed; the images of the validation set are others than those of the training set.
+constexpr std::uint64_t wave_stream = 0, train_stream = 1, validation_stream = 2;
+constexpr std::int64_t train_size = 50000, validation_size = 10000;
+
+class Synthetic final : public Dataset {
+ public:
+  Synthetic(int classes, Transform transform, const DataOptions& options)
+      : Dataset("synthetic", classes, transform), seed_(options.seed), train_(options.train) {}
+
+  std::int64_t size() const override { return train_ ? train_size : validation_size; }
+
+  void read(std::int64_t index, Sample& to) const override {
+    const Shape s = shape();
+    to.height = s.h, to.width = s.w, to.channels = s.c;
+    to.label = std::int32_t(index % classes());
+    to.pixels.resize(std::size_t(s.sample()));
+
+    // Whole turns are 2^32, so that the phases wrap around by themselves: up to 4 waves an image.
+    const auto wave = Random(seed_, wave_stream, std::uint64_t(to.label)).block(0);
+    const auto across = std::uint32_t(wave[0] / std::uint64_t(s.w) * 4);
+    const auto down = std::uint32_t(wave[1] / std::uint64_t(s.h) * 4);
+    const Random noise(seed_, train_ ? train_stream : validation_stream, std::uint64_t(index));
+    std::size_t at = 0;
+    Random::Block words{};
+    for (std::uint32_t y = 0; y < std::uint32_t(s.h); ++y) {
+      for (std::uint32_t x = 0; x < std::uint32_t(s.w); ++x) {
+        const std::uint32_t phase = wave[2] + x * across + y * down;
+        for (std::uint32_t c = 0; c < std::uint32_t(s.c); ++c, ++at) {
+          if (at % 16 == 0) words = noise.block(at / 16);
+          const auto random = words[at % 16 / 4] >> (at % 4 * 8) & 0xFF;
+          to.pixels[at] = std::uint8_t((triangle(phase + c * wave[3]) + 3 * random) / 4);
+        }
+      }
+    }
+  }
+
+ private:
+  // A wave between 0 and 255.
+  static std::uint32_t triangle(std::uint32_t phase) {
+    const auto half = phase >> 23;  // 0 ... 511
+    return half < 256 ? half : 511 - half;
+  }
+
+  std::uint64_t seed_;
+  bool train_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> synthetic(const DataOptions& options) {
+  Transform transform;
+  transform.shape = detail::wanted(options, {1, 3, 224, 224});
+  transform.mean.fill(0.5f);
+  transform.deviation.fill(0.25f);
+  const int classes = options.classes > 0 ? options.classes : 10;
+  return detail::limited(std::make_unique<Synthetic>(classes, transform, options), options.limit);
+}
+
+}  // namespace lamina
