@@ -1,0 +1,24 @@
+// The back ends that are compiled in, by name.
+#pragma once
+
+#include <lamina/kernels/backend.hpp>
+
+#include <memory>
+#include <string_view>
+
+namespace lamina {
+
+/// Plain loops and Eigen, f32 and f64 (kernels/reference.hpp).
+std::shared_ptr<const Backend> reference_backend();
+
+/// oneDNN, f32. Throws Error where it is not built in.
+std::shared_ptr<const Backend> onednn_backend();
+
+/// Whether onednn_backend() is built in.
+bool has_onednn();
+
+/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and supports `dtype`.
+/// Throws Error for other names, and for a named back end that is absent or lacks the dtype.
+std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype);
+
+}  // namespace lamina

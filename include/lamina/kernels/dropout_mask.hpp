@@ -1,0 +1,20 @@
+// Which elements dropout keeps. Every back end asks here, so that the masks are the same on all.
+#pragma once
+
+#include <lamina/base/random.hpp>
+
+namespace lamina {
+
+class DropoutMask {
+ public:
+  DropoutMask(double rate, std::uint64_t key) : random_(key), rate_(rate) {}
+
+  /// Whether the element stays; `index` counts the elements of the global batch in n-c-h-w order.
+  bool keeps(std::uint64_t index) const { return random_.uniform(index) >= rate_; }
+
+ private:
+  Random random_;
+  double rate_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,175 @@
+// Reference: the back end that others are compared with. Plain n-c-h-w, f32 and f64, one thread,
+// Eigen for the matrix products and loops for the rest. Slow, complete and deterministic.
+#pragma once
+
+#include <lamina/kernels/reference/channels.hpp>
+#include <lamina/kernels/reference/elementwise.hpp>
+#include <lamina/kernels/reference/loss.hpp>
+#include <lamina/kernels/reference/norm.hpp>
+#include <lamina/kernels/reference/pool.hpp>
+#include <lamina/kernels/reference/update.hpp>
+#include <lamina/kernels/reference/weighted.hpp>
+
+namespace lamina {
+
+class Reference final : public Backend {
+ public:
+  std::string name() const override { return "reference"; }
+  std::string description() const override {
+    return text("reference (Eigen ", EIGEN_WORLD_VERSION, '.', EIGEN_MAJOR_VERSION, '.',
+                EIGEN_MINOR_VERSION, ", ", Eigen::SimdInstructionSetsInUse(), ", one thread)");
+  }
+  bool supports(DType t) const override { return t == DType::f32 || t == DType::f64; }
+
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
+    detail::check_form(x, "conv");
+    check(g.channels > 0 && g.groups > 0 && g.channels % g.groups == 0 && x.shape.c % g.groups == 0,
+          "conv: ", g.groups, " groups do not divide ", x.shape.c, " input and ", g.channels,
+          " output channels");
+    check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
+    check_output("conv", x.shape, g.output(x.shape));
+    return make<WeightedKernel, detail::ReferenceConv>(x, g, x);
+  }
+
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
+                                         const Form& x) const override {
+    detail::check_form(x, "linear");
+    check(features > 0, "linear: expected at least one feature, got ", features);
+    return make<WeightedKernel, detail::ReferenceLinear>(x, features, bias, x);
+  }
+
+  /// The slope of leaky_relu must not be negative: its gradient is found from y.
+  std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
+    detail::check_form(x, "activation");
+    check(a.slope >= 0, "leaky_relu: expected a slope of at least 0, got ", a.slope);
+    return make<UnaryKernel, detail::ReferenceActivation>(x, a, x);
+  }
+
+  std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
+    detail::check_form(x, "pool");
+    check_window("pool", g.window, g.stride, g.pad, 1);
+    check(g.pad.top < g.window.h && g.pad.bottom < g.window.h && g.pad.left < g.window.w &&
+              g.pad.right < g.window.w,
+          "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
+    check_output("pool", x.shape, g.output(x.shape));
+    return make<UnaryKernel, detail::ReferencePool>(x, g, x);
+  }
+
+  std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
+    detail::check_form(x, "lrn");
+    check(g.size > 0 && g.size % 2 == 1, "lrn: expected an odd size, got ", g.size);
+    return make<UnaryKernel, detail::ReferenceLrn>(x, g, x);
+  }
+
+  std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
+    detail::check_form(x, "softmax");
+    return make<UnaryKernel, detail::ReferenceSoftmax>(x, x);
+  }
+
+  std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
+    detail::check_form(x, "reorder");
+    check(x == y, "reorder: expected the same shape, dtype and plain layout, got ", x, " and ", y);
+    return make<UnaryKernel, detail::ReferenceReorder>(x, x);
+  }
+
+  std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override {
+    check(!xs.empty(), "sum: expected at least one input");
+    for (const Form& x : xs) {
+      detail::check_form(x, "sum");
+      check(x == xs[0], "sum: expected inputs alike, got ", xs[0], " and ", x);
+    }
+    return make<NaryKernel, detail::ReferenceSum>(xs[0], xs);
+  }
+
+  std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
+    check(!xs.empty(), "concat: expected at least one input");
+    for (const Form& x : xs) {
+      detail::check_form(x, "concat");
+      Form alike = x;
+      alike.shape.c = xs[0].shape.c;
+      check(alike == xs[0], "concat: expected inputs alike but for the channels, got ", xs[0],
+            " and ", x);
+    }
+    return make<NaryKernel, detail::ReferenceConcat>(xs[0], xs);
+  }
+
+  std::unique_ptr<NormKernel> batch_norm(const Form& x) const override {
+    detail::check_form(x, "batch_norm");
+    return make<NormKernel, detail::ReferenceNorm>(x, x);
+  }
+
+  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x) const override {
+    detail::check_form(x, "dropout");
+    check(rate >= 0 && rate < 1, "dropout: expected a rate from 0 to less than 1, got ", rate);
+    return make<DropoutKernel, detail::ReferenceDropout>(x, rate, x);
+  }
+
+  std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
+                                                    const Form& x) const override {
+    detail::check_form(x, "softmax_cross_entropy");
+    check(x.shape.h == 1 && x.shape.w == 1,
+          "softmax_cross_entropy: expected logits of height and width 1, got ", x);
+    check(label_smoothing >= 0 && label_smoothing <= 1,
+          "softmax_cross_entropy: expected label smoothing from 0 to 1, got ", label_smoothing);
+    return make<LossKernel, detail::ReferenceLoss>(x, label_smoothing, x);
+  }
+
+  /// Between plain views of the same shape; converts between f32 and f64.
+  void copy(const View& from, const View& to) const override {
+    check(from && to && from.layout.plain() && to.layout.plain() && from.shape == to.shape,
+          "copy: expected two plain views of the same shape, got ", from.form(), " and ",
+          to.form());
+    if (from.dtype == to.dtype) {
+      if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
+    } else if (from.dtype == DType::f32 && to.dtype == DType::f64) {
+      std::copy_n(from.as<float>(), from.shape.size(), to.as<double>());
+    } else if (from.dtype == DType::f64 && to.dtype == DType::f32) {
+      std::transform(from.as<double>(), from.as<double>() + from.shape.size(), to.as<float>(),
+                     [](double v) { return float(v); });
+    } else {
+      throw Error(text("copy: cannot convert ", from.form(), " to ", to.form()));
+    }
+  }
+
+  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
+              const View& dw, std::span<const View> states) const override {
+    stream.run(Pass::update, "update",
+               [&] { detail::reference_update(rule, step, w, dw, states); });
+  }
+
+  double squared_norm(Stream& stream, Pass pass, const View& x) const override {
+    detail::check_form(x, "squared_norm");
+    double sum = 0;
+    stream.run(pass, "squared_norm", [&] {
+      sum = detail::with_type(x.dtype, [&](auto zero) {
+        double total = 0;
+        for (const double v : x.elements<decltype(zero)>()) total += v * v;
+        return total;
+      });
+    });
+    return sum;
+  }
+
+ private:
+  template <class Made, template <class> class Type, class... Args>
+  static std::unique_ptr<Made> make(const Form& x, const Args&... args) {
+    if (x.dtype == DType::f64) return std::make_unique<Type<double>>(args...);
+    return std::make_unique<Type<float>>(args...);
+  }
+
+  static void check_window(const char* who, Pair window, Pair stride, Pad pad, Pair dilation) {
+    check(window.h > 0 && window.w > 0, who, ": expected a window of at least 1x1, got ", window.h,
+          'x', window.w);
+    check(stride.h > 0 && stride.w > 0 && dilation.h > 0 && dilation.w > 0, who,
+          ": expected strides and dilations of at least 1");
+    check(pad.top >= 0 && pad.left >= 0 && pad.bottom >= 0 && pad.right >= 0, who,
+          ": expected no negative padding");
+  }
+
+  static void check_output(const char* who, Shape x, Shape y) {
+    check(y.h > 0 && y.w > 0, who, ": the window does not fit into an input of ", x.h, 'x', x.w,
+          " with its padding");
+  }
+};
+
+}  // namespace lamina

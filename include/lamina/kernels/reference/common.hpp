@@ -1,0 +1,70 @@
+// What the reference kernels share: checks of their operands, the choice of the element type, and
+// matrix products that allocate nothing.
+#pragma once
+
+#include <lamina/kernels/backend.hpp>
+
+// One thread and one order of summation: this back end is what others are compared with.
+#ifndef EIGEN_DONT_PARALLELIZE
+#define EIGEN_DONT_PARALLELIZE
+#endif
+#include <Eigen/Core>
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+namespace lamina::detail {
+
+using Index = std::int64_t;
+
+inline void check_form(const Form& x, const char* who) {
+  check(x.layout.plain(), who, ": the reference back end wants plain layouts, got ", x);
+  check(x.dtype == DType::f32 || x.dtype == DType::f64, who, ": expected f32 or f64, got ", x);
+  check(x.shape.n > 0 && x.shape.c > 0 && x.shape.h > 0 && x.shape.w > 0, who,
+        ": expected a shape with at least one element, got ", x);
+}
+
+/// Formats its message only when it fails, so it may stand in kernels that allocate nothing.
+inline void expect(const View& operand, const Form& form, const char* who) {
+  check(operand.data != nullptr, who, ": an operand is absent, expected ", form);
+  check(operand.form() == form, who, ": expected an operand ", form, ", got ", operand.form());
+}
+
+/// Calls `f` with a zero of the element type.
+template <class F>
+auto with_type(DType t, F&& f) {
+  check(t != DType::i32, "expected f32 or f64, got i32");
+  return t == DType::f64 ? f(double{}) : f(float{});
+}
+
+/// The plain f64 vector {1, c, 1, 1} of sums and statistics.
+inline Form f64_vector(Index c) { return {{1, c, 1, 1}, DType::f64, {}}; }
+
+template <class T>
+using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+template <class T>
+auto matrix(T* data, Index rows, Index columns) {
+  using Base = RowMajor<std::remove_const_t<T>>;
+  return Eigen::Map<std::conditional_t<std::is_const_v<T>, const Base, Base>>(data, rows, columns);
+}
+
+/// c += a * b, in tiles whose packed copies (at most 128 x 128 x 8 bytes) Eigen keeps on the stack;
+/// for larger products it would allocate.
+template <class A, class B, class C>
+void add_product(const A& a, const B& b, C&& c) {
+  static_assert(128 * 128 * sizeof(double) <= EIGEN_STACK_ALLOCATION_LIMIT);
+  const auto tiles = [](Index extent, auto&& f) {
+    for (Index i = 0; i < extent; i += 128) f(i, std::min<Index>(128, extent - i));
+  };
+  tiles(c.rows(), [&](Index i, Index rows) {
+    tiles(c.cols(), [&](Index j, Index columns) {
+      tiles(a.cols(), [&](Index l, Index depth) {
+        c.block(i, j, rows, columns).noalias() +=
+            a.block(i, l, rows, depth) * b.block(l, j, depth, columns);
+      });
+    });
+  });
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,220 @@
+// Reference operations on single elements: activations, sum, concatenation, copies and dropout.
+#pragma once
+
+#include <lamina/kernels/dropout_mask.hpp>
+#include <lamina/kernels/reference/common.hpp>
+
+#include <cmath>
+
+namespace lamina::detail {
+
+/// Gradients are functions of y alone, so that y may overwrite x.
+template <class T>
+class ReferenceActivation final : public UnaryKernel {
+ public:
+  ReferenceActivation(const Activation& a, const Form& x) : a_(a) {
+    constexpr const char* names[] = {"relu", "leaky_relu", "sigmoid", "tanh"};
+    what_ = names[int(a.kind)];
+    inputs = {x};
+    output = x;
+    algorithm = "loops";
+    in_place = true;
+    reads_x = false;
+    reads_y = true;
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    expect(x, inputs[0], what_), expect(y, output, what_);
+    stream.run(Pass::forward, what_, [&] {
+      const Index size = x.shape.size();
+      for (Index i = 0; i < size; ++i) y.as<T>()[i] = value(x.as<T>()[i]);
+    });
+  }
+
+  void input_grad(Stream& stream, const View&, const View& y, const View& dy,
+                  const View& dx) override {
+    expect(y, output, what_), expect(dy, output, what_), expect(dx, inputs[0], what_);
+    stream.run(Pass::input_grad, what_, [&] {
+      const Index size = y.shape.size();
+      for (Index i = 0; i < size; ++i) dx.as<T>()[i] = dy.as<T>()[i] * slope(y.as<T>()[i]);
+    });
+  }
+
+ private:
+  T value(T x) const {
+    switch (a_.kind) {
+      case Activation::Kind::relu:
+        return x <= 0 ? T(0) : x;  // NaN stays NaN
+      case Activation::Kind::leaky_relu:
+        return x <= 0 ? T(a_.slope) * x : x;
+      case Activation::Kind::sigmoid:
+        return 1 / (1 + std::exp(-x));
+      case Activation::Kind::tanh:
+        return std::tanh(x);
+    }
+    return x;
+  }
+
+  /// dy/dx where the value is y.
+  T slope(T y) const {
+    switch (a_.kind) {
+      case Activation::Kind::relu:
+        return y <= 0 ? T(0) : T(1);
+      case Activation::Kind::leaky_relu:
+        return y <= 0 ? T(a_.slope) : T(1);
+      case Activation::Kind::sigmoid:
+        return y * (1 - y);
+      case Activation::Kind::tanh:
+        return 1 - y * y;
+    }
+    return 1;
+  }
+
+  Activation a_;
+  const char* what_;
+};
+
+/// A plain copy: all layouts of this back end are the same one.
+template <class T>
+class ReferenceReorder final : public UnaryKernel {
+ public:
+  explicit ReferenceReorder(const Form& x) {
+    inputs = {x};
+    output = x;
+    algorithm = "copy";
+    in_place = true;
+    reads_x = false;
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    move(stream, Pass::forward, x, y);
+  }
+  void input_grad(Stream& stream, const View&, const View&, const View& dy,
+                  const View& dx) override {
+    move(stream, Pass::input_grad, dy, dx);
+  }
+
+ private:
+  void move(Stream& stream, Pass pass, const View& from, const View& to) {
+    expect(from, output, "reorder"), expect(to, output, "reorder");
+    stream.run(pass, "reorder", [&] {
+      if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
+    });
+  }
+};
+
+/// y may be the same buffer as the first x, and each dx the same as dy.
+template <class T>
+class ReferenceSum final : public NaryKernel {
+ public:
+  explicit ReferenceSum(std::span<const Form> xs) {
+    inputs.assign(xs.begin(), xs.end());
+    output = xs[0];
+    algorithm = "loops";
+  }
+
+  void forward(Stream& stream, std::span<const View> xs, const View& y) override {
+    check(xs.size() == inputs.size(), "sum: expected ", inputs.size(), " inputs, got ", xs.size());
+    for (const View& x : xs) expect(x, output, "sum x");
+    expect(y, output, "sum y");
+    stream.run(Pass::forward, "sum", [&] {
+      const Index size = y.shape.size();
+      for (Index i = 0; i < size; ++i) {
+        T sum = 0;
+        for (const View& x : xs) sum += x.as<T>()[i];
+        y.as<T>()[i] = sum;
+      }
+    });
+  }
+
+  void input_grad(Stream& stream, const View& dy, std::span<const View> dxs) override {
+    check(dxs.size() == inputs.size(), "sum: expected ", inputs.size(), " gradients, got ",
+          dxs.size());
+    expect(dy, output, "sum dy");
+    stream.run(Pass::input_grad, "sum", [&] {
+      for (const View& dx : dxs) {
+        if (!dx || dx.data == dy.data) continue;
+        expect(dx, output, "sum dx");
+        std::memcpy(dx.data, dy.data, dy.bytes());
+      }
+    });
+  }
+};
+
+template <class T>
+class ReferenceConcat final : public NaryKernel {
+ public:
+  explicit ReferenceConcat(std::span<const Form> xs) {
+    inputs.assign(xs.begin(), xs.end());
+    output = xs[0];
+    for (const Form& x : xs.subspan(1)) output.shape.c += x.shape.c;
+    algorithm = "copy";
+  }
+
+  void forward(Stream& stream, std::span<const View> xs, const View& y) override {
+    expect(y, output, "concat y");
+    stream.run(Pass::forward, "concat", [&] {
+      each_part(xs, [&](const View& x, Index from, Index to, Index size) {
+        std::copy_n(x.as<T>() + from, size, y.as<T>() + to);
+      });
+    });
+  }
+
+  void input_grad(Stream& stream, const View& dy, std::span<const View> dxs) override {
+    expect(dy, output, "concat dy");
+    stream.run(Pass::input_grad, "concat", [&] {
+      each_part(dxs, [&](const View& dx, Index to, Index from, Index size) {
+        std::copy_n(dy.as<T>() + from, size, dx.as<T>() + to);
+      });
+    });
+  }
+
+ private:
+  /// Calls f(input, offset in it, offset in the output, elements) for every sample of every input
+  /// that is there.
+  template <class F>
+  void each_part(std::span<const View> parts, F&& f) const {
+    check(parts.size() == inputs.size(), "concat: expected ", inputs.size(), " operands, got ",
+          parts.size());
+    Index before = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const Index size = inputs[i].shape.sample();
+      if (parts[i]) {
+        expect(parts[i], inputs[i], "concat");
+        for (Index n = 0; n < output.shape.n; ++n) {
+          f(parts[i], n * size, n * output.shape.sample() + before, size);
+        }
+      }
+      before += size;
+    }
+  }
+};
+
+template <class T>
+class ReferenceDropout final : public DropoutKernel {
+ public:
+  ReferenceDropout(double rate, const Form& x) : rate_(rate) {
+    inputs = {x};
+    output = x;
+    algorithm = "loops";
+  }
+
+  void apply(Stream& stream, Pass pass, std::uint64_t key, std::int64_t first, const View& x,
+             const View& y) override {
+    expect(x, inputs[0], "dropout x"), expect(y, output, "dropout y");
+    stream.run(pass, "dropout", [&] {
+      const DropoutMask mask(rate_, key);
+      const T scale = T(1 / (1 - rate_));
+      const std::uint64_t before = std::uint64_t(first * x.shape.sample());
+      const Index size = x.shape.size();
+      for (Index i = 0; i < size; ++i) {
+        y.as<T>()[i] = mask.keeps(before + std::uint64_t(i)) ? scale * x.as<T>()[i] : T(0);
+      }
+    });
+  }
+
+ private:
+  double rate_;
+};
+
+}  // namespace lamina::detail

@@ -1,0 +1,156 @@
+// Reference batch normalisation, in the steps between which a layer may communicate.
+#pragma once
+
+#include <lamina/kernels/reference/common.hpp>
+
+#include <cmath>
+
+namespace lamina::detail {
+
+template <class T>
+class ReferenceNorm final : public NormKernel {
+ public:
+  explicit ReferenceNorm(const Form& x) : x_(x.shape) {
+    inputs = {x};
+    output = x;
+    algorithm = "loops";
+  }
+
+  void statistics(Stream& stream, const View& x, const View& sums) override {
+    expect(x, inputs[0], "batch_norm x"), expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    stream.run(Pass::forward, "batch_norm_statistics", [&] {
+      each_channel([&](Index c, auto&& positions) {
+        double sum = 0, squares = 0;
+        positions([&](Index i) {
+          const double v = x.as<T>()[i];
+          sum += v;
+          squares += v * v;
+        });
+        sums.as<double>()[c] = sum;
+        sums.as<double>()[x_.c + c] = squares;
+      });
+    });
+  }
+
+  void finish(Stream& stream, const View& sums, double count, double epsilon, double momentum,
+              const View& mean, const View& inv_std, const View& running_mean,
+              const View& running_var) override {
+    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    expect(mean, f64_vector(x_.c), "batch_norm mean");
+    expect(inv_std, f64_vector(x_.c), "batch_norm inv_std");
+    expect(running_mean, parameter(), "batch_norm running_mean");
+    expect(running_var, parameter(), "batch_norm running_var");
+    stream.run(Pass::forward, "batch_norm_finish", [&] {
+      for (Index c = 0; c < x_.c; ++c) {
+        const double m = sums.as<double>()[c] / count;
+        // Rounding may take the difference of a constant channel below zero.
+        const double var = std::max(sums.as<double>()[x_.c + c] / count - m * m, 0.0);
+        const double unbiased = var * count / std::max(count - 1, 1.0);
+        mean.as<double>()[c] = m;
+        inv_std.as<double>()[c] = 1 / std::sqrt(var + epsilon);
+        T &rm = running_mean.as<T>()[c], &rv = running_var.as<T>()[c];
+        rm = T(rm + momentum * (m - rm));
+        rv = T(rv + momentum * (unbiased - rv));
+      }
+    });
+  }
+
+  void from_running(Stream& stream, double epsilon, const View& running_mean,
+                    const View& running_var, const View& mean, const View& inv_std) override {
+    expect(running_mean, parameter(), "batch_norm running_mean");
+    expect(running_var, parameter(), "batch_norm running_var");
+    expect(mean, f64_vector(x_.c), "batch_norm mean");
+    expect(inv_std, f64_vector(x_.c), "batch_norm inv_std");
+    stream.run(Pass::forward, "batch_norm_finish", [&] {
+      for (Index c = 0; c < x_.c; ++c) {
+        mean.as<double>()[c] = running_mean.as<T>()[c];
+        inv_std.as<double>()[c] = 1 / std::sqrt(running_var.as<T>()[c] + epsilon);
+      }
+    });
+  }
+
+  void normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
+                 const View& w, const View& b, const View& y) override {
+    expect(x, inputs[0], "batch_norm x"), expect(y, output, "batch_norm y");
+    check_statistics(mean, inv_std);
+    if (w) expect(w, parameter(), "batch_norm w");
+    if (b) expect(b, parameter(), "batch_norm b");
+    stream.run(Pass::forward, "batch_norm", [&] {
+      each_channel([&](Index c, auto&& positions) {
+        const double scale = inv_std.as<double>()[c] * (w ? w.as<T>()[c] : T(1));
+        const double shift = b ? b.as<T>()[c] : T(0), m = mean.as<double>()[c];
+        positions([&](Index i) { y.as<T>()[i] = T((x.as<T>()[i] - m) * scale + shift); });
+      });
+    });
+  }
+
+  void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
+                 const View& dy, const View& sums, const View& dw, const View& db) override {
+    expect(x, inputs[0], "batch_norm x"), expect(dy, output, "batch_norm dy");
+    check_statistics(mean, inv_std);
+    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    if (dw) expect(dw, parameter(), "batch_norm dw");
+    if (db) expect(db, parameter(), "batch_norm db");
+    stream.run(Pass::weight_grad, "batch_norm", [&] {
+      each_channel([&](Index c, auto&& positions) {
+        const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
+        double sum = 0, dot = 0;
+        positions([&](Index i) {
+          sum += dy.as<T>()[i];
+          dot += dy.as<T>()[i] * ((x.as<T>()[i] - m) * s);
+        });
+        sums.as<double>()[c] = sum;
+        sums.as<double>()[x_.c + c] = dot;
+        if (db) db.as<T>()[c] = T(sum);
+        if (dw) dw.as<T>()[c] = T(dot);
+      });
+    });
+  }
+
+  void input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
+                  const View& w, const View& dy, const View& sums, double count,
+                  const View& dx) override {
+    expect(x, inputs[0], "batch_norm x"), expect(dy, output, "batch_norm dy");
+    check_statistics(mean, inv_std);
+    if (w) expect(w, parameter(), "batch_norm w");
+    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    expect(dx, inputs[0], "batch_norm dx");
+    stream.run(Pass::input_grad, "batch_norm", [&] {
+      each_channel([&](Index c, auto&& positions) {
+        const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
+        const double scale = s * (w ? w.as<T>()[c] : T(1));
+        const double sum = sums.as<double>()[c] / count, dot = sums.as<double>()[x_.c + c] / count;
+        positions([&](Index i) {
+          const double xhat = (x.as<T>()[i] - m) * s;
+          dx.as<T>()[i] = T(scale * (dy.as<T>()[i] - sum - xhat * dot));
+        });
+      });
+    });
+  }
+
+ private:
+  Form parameter() const { return {{1, x_.c, 1, 1}, dtype_of<T>, {}}; }
+
+  void check_statistics(const View& mean, const View& inv_std) const {
+    expect(mean, f64_vector(x_.c), "batch_norm mean");
+    expect(inv_std, f64_vector(x_.c), "batch_norm inv_std");
+  }
+
+  /// Calls f(c, positions), where positions(g) calls g(index) for all elements of the channel.
+  template <class F>
+  void each_channel(F&& f) const {
+    const Index plane = x_.h * x_.w;
+    for (Index c = 0; c < x_.c; ++c) {
+      f(c, [&](auto&& g) {
+        for (Index n = 0; n < x_.n; ++n) {
+          const Index first = (n * x_.c + c) * plane;
+          for (Index i = first; i < first + plane; ++i) g(i);
+        }
+      });
+    }
+  }
+
+  Shape x_;
+};
+
+}  // namespace lamina::detail

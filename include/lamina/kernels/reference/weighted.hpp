@@ -1,0 +1,206 @@
+// Reference convolution (im2col and a matrix product per sample and group) and linear.
+#pragma once
+
+#include <lamina/kernels/reference/common.hpp>
+
+namespace lamina::detail {
+
+/// With the columns X[(c,r,s), (p,q)] = x[c, p*stride + r*dilation - pad, ...] of one sample and
+/// group: y = w X,  dX = w^T dy,  dw = sum over samples of dy X^T.
+template <class T>
+class ReferenceConv final : public WeightedKernel {
+ public:
+  ReferenceConv(const ConvGeometry& g, const Form& x)
+      : g_(g),
+        x_(x.shape),
+        y_(g.output(x.shape)),
+        rows_(x_.c / g.groups * g.kernel.h * g.kernel.w),
+        columns_(y_.h * y_.w) {
+    inputs = {x};
+    output = {y_, x.dtype, {}};
+    w = {g.weight(x_), x.dtype, {}};
+    if (g.bias) b = {{1, g.channels, 1, 1}, x.dtype, {}};
+    // The columns of a 1x1 convolution are the image itself.
+    direct_ = g.kernel == Pair(1) && g.stride == Pair(1) && g.pad == Pad(0);
+    algorithm = direct_ ? "gemm" : "im2col+gemm";
+    if (!direct_) buffer_ = Tensor({1, rows_, y_.h, y_.w}, x.dtype);
+    workspace = buffer_.bytes();
+  }
+
+  void forward(Stream& stream, const View& x, const View& w_, const View& b_,
+               const View& y) override {
+    expect(x, inputs[0], "conv x"), expect(w_, w, "conv w"), expect(y, output, "conv y");
+    if (g_.bias) expect(b_, b, "conv b");
+    stream.run(Pass::forward, "conv", [&] {
+      each_sample_and_group([&](Index n, Index group) {
+        auto out = matrix(y.as<T>() + y_at(n, group), channels(), columns_);
+        for (Index k = 0; k < channels(); ++k) {
+          out.row(k).setConstant(g_.bias ? b_.as<T>()[group * channels() + k] : T(0));
+        }
+        add_product(weights(w_.as<const T>(), group), gather(x.as<T>() + x_at(n, group)), out);
+      });
+    });
+  }
+
+  void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
+    expect(w_, w, "conv w"), expect(dy, output, "conv dy"), expect(dx, inputs[0], "conv dx");
+    stream.run(Pass::input_grad, "conv", [&] {
+      std::fill_n(dx.as<T>(), x_.size(), T(0));
+      each_sample_and_group([&](Index n, Index group) {
+        T* image = dx.as<T>() + x_at(n, group);
+        auto sums = matrix(direct_ ? image : buffer_.as<T>(), rows_, columns_);
+        if (!direct_) sums.setZero();
+        add_product(weights(w_.as<const T>(), group).transpose(),
+                    matrix(dy.as<const T>() + y_at(n, group), channels(), columns_), sums);
+        if (!direct_) scatter(image);
+      });
+    });
+  }
+
+  void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
+                   const View& db) override {
+    expect(x, inputs[0], "conv x"), expect(dy, output, "conv dy"), expect(dw, w, "conv dw");
+    if (g_.bias) expect(db, b, "conv db");
+    stream.run(Pass::weight_grad, "conv", [&] {
+      std::fill_n(dw.as<T>(), w.shape.size(), T(0));
+      each_sample_and_group([&](Index n, Index group) {
+        add_product(matrix(dy.as<const T>() + y_at(n, group), channels(), columns_),
+                    gather(x.as<T>() + x_at(n, group)).transpose(), weights(dw.as<T>(), group));
+      });
+      if (g_.bias) bias_grad(dy.as<T>(), db.as<T>());
+    });
+  }
+
+ private:
+  Index channels() const { return g_.channels / g_.groups; }  // of y, in a group
+  Index x_at(Index n, Index group) const {
+    return (n * x_.c + group * (x_.c / g_.groups)) * x_.h * x_.w;
+  }
+  Index y_at(Index n, Index group) const {
+    return (n * g_.channels + group * channels()) * columns_;
+  }
+
+  template <class U>
+  auto weights(U* data, Index group) const {
+    return matrix(data + group * channels() * rows_, channels(), rows_);
+  }
+
+  template <class F>
+  void each_sample_and_group(F&& f) const {
+    for (Index n = 0; n < x_.n; ++n) {
+      for (Index group = 0; group < g_.groups; ++group) f(n, group);
+    }
+  }
+
+  /// Calls f(index of the column element, index in the image or -1 in the padding).
+  template <class F>
+  void each_column_element(F&& f) const {
+    Index i = 0;
+    for (Index c = 0; c < x_.c / g_.groups; ++c) {
+      for (Index r = 0; r < g_.kernel.h; ++r) {
+        for (Index s = 0; s < g_.kernel.w; ++s) {
+          for (Index p = 0; p < y_.h; ++p) {
+            const Index h = p * g_.stride.h + r * g_.dilation.h - g_.pad.top;
+            const bool row = h >= 0 && h < x_.h;
+            for (Index q = 0; q < y_.w; ++q, ++i) {
+              const Index v = q * g_.stride.w + s * g_.dilation.w - g_.pad.left;
+              f(i, row && v >= 0 && v < x_.w ? (c * x_.h + h) * x_.w + v : Index(-1));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  auto gather(const T* image) {
+    if (!direct_) {
+      T* to = buffer_.as<T>();
+      each_column_element([&](Index i, Index at) { to[i] = at < 0 ? T(0) : image[at]; });
+      image = to;
+    }
+    return matrix(image, rows_, columns_);
+  }
+
+  void scatter(T* image) {
+    const T* from = buffer_.as<T>();
+    each_column_element([&](Index i, Index at) {
+      if (at >= 0) image[at] += from[i];
+    });
+  }
+
+  void bias_grad(const T* dy, T* db) const {
+    for (Index k = 0; k < g_.channels; ++k) {
+      double sum = 0;
+      for (Index n = 0; n < x_.n; ++n) {
+        const T* row = dy + (n * g_.channels + k) * columns_;
+        for (Index i = 0; i < columns_; ++i) sum += row[i];
+      }
+      db[k] = T(sum);
+    }
+  }
+
+  ConvGeometry g_;
+  Shape x_, y_;
+  Index rows_, columns_;
+  bool direct_ = false;
+  Tensor buffer_;
+};
+
+/// y = x w^T + b,  dx = dy w,  dw = dy^T x.
+template <class T>
+class ReferenceLinear final : public WeightedKernel {
+ public:
+  ReferenceLinear(Index features, bool bias, const Form& x)
+      : n_(x.shape.n), c_(x.shape.sample()), k_(features), bias_(bias) {
+    inputs = {x};
+    output = {{n_, k_, 1, 1}, x.dtype, {}};
+    w = {{k_, x.shape.c, x.shape.h, x.shape.w}, x.dtype, {}};
+    if (bias) b = {{1, k_, 1, 1}, x.dtype, {}};
+    algorithm = "gemm";
+  }
+
+  void forward(Stream& stream, const View& x, const View& w_, const View& b_,
+               const View& y) override {
+    expect(x, inputs[0], "linear x"), expect(w_, w, "linear w"), expect(y, output, "linear y");
+    if (bias_) expect(b_, b, "linear b");
+    stream.run(Pass::forward, "linear", [&] {
+      auto out = matrix(y.as<T>(), n_, k_);
+      out.setZero();
+      if (bias_) out.rowwise() += matrix(b_.as<const T>(), 1, k_).row(0);
+      add_product(matrix(x.as<const T>(), n_, c_), matrix(w_.as<const T>(), k_, c_).transpose(),
+                  out);
+    });
+  }
+
+  void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
+    expect(w_, w, "linear w"), expect(dy, output, "linear dy"), expect(dx, inputs[0], "linear dx");
+    stream.run(Pass::input_grad, "linear", [&] {
+      auto out = matrix(dx.as<T>(), n_, c_);
+      out.setZero();
+      add_product(matrix(dy.as<const T>(), n_, k_), matrix(w_.as<const T>(), k_, c_), out);
+    });
+  }
+
+  void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
+                   const View& db) override {
+    expect(x, inputs[0], "linear x"), expect(dy, output, "linear dy"), expect(dw, w, "linear dw");
+    if (bias_) expect(db, b, "linear db");
+    stream.run(Pass::weight_grad, "linear", [&] {
+      auto out = matrix(dw.as<T>(), k_, c_);
+      out.setZero();
+      const auto gradient = matrix(dy.as<const T>(), n_, k_);
+      add_product(gradient.transpose(), matrix(x.as<const T>(), n_, c_), out);
+      for (Index k = 0; bias_ && k < k_; ++k) {
+        double sum = 0;
+        for (Index n = 0; n < n_; ++n) sum += gradient(n, k);
+        db.as<T>()[k] = T(sum);
+      }
+    });
+  }
+
+ private:
+  Index n_, c_, k_;
+  bool bias_;
+};
+
+}  // namespace lamina::detail

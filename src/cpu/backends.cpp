@@ -1,0 +1,19 @@
+// The choice of a back end by name.
+#include <lamina/kernels/backends.hpp>
+
+namespace lamina {
+
+std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype) {
+  if (name == "auto") {
+    return has_onednn() && dtype == DType::f32 ? onednn_backend() : reference_backend();
+  }
+  check(name == "reference" || name == "onednn" || name == "cuda", "back end '", name,
+        "' is not known: expected auto, reference, onednn or cuda");
+  check(name != "cuda", "back end 'cuda' is not built in: expected auto, reference or onednn");
+  auto backend = name == "onednn" ? onednn_backend() : reference_backend();
+  check(backend->supports(dtype), "back end '", name, "' does not support ", lamina::name(dtype),
+        ": expected reference");
+  return backend;
+}
+
+}  // namespace lamina
