@@ -1,0 +1,47 @@
+// Cost: what a layer must compute and move, by pure arithmetic; needs no device.
+#pragma once
+
+#include <lamina/comm/collective.hpp>
+#include <lamina/cost/split.hpp>
+#include <lamina/kernels/backend.hpp>
+
+#include <vector>
+
+namespace lamina {
+
+/// One fused multiply-add counts as 2 FLOP. Bytes are compulsory traffic: each operand once.
+struct Work {
+  double flops = 0, bytes = 0;
+
+  /// FLOP per byte; 0 where nothing moves.
+  double intensity() const { return bytes > 0 ? flops / bytes : 0; }
+  Work& operator+=(const Work& other) {
+    flops += other.flops, bytes += other.bytes;
+    return *this;
+  }
+};
+
+/// One collective of a layer in a training step.
+struct Message {
+  Collective op;
+  Pass pass;            ///< in which it starts
+  double bytes = 0;     ///< payload per rank
+  int ranks = 1;        ///< in the group
+  bool hidden = false;  ///< runs behind other layers' kernels
+};
+
+/// Of one training step on the rank with the largest part.
+struct Cost {
+  Work forward = {}, input_grad = {}, weight_grad = {};
+  double parameters = 0;  ///< elements that this rank updates
+  std::vector<Message> messages = {};
+};
+
+/// Work of `rule` on that many parameters: momentum SGD reads w, dw and v and writes w and v.
+inline Work update_work(const UpdateRule& rule, double parameters, DType t) {
+  const bool adam = rule.kind != UpdateRule::Kind::sgd;
+  const double flops = adam ? 12 : rule.momentum != 0 ? (rule.nesterov ? 6 : 4) : 2;
+  return {flops * parameters, double(3 + 2 * rule.states()) * double(size_of(t)) * parameters};
+}
+
+}  // namespace lamina

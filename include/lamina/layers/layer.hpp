@@ -1,0 +1,84 @@
+// Layer: the interface of everything that a network is made of. A layer owns its parameters, its
+// kernels and its collectives; the network owns the buffers between layers.
+#pragma once
+
+#include <lamina/cost/cost.hpp>
+#include <lamina/cost/site.hpp>
+#include <lamina/layers/parameter.hpp>
+
+#include <cmath>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina {
+
+/// What a step tells every layer.
+struct Context {
+  Stream& stream;
+  bool training = true;
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;   ///< of training, counted over all epochs
+  std::int64_t first = 0;  ///< index in the global batch of this rank's first sample
+  double rows = 1;         ///< samples of the global batch that count; losses are means over them
+  View labels = {};        ///< i32 {n,1,1,1} of this rank's samples; below zero: does not count
+  std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
+};
+
+/// What placing a layer decided.
+struct Placement {
+  Form output;
+  std::vector<Form> inputs;  ///< wanted; where one differs in layout, the network inserts a reorder
+  bool reads_x = true;       ///< backward reads x, so it is kept
+  bool reads_y = false;      ///< backward reads y
+  bool in_place = false;     ///< y may lie where x lies, and dx where dy lies
+  bool passes_gradient = false;  ///< every dx equals dy: the network aliases them (Add)
+  bool alias = false;            ///< y is x under another shape, dx is dy: nothing runs (Flatten)
+  std::string algorithm;         ///< of the kernels
+  std::size_t workspace = 0;     ///< bytes that the layer owns beside parameters
+};
+
+/// The placement of a layer with one kernel.
+inline Placement placed(const Kernel& kernel) {
+  Placement p;
+  p.output = kernel.output, p.inputs = kernel.inputs;
+  p.algorithm = kernel.algorithm, p.workspace = kernel.workspace;
+  return p;
+}
+
+/// Shapes and errors: `output` and `place` throw Error saying what does not fit; the network puts
+/// the layer's name in front. Everything that can be checked without buffers is checked in
+/// `output`.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  virtual std::string_view type() const = 0;
+  /// Options worth a line in listings: "64 3x3 s2 p1".
+  virtual std::string describe() const { return {}; }
+
+  /// Shape of y for inputs of these shapes.
+  virtual Shape output(std::span<const Shape> xs) const = 0;
+  /// Work and messages of one training step; xs are whole shapes, across all ranks.
+  virtual Cost cost(std::span<const Shape> xs, const Split& split, DType t) const = 0;
+  /// Makes the kernels for this rank's part and describes the parameters. Called once, in forward
+  /// order, after `output` of all layers.
+  virtual Placement place(std::span<const Spec> xs, const Site& site) = 0;
+
+  virtual void forward(Context& context, std::span<const View> xs, const View& y) = 0;
+  /// Writes every dx that is present, writes the parameters' gradients and starts their reduction.
+  /// x and y are valid only where the placement said that they are read.
+  virtual void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
+                        std::span<const View> dxs) = 0;
+
+  virtual std::vector<Parameter*> parameters() { return {}; }
+};
+
+/// The one input of a layer that takes exactly one.
+inline const Shape& only(std::span<const Shape> xs) {
+  check(xs.size() == 1, "expected one input, got ", xs.size());
+  return xs[0];
+}
+
+}  // namespace lamina

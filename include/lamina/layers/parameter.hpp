@@ -1,0 +1,65 @@
+// Parameter: a weight tensor of a layer with its gradient. Bucket: gradients that are summed over
+// the ranks by one collective.
+#pragma once
+
+#include <lamina/comm/communicator.hpp>
+#include <lamina/tensor/tensor.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+/// Gradients of neighbouring layers, contiguous in memory in the order in which backward finishes
+/// them. The last one to arrive starts the collective, on the buffer itself: nothing is copied.
+struct Bucket {
+  View gradients;      ///< {1, elements, 1, 1} over all members, padding of their layouts included
+  Communicator ranks;  ///< that hold the same parameters
+  int members = 0, arrived = 0;
+  Pending sum;
+
+  void arrive(Stream& stream) {
+    if (++arrived < members) return;
+    arrived = 0;
+    sum = ranks.all_reduce(stream, Pass::weight_grad, gradients);
+  }
+};
+
+/// How a parameter starts: uniform in +-bound, normal, or constant; drawn from the seed and its
+/// name.
+struct Initial {
+  enum class Kind { constant, uniform, normal };
+  Kind kind = Kind::constant;
+  double value = 0;  ///< the constant, the bound or the standard deviation
+};
+
+/// What a layer keeps between steps. The layer describes it when it is placed; the network gives it
+/// buffers. Running statistics are parameters that are not trained: they have no gradient.
+struct Parameter {
+  std::string name = {};                ///< "weight"; unique within its layer
+  std::vector<std::int64_t> dims = {};  ///< as files hold it: {64, 3, 7, 7}, {1000, 512}, {64}
+  Form form = {};                       ///< as the kernel wants it
+  Initial initial = {};
+  bool trained = true;
+  bool decay = true;  ///< false for biases and batch norm: weight decay may skip them
+
+  Communicator replicas = {};  ///< the ranks that hold the same values
+  View value = {}, grad = {};
+  std::vector<View> states = {};  ///< the optimizer's
+  Bucket* bucket = nullptr;
+
+  /// Elements, padding apart.
+  std::int64_t size() const { return form.shape.size(); }
+
+  /// The local gradient is complete: starts the sum over the ranks as soon as its bucket is full.
+  void reduce(Stream& stream) {
+    if (bucket) bucket->arrive(stream);
+  }
+  /// Returns when `grad` is the sum over the ranks.
+  void wait(Stream& stream) {
+    if (bucket) bucket->sum.wait(stream);
+  }
+};
+
+}  // namespace lamina

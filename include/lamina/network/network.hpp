@@ -1,0 +1,170 @@
+// Network: a directed acyclic graph of layers; places them, owns the buffers between them, and runs
+// them forward and backward. It knows no plan, no optimizer and no data.
+#pragma once
+
+#include <lamina/base/random.hpp>
+#include <lamina/layers/layer.hpp>
+#include <lamina/layers/reorder.hpp>
+#include <lamina/network/memory.hpp>
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lamina {
+
+class Network;
+
+/// The output of a layer while a network is built. Valid as long as the network is not moved.
+class Node {
+ public:
+  /// Appends a layer that reads this output; returns that layer's output.
+  template <class L>
+  Node add(typename L::Options options = {}, std::string name = {}) const;
+  /// Of one sample.
+  const Shape& shape() const;
+
+ private:
+  friend class Network;
+  Node(Network* network, int index) : network_(network), index_(index) {}
+  Network* network_;
+  int index_;
+};
+
+/// How a network is placed on the ranks.
+struct PlaceOptions {
+  std::int64_t batch = 1;  ///< samples of the global batch, over all ranks
+  std::shared_ptr<const Backend> backend;
+  Communicator ranks = {};
+  DType dtype = DType::f32;
+  double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
+  bool training = true;  ///< false: no gradients are kept, only forward may run
+};
+
+/// A layer as it was placed: the row of a profile. Inserted reorders are steps too.
+struct Step {
+  Layer* layer = nullptr;  ///< null for step 0, the input
+  std::string name;
+  int vertex = 0;                   ///< number in the graph; a reorder has that of its consumer
+  std::vector<int> inputs;          ///< steps
+  std::vector<Shape> input_shapes;  ///< whole, across all ranks
+  Spec output;
+  Placement placement;
+  bool needs_grad = false;
+
+  std::vector<View> x, dx;  ///< dx is absent where nobody needs it
+  View y, dy;               ///< dy is absent for the last step
+  std::vector<View> parts;  ///< gradients from several consumers, which `sum` adds into dy
+  std::unique_ptr<NaryKernel> sum;
+};
+
+/// Bytes of this rank.
+struct Memory {
+  std::size_t parameters = 0, gradients = 0, activations = 0, workspace = 0;
+};
+
+class Network {
+ public:
+  /// `sample` is the shape of one sample: {.c = 3, .h = 32, .w = 32}.
+  explicit Network(Shape sample) {
+    sample.n = 1;
+    check(sample.c > 0 && sample.h > 0 && sample.w > 0, "input shape ", sample, " is empty");
+    graph_.push_back({nullptr, "input", {}, sample});
+  }
+
+  Node input() { return {this, 0}; }
+
+  /// Appends a layer after the last one. Throws Error if its input does not fit or the name is
+  /// taken.
+  template <class L>
+  Node add(typename L::Options options = {}, std::string name = {}) {
+    return insert<L>({int(graph_.size()) - 1}, std::move(options), std::move(name));
+  }
+  /// Adds a layer with several inputs.
+  template <class L>
+  Node join(std::vector<Node> inputs, typename L::Options options = {}, std::string name = {}) {
+    std::vector<int> indices;
+    for (const Node& n : inputs) {
+      check(n.network_ == this, "join: an input belongs to another network");
+      indices.push_back(n.index_);
+    }
+    return insert<L>(std::move(indices), std::move(options), std::move(name));
+  }
+
+  // The graph, before and after placing.
+
+  struct Vertex {
+    std::unique_ptr<Layer> layer;
+    std::string name;
+    std::vector<int> inputs;
+    Shape shape;  ///< of y for one sample
+  };
+  const std::vector<Vertex>& graph() const { return graph_; }
+  const Shape& sample() const { return graph_[0].shape; }
+  /// Whole input shapes of a vertex for a batch of n samples.
+  std::vector<Shape> input_shapes(const Vertex& v, std::int64_t n) const {
+    std::vector<Shape> xs;
+    for (const int i : v.inputs) {
+      xs.push_back(graph_[std::size_t(i)].shape);
+      xs.back().n = n;
+    }
+    return xs;
+  }
+
+  /// Makes kernels and buffers. All shapes are checked before anything is allocated.
+  void place(PlaceOptions options);
+  bool placed() const { return !steps_.empty(); }
+  const PlaceOptions& placing() const { return options_; }
+
+  // Only after place().
+
+  const std::vector<Step>& steps() const { return steps_; }
+  /// This rank's part of the batch: rows [begin, begin + size).
+  const Part& rows() const { return rows_; }
+  /// Where the caller puts the samples: plain {rows, c, h, w} in the network's dtype.
+  const View& x() const { return steps_[0].y; }
+  /// Output of the last layer.
+  const View& y() const { return steps_.back().y; }
+  const Memory& memory() const { return memory_; }
+
+  /// A parameter under its full name ("conv1.weight") and the step it belongs to.
+  struct Named {
+    std::string name;
+    Parameter* parameter;
+    int step;
+  };
+  const std::vector<Named>& parameters() const { return parameters_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+  /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
+  void initialize(std::uint64_t seed);
+
+  void forward(Context& context);
+  /// Writes all gradients and starts their sums over the ranks; see Parameter::wait.
+  void backward(Context& context);
+
+ private:
+  template <class L>
+  Node insert(std::vector<int> inputs, typename L::Options options, std::string name);
+  void place_layers();
+  void insert_reorders(Step& step, const Site& site);
+  void place_activations();
+  void place_parameters();
+  std::string unique_name(std::string_view type) const;
+
+  std::vector<Vertex> graph_;
+  PlaceOptions options_;
+  Part rows_;
+  std::vector<Step> steps_;
+  std::vector<std::unique_ptr<Layer>> reorders_;
+  std::vector<Named> parameters_;
+  std::vector<Bucket> buckets_;
+  Tensor activations_, values_, gradients_;
+  Memory memory_;
+};
+
+}  // namespace lamina
+
+#include <lamina/network/place.hpp>

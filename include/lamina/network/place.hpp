@@ -1,0 +1,353 @@
+// How a network is placed, and how it runs: the definitions of network.hpp.
+#pragma once
+
+#include <lamina/network/network.hpp>
+
+#include <algorithm>
+
+namespace lamina {
+
+namespace detail {
+
+/// Runs `work`; an Error that passes by gets the layer's name in front.
+template <class Work>
+decltype(auto) naming(const std::string& name, std::string_view type, Work&& work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    throw Error(text(name, " (", type, "): ", e.what()), e.where());
+  }
+}
+
+inline std::uint64_t hash(std::string_view s) {  // FNV-1a
+  std::uint64_t h = 14695981039346656037ull;
+  for (const char c : s) h = (h ^ std::uint8_t(c)) * 1099511628211ull;
+  return h;
+}
+
+}  // namespace detail
+
+template <class L>
+Node Node::add(typename L::Options options, std::string name) const {
+  return network_->join<L>({*this}, std::move(options), std::move(name));
+}
+
+inline const Shape& Node::shape() const { return network_->graph()[std::size_t(index_)].shape; }
+
+inline std::string Network::unique_name(std::string_view type) const {
+  std::string base;  // "BatchNorm" -> "batchnorm"
+  for (const char c : type) base += char(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  for (int i = 1;; ++i) {
+    const std::string name = text(base, i);
+    if (std::none_of(graph_.begin(), graph_.end(), [&](auto& v) { return v.name == name; }))
+      return name;
+  }
+}
+
+template <class L>
+Node Network::insert(std::vector<int> inputs, typename L::Options options, std::string name) {
+  check(steps_.empty(), "the network is placed: no layer can be added any more");
+  auto layer = detail::naming(name.empty() ? "new layer" : name, "?",
+                              [&] { return std::make_unique<L>(std::move(options)); });
+  if (name.empty()) name = unique_name(layer->type());
+  for (const Vertex& v : graph_) check(v.name != name, "two layers are named '", name, "'");
+  Vertex vertex{std::move(layer), std::move(name), std::move(inputs), {}};
+  vertex.shape = detail::naming(vertex.name, vertex.layer->type(),
+                                [&] { return vertex.layer->output(input_shapes(vertex, 1)); });
+  graph_.push_back(std::move(vertex));
+  return {this, int(graph_.size()) - 1};
+}
+
+inline void Network::place(PlaceOptions options) {
+  check(steps_.empty(), "the network is placed already");
+  check(graph_.size() > 1, "the network has no layers");
+  check(options.backend != nullptr, "no back end was given");
+  check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
+        " does not compute in ", name(options.dtype));
+  const int ranks = options.ranks.size();
+  check(options.batch >= ranks, "a global batch of ", options.batch, " is smaller than the ", ranks,
+        " ranks: expected at least one sample per rank");
+  for (const Vertex& v : graph_)
+    if (v.layer)
+      detail::naming(v.name, v.layer->type(),
+                     [&] { return v.layer->output(input_shapes(v, options.batch)); });
+  options_ = std::move(options);
+  rows_ = part(options_.batch, ranks, options_.ranks.rank());
+  place_layers();
+  place_activations();
+  place_parameters();
+}
+
+/// Makes the steps in forward order; layouts propagate along the edges.
+inline void Network::place_layers() {
+  const Split split{.batch = options_.ranks.size()};
+  const Site site(*options_.backend, split, options_.ranks);
+  const auto spec_of = [&](Form form, Shape whole) {
+    Spec spec;
+    static_cast<Form&>(spec) = std::move(form);
+    spec.whole = whole, spec.split = split;
+    return spec;
+  };
+
+  std::vector<int> step_of(graph_.size());
+  for (std::size_t i = 0; i < graph_.size(); ++i) {
+    const Vertex& v = graph_[i];
+    Step step;
+    step.layer = v.layer.get(), step.name = v.name, step.vertex = int(i);
+    if (!v.layer) {
+      Shape whole = v.shape, mine = v.shape;
+      whole.n = options_.batch, mine.n = rows_.size;
+      step.output = spec_of({mine, options_.dtype, {}}, whole);
+    } else {
+      step.input_shapes = input_shapes(v, options_.batch);
+      std::vector<Spec> xs;
+      for (const int input : v.inputs) {
+        step.inputs.push_back(step_of[std::size_t(input)]);
+        xs.push_back(steps_[std::size_t(step.inputs.back())].output);
+      }
+      step.placement =
+          detail::naming(v.name, v.layer->type(), [&] { return v.layer->place(xs, site); });
+      step.output = spec_of(step.placement.output, v.layer->output(step.input_shapes));
+      insert_reorders(step, site);
+      for (const Parameter* p : v.layer->parameters()) step.needs_grad |= p->trained;
+      for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
+    }
+    step_of[i] = int(steps_.size());
+    steps_.push_back(std::move(step));
+  }
+}
+
+/// Where `step` wants an input in another layout: a reorder, shared by all who want the same.
+inline void Network::insert_reorders(Step& step, const Site& site) {
+  const auto& wanted = step.placement.inputs;
+  for (std::size_t i = 0; i < step.inputs.size() && i < wanted.size(); ++i) {
+    const int from = step.inputs[i];
+    const Spec given = steps_[std::size_t(from)].output;
+    if (wanted[i].layout == given.layout) continue;
+    int at = -1;
+    for (std::size_t s = 0; s < steps_.size(); ++s)
+      if (steps_[s].layer && steps_[s].layer->type() == "Reorder" && steps_[s].inputs[0] == from &&
+          steps_[s].output.layout == wanted[i].layout)
+        at = int(s);
+    if (at < 0) {
+      auto layer = std::make_unique<Reorder>(wanted[i]);
+      Step reorder;
+      reorder.layer = layer.get();
+      reorder.name = text(step.name, ".reorder", i ? text(i) : "");
+      reorder.vertex = step.vertex;
+      reorder.inputs = {from};
+      reorder.input_shapes = {step.input_shapes[i]};
+      reorder.placement = layer->place({&given, 1}, site);
+      reorder.output = given;
+      reorder.output.layout = wanted[i].layout;
+      reorder.needs_grad = steps_[std::size_t(from)].needs_grad;
+      reorders_.push_back(std::move(layer));
+      at = int(steps_.size());
+      steps_.push_back(std::move(reorder));
+    }
+    step.inputs[i] = at;
+  }
+}
+
+/// Gives x, y, dy and dx of every step an address. Forward of step i happens at time i, its
+/// backward at time 2 * steps - i.
+inline void Network::place_activations() {
+  const int count = int(steps_.size()), end = 2 * count + 1;
+  const auto backward = [&](int i) { return 2 * count - i; };
+  std::vector<Lifetime> storages;
+  const auto allocate = [&](const Form& form, int time) {
+    storages.push_back({form.bytes(), time, time});
+    return int(storages.size()) - 1;
+  };
+  const auto use = [&](int storage, int time) {
+    auto& s = storages[std::size_t(storage)];
+    s.first = std::min(s.first, time), s.last = std::max(s.last, time);
+  };
+  struct Edge {
+    int step, slot;
+  };
+  std::vector<std::vector<Edge>> consumers(steps_.size());
+  for (int i = 0; i < count; ++i)
+    for (int k = 0; k < int(steps_[std::size_t(i)].inputs.size()); ++k)
+      consumers[std::size_t(steps_[std::size_t(i)].inputs[std::size_t(k)])].push_back({i, k});
+
+  // Forward: y of each step, over its input where the layer can work in place.
+  std::vector<int> y(steps_.size());
+  for (int i = 0; i < count; ++i) {
+    const Step& step = steps_[std::size_t(i)];
+    const Placement& p = step.placement;
+    const int from = step.inputs.empty() ? -1 : step.inputs[0];
+    bool over = false;
+    if (p.in_place && from > 0) {
+      const Placement& producer = steps_[std::size_t(from)].placement;
+      over = !p.reads_x && !producer.reads_y && !producer.alias &&
+             consumers[std::size_t(from)].size() == 1;
+    }
+    y[std::size_t(i)] = p.alias || over ? y[std::size_t(from)] : allocate(step.output, i);
+    use(y[std::size_t(i)], i);
+    for (const int input : step.inputs) use(y[std::size_t(input)], i);
+    if (!options_.training) continue;
+    if (p.reads_y) use(y[std::size_t(i)], backward(i));
+    if (p.reads_x)
+      for (const int input : step.inputs) use(y[std::size_t(input)], backward(i));
+  }
+  use(y[0], 0);
+  use(y.back(), end);  // the caller reads it
+
+  // Backward: a gradient per edge; those of one value are added up where it has several consumers.
+  std::vector<int> dy(steps_.size(), -1);
+  std::vector<bool> shared(
+      storages.size());  // dy that several edges pass on: not to be overwritten
+  std::vector<std::vector<int>> dx(steps_.size()), parts(steps_.size());
+  for (int i = count - 1; i >= 0 && options_.training; --i) {
+    Step& step = steps_[std::size_t(i)];
+    dx[std::size_t(i)].assign(step.inputs.size(), -1);
+    if (!step.needs_grad) continue;
+    auto& mine = parts[std::size_t(i)];
+    for (const Edge& e : consumers[std::size_t(i)])
+      if (const int part = dx[std::size_t(e.step)][std::size_t(e.slot)]; part >= 0)
+        mine.push_back(part);
+    for (const int part : mine) use(part, backward(i));
+    if (mine.size() == 1) {
+      dy[std::size_t(i)] = mine[0];
+      mine.clear();
+    } else if (mine.size() > 1) {
+      dy[std::size_t(i)] = allocate(step.output, backward(i));
+    }
+    const int given = dy[std::size_t(i)];
+    shared.resize(storages.size());
+    const Placement& p = step.placement;
+    int passed = 0;
+    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+      const Step& input = steps_[std::size_t(step.inputs[k])];
+      if (!input.needs_grad) continue;
+      const bool same = given >= 0 && (p.alias || p.passes_gradient);
+      const bool over = given >= 0 && p.in_place && !shared[std::size_t(given)];
+      dx[std::size_t(i)][k] = same || over ? given : allocate(input.output, backward(i));
+      passed += same;
+    }
+    shared.resize(storages.size());
+    if (passed > 1) shared[std::size_t(given)] = true;
+  }
+
+  memory_.activations = plan(storages);
+  activations_ = Tensor({1, std::int64_t(memory_.activations + 7) / 8, 1, 1}, DType::f64);
+  const auto view = [&](int storage, const Form& form) {
+    if (storage < 0) return View();
+    return View(activations_.as<char>() + storages[std::size_t(storage)].offset, form);
+  };
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    step.y = view(y[i], step.output);
+    step.dy = view(dy[i], step.output);
+    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+      const auto input = std::size_t(step.inputs[k]);
+      step.x.push_back(view(y[input], steps_[input].output));
+      step.dx.push_back(options_.training ? view(dx[i][k], steps_[input].output) : View());
+    }
+    for (const int part : parts[i]) step.parts.push_back(view(part, step.output));
+    if (!step.parts.empty()) {
+      const std::vector<Form> forms(step.parts.size(), step.output);
+      step.sum = options_.backend->sum(forms);
+    }
+    memory_.workspace += step.placement.workspace;
+  }
+}
+
+/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
+inline void Network::place_parameters() {
+  constexpr std::size_t align = 64;
+  const auto room = [](const Parameter& p) { return (p.form.bytes() + align - 1) / align * align; };
+  const auto floats = [&](std::size_t bytes) {
+    return Form{{1, std::int64_t(bytes / size_of(options_.dtype)), 1, 1}, options_.dtype, {}};
+  };
+  for (int i = 0; i < int(steps_.size()); ++i)
+    if (steps_[std::size_t(i)].layer)
+      for (Parameter* p : steps_[std::size_t(i)].layer->parameters()) {
+        parameters_.push_back({text(steps_[std::size_t(i)].name, '.', p->name), p, i});
+        memory_.parameters += room(*p);
+        if (p->trained && options_.training) memory_.gradients += room(*p);
+      }
+
+  values_ = Tensor(floats(memory_.parameters));
+  char* value = values_.as<char>();
+  for (const Named& n : parameters_) {
+    n.parameter->value = View(value, n.parameter->form);
+    value += room(*n.parameter);
+  }
+  if (!options_.training) return;
+
+  gradients_ = Tensor(floats(memory_.gradients));
+  char* grad = gradients_.as<char>();
+  std::vector<int> bucket_of;
+  std::vector<std::size_t> bytes;
+  int last_step = -1;
+  std::vector<Parameter*> order;
+  for (auto s = steps_.size(); s-- > 0;) {
+    if (!steps_[s].layer) continue;
+    for (Parameter* p : steps_[s].layer->parameters()) {
+      if (!p->trained) continue;
+      const double limit =
+          (bytes.size() == 1 ? options_.first_bucket_mb : options_.bucket_mb) * 1e6;
+      const bool full = bytes.empty() || double(bytes.back()) >= limit;
+      if (bytes.empty() || (full && int(s) != last_step)) bytes.push_back(0);
+      bytes.back() += room(*p);
+      bucket_of.push_back(int(bytes.size()) - 1);
+      order.push_back(p);
+      last_step = int(s);
+    }
+  }
+  buckets_ = std::vector<Bucket>(bytes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Bucket& bucket = buckets_[std::size_t(bucket_of[i])];
+    if (bucket.members++ == 0) {
+      bucket.gradients = View(grad, floats(bytes[std::size_t(bucket_of[i])]));
+      bucket.ranks = order[i]->replicas;
+    }
+    order[i]->bucket = &bucket;
+    order[i]->grad = View(grad, order[i]->form);
+    grad += room(*order[i]);
+  }
+}
+
+inline void Network::initialize(std::uint64_t seed) {
+  check(placed(), "the network must be placed before it is initialized");
+  for (const Named& n : parameters_) {
+    const Parameter& p = *n.parameter;
+    const Random random(seed, detail::hash(n.name));
+    const Tensor plain(p.form.shape, DType::f64);
+    const auto values = plain.elements<double>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double v = p.initial.value;
+      values[i] = p.initial.kind == Initial::Kind::constant  ? v
+                  : p.initial.kind == Initial::Kind::uniform ? v * (2 * random.uniform(i) - 1)
+                                                             : v * random.normal(i);
+    }
+    options_.backend->copy(plain, p.value);
+  }
+}
+
+inline void Network::forward(Context& context) {
+  for (std::size_t i = 1; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    context.layer = step.vertex;
+    context.stream.enter(std::int32_t(i));
+    step.layer->forward(context, step.x, step.y);
+  }
+  context.stream.enter(-1);
+}
+
+inline void Network::backward(Context& context) {
+  check(options_.training, "the network was placed for inference: there are no gradients");
+  for (auto i = steps_.size(); i-- > 1;) {
+    Step& step = steps_[i];
+    if (!step.needs_grad) continue;
+    context.layer = step.vertex;
+    context.stream.enter(std::int32_t(i));
+    if (step.sum) step.sum->forward(context.stream, step.parts, step.dy);
+    step.layer->backward(context, step.x, step.y, step.dy, step.dx);
+  }
+  context.stream.enter(-1);
+}
+
+}  // namespace lamina
