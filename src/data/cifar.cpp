@@ -1,4 +1,5 @@
-// CIFAR-10 and CIFAR-100, the binary versions: records of the label and three planes of 32x32 bytes.
+// CIFAR-10 and CIFAR-100, the binary versions: records of the label and three planes of 32x32
+// bytes.
 #include "sources.hpp"
 
 namespace lamina {
@@ -56,7 +57,10 @@ std::unique_ptr<Dataset> open(const Format& f, std::string dir, const DataOption
 }  // namespace
 
 std::unique_ptr<Dataset> cifar10(const std::string& dir, const DataOptions& options) {
-  return open({"cifar10", "cifar-10-batches-bin", 10, 1,
+  return open({"cifar10",
+               "cifar-10-batches-bin",
+               10,
+               1,
                {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
                 "data_batch_5.bin"},
                {"test_batch.bin"},
@@ -66,7 +70,12 @@ std::unique_ptr<Dataset> cifar10(const std::string& dir, const DataOptions& opti
 }
 
 std::unique_ptr<Dataset> cifar100(const std::string& dir, const DataOptions& options) {
-  return open({"cifar100", "cifar-100-binary", 100, 2, {"train.bin"}, {"test.bin"},
+  return open({"cifar100",
+               "cifar-100-binary",
+               100,
+               2,
+               {"train.bin"},
+               {"test.bin"},
                {0.5071f, 0.4865f, 0.4409f},
                {0.2673f, 0.2564f, 0.2762f}},
               dir, options);

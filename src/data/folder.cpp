@@ -105,7 +105,7 @@ std::unique_ptr<Dataset> images(const std::string& dir, const DataOptions& optio
   Transform transform;
   transform.shape = detail::wanted(options, {1, 3, 224, 224});
   detail::normalise(transform, {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f});  // of ImageNet
-  transform.resize = std::max(transform.shape.h, transform.shape.w) * 8 / 7;  // 256 for 224
+  transform.resize = std::max(transform.shape.h, transform.shape.w) * 8 / 7;         // 256 for 224
   transform.augment = options.train && options.augment;
   transform.mirror = transform.random_resize = true;
   return detail::limited(std::make_unique<Folder>("images:" + dir, transform, root,

@@ -52,13 +52,17 @@ void decode_jpeg(const std::string& path, Sample& s) {
   int width = 0, height = 0, sampling = 0, colours = 0;
   const auto size = static_cast<unsigned long>(s.file.size());
   check(good(tjDecompressHeader3(jpeg.get(), s.file.data(), size, &width, &height, &sampling,
-                                 &colours)),
+                                 &colours)) &&
+            width > 0 && height > 0,
         path, ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
   const bool cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
   const int channels = cmyk ? 4 : colours == TJCS_GRAY ? 1 : 3;
   set_size(path, s, width, height, channels);
   check(good(tjDecompress2(jpeg.get(), s.file.data(), size, s.pixels.data(), width, 0, height,
-                           cmyk ? TJPF_CMYK : channels == 1 ? TJPF_GRAY : TJPF_RGB, 0)),
+                           cmyk            ? TJPF_CMYK
+                           : channels == 1 ? TJPF_GRAY
+                                           : TJPF_RGB,
+                           0)),
         path, ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
   if (cmyk) cmyk_to_rgb(s.pixels), s.channels = 3;
 }

@@ -117,8 +117,7 @@ struct Loader::Impl {
     batch.size = rows;
     batch.first = batch.index * options.global_batch + begin;
     batch.valid = std::clamp<std::int64_t>(total - batch.first, 0, rows);
-    batch.global_valid =
-        std::min(options.global_batch, total - batch.index * options.global_batch);
+    batch.global_valid = std::min(options.global_batch, total - batch.index * options.global_batch);
     if (options.shuffle && worker.epoch != batch.epoch) {
       worker.order.resize(std::size_t(total));
       permute<std::uint32_t>(worker.order,

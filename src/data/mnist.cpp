@@ -1,9 +1,8 @@
 // IDX files, the format of MNIST: a big-endian header, then bytes; plain or gzip.
 #include "sources.hpp"
 
-#include <zlib.h>
-
 #include <sys/stat.h>
+#include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
@@ -45,7 +44,8 @@ class Input {
     const auto got = read(bytes.data(), count);
     check(got == count, path_, ": truncated: the header announces ", count, " bytes, found ", got);
     std::uint8_t more;
-    check(read(&more, 1) == 0, path_, ": longer than the ", count, " bytes that the header announces");
+    check(read(&more, 1) == 0, path_, ": longer than the ", count,
+          " bytes that the header announces");
     return bytes;
   }
 
@@ -60,8 +60,8 @@ class Input {
     }
     int error = Z_OK;
     const char* message = gzerror(file_, &error);
-    check(error == Z_OK || error == Z_BUF_ERROR, path_, ": damaged: ",
-          error == Z_ERRNO ? std::strerror(errno) : message);
+    check(error == Z_OK || error == Z_BUF_ERROR, path_,
+          ": damaged: ", error == Z_ERRNO ? std::strerror(errno) : message);
     check(error == Z_OK, path_, ": truncated gzip file");
     return done;
   }
@@ -88,8 +88,8 @@ std::string find(const std::string& dir, const std::string& stem, const std::str
       if (detail::is_file(path)) return path;
     }
   }
-  throw Error(text(dir, '/', stem, '-', type, ": no such file (nor with .gz, nor ", stem, '.', type,
-                   ")"));
+  throw Error(
+      text(dir, '/', stem, '-', type, ": no such file (nor with .gz, nor ", stem, '.', type, ")"));
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ void read_file(const std::string& path, std::vector<std::uint8_t>& to) {
         ": not a regular file");
   to.resize(std::size_t(status.st_size));
   const auto got = std::fread(to.data(), 1, to.size(), file.get());
-  check(got == to.size(), path, ": read ", got, " of ", to.size(), " bytes: ",
-        std::ferror(file.get()) ? std::strerror(errno) : "it became shorter");
+  check(got == to.size(), path, ": read ", got, " of ", to.size(),
+        " bytes: ", std::ferror(file.get()) ? std::strerror(errno) : "it became shorter");
 }
 
 }  // namespace detail
@@ -83,7 +83,8 @@ std::unique_ptr<Dataset> open_data(std::string_view source, const DataOptions& o
   static constexpr struct {
     std::string_view name;
     Open open;
-  } sources[] = {{"mnist", mnist}, {"cifar10", cifar10}, {"cifar100", cifar100}, {"images", images}};
+  } sources[] = {
+      {"mnist", mnist}, {"cifar10", cifar10}, {"cifar100", cifar100}, {"images", images}};
 
   if (source == "synthetic") return synthetic(options);
   const auto colon = source.find(':');

@@ -36,7 +36,7 @@ class Synthetic final : public Dataset {
         for (std::uint32_t c = 0; c < std::uint32_t(s.c); ++c, ++at) {
           if (at % 16 == 0) words = noise.block(at / 16);
           const auto random = words[at % 16 / 4] >> (at % 4 * 8) & 0xFF;
-          to.pixels[at] = std::uint8_t((triangle(phase + c * wave[3]) + 3 * random) / 4);
+          to.pixels[at] = std::uint8_t((triangle(phase + c * wave[3]) + random) / 2);
         }
       }
     }

@@ -180,7 +180,8 @@ void Transform::apply(Sample& sample, const Random& random, std::span<float> out
   const auto plane = std::size_t(shape.h * shape.w);
   for (std::int64_t c = 0; c < shape.c; ++c) {
     const auto channel = std::size_t(std::min<std::int64_t>(c, 2));
-    const float scale = 1 / (255 * deviation[channel]), offset = -mean[channel] / deviation[channel];
+    const float scale = 1 / (255 * deviation[channel]),
+                offset = -mean[channel] / deviation[channel];
     for (float& value : out.subspan(std::size_t(c) * plane, plane)) value = value * scale + offset;
   }
   if (augment && mirror && random.bits(mirror_word) >> 31) {

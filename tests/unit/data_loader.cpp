@@ -1,4 +1,5 @@
 // Loader: one order for any number of ranks and threads, resumable, padded, without allocations.
+#include "allocations.hpp"
 #include "catch.hpp"
 #include "data_files.hpp"
 
@@ -7,16 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
 namespace {
 
 using namespace lamina;
-
-// Every allocation of this program, by any thread.
-std::atomic<long> allocations = 0;
 
 // Image i is one pixel of value i, with label i.
 class Numbers final : public Dataset {
@@ -61,16 +57,6 @@ std::vector<std::int32_t> epoch_of(Loader& loader) {
 
 }  // namespace
 
-// The pair of GCC's warning is not seen through the replacement.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-
 TEST_CASE("an epoch serves every image once, in an order of its own") {
   const Numbers data(20);
   Loader loader(data, {.global_batch = 5, .seed = 1});
@@ -98,11 +84,10 @@ TEST_CASE("ranks share each global batch without overlap, in the order of one ra
     for (int ranks = 2; ranks <= 4; ++ranks) {
       std::vector<Loader> parts;
       for (int rank = 0; rank < ranks; ++rank) {
-        parts.emplace_back(data, LoaderOptions{.global_batch = 10,
-                                               .rank = rank,
-                                               .ranks = ranks,
-                                               .seed = 3,
-                                               .pad_last = pad});
+        parts.emplace_back(
+            data,
+            LoaderOptions{
+                .global_batch = 10, .rank = rank, .ranks = ranks, .seed = 3, .pad_last = pad});
       }
       whole.seek(0);
       for (std::int64_t step = 0; step < 2 * whole.batches(); ++step) {
@@ -141,7 +126,8 @@ TEST_CASE("a padded last batch serves every image once and marks the rest") {
   CHECK(last.images[0] == Approx(12));
   for (int i = 1; i < 4; ++i) CHECK(last.images[i] == 0);
   // The second rank of the last batch has nothing but padding, yet as many rows as ever.
-  Loader second(data, {.global_batch = 4, .rank = 1, .ranks = 2, .shuffle = false, .pad_last = true});
+  Loader second(data,
+                {.global_batch = 4, .rank = 1, .ranks = 2, .shuffle = false, .pad_last = true});
   second.seek(0, 3);
   const Batch& empty = second.next();
   CHECK(empty.valid == 0);
@@ -213,14 +199,15 @@ TEST_CASE("what is served does not depend on threads, nor augmentation on the pl
 TEST_CASE("the steady state allocates nothing") {
   files::Folder folder;
   files::write_mnist(folder, 64, 8, 8);
-  const auto stored = mnist(folder.path), stretched = mnist(folder.path, {.height = 20, .width = 12});
+  const auto stored = mnist(folder.path),
+             stretched = mnist(folder.path, {.height = 20, .width = 12});
   const auto made = synthetic({.height = 16, .width = 16});
   for (const Dataset* data : {stored.get(), stretched.get(), made.get()}) {
     Loader loader(*data, {.global_batch = 16, .threads = 2});
     for (int i = 0; i < 20; ++i) loader.next();
-    const long before = allocations;
+    const long before = allocations();
     for (int i = 0; i < 40; ++i) loader.next();
-    CHECK(allocations - before == 0);
+    CHECK(allocations() - before == 0);
   }
 }
 

@@ -20,7 +20,8 @@ TEST_CASE("Philox4x32-10 gives the known answers of its authors") {
         Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("a random number depends on the seed, on each key and on the index, and on nothing else") {
+TEST_CASE(
+    "a random number depends on the seed, on each key and on the index, and on nothing else") {
   const Random random(1, 2, 3);
   CHECK(Random(1, 2, 3).bits(1000) == random.bits(1000));
   std::set<std::uint32_t> words;

@@ -1,5 +1,5 @@
-// Random numbers without a state: each is a function of (seed, keys, index) alone, so a result never
-// depends on the number of threads or ranks, nor on who asked first.
+// Random numbers without a state: each is a function of (seed, keys, index) alone, so a result
+// never depends on the number of threads or ranks, nor on who asked first.
 #pragma once
 
 #include <array>

@@ -66,8 +66,8 @@ std::unique_ptr<Dataset> cifar10(const std::string& dir, const DataOptions& opti
 std::unique_ptr<Dataset> cifar100(const std::string& dir, const DataOptions& options = {});
 
 /// One folder of .jpg, .jpeg or .png files per class; the classes in the order of their names.
-/// Where `dir` has train/ and val/ (or validation/ or test/) these are the two sets; otherwise every
-/// tenth image of each class is held out as the validation set.
+/// Where `dir` has train/ and val/ (or validation/ or test/) these are the two sets; otherwise
+/// every tenth image of each class is held out as the validation set.
 std::unique_ptr<Dataset> images(const std::string& dir, const DataOptions& options = {});
 
 }  // namespace lamina
