@@ -1,0 +1,49 @@
+// AvgPool2D: the mean of each window, by window or by number of outputs.
+#pragma once
+
+#include <lamina/layers/pool.hpp>
+
+namespace lamina {
+
+/// y[n,c,p,q] = mean_{r,s} x[n, c, p*stride + r - pad, q*stride + s - pad]
+///
+/// Sends nothing under a split of samples or channels.
+class AvgPool2D final : public PoolLayer {
+ public:
+  struct Options {
+    Pair window = 2;
+    Pair stride = 0;  ///< 0: the window
+    Pad pad = 0;
+    bool ceil = false;          ///< round the number of positions up
+    bool count_padding = true;  ///< divide by the whole window also where it covers padding
+    /// If set, y has this height and width; the window and the stride follow from the input, which
+    /// must be a multiple.
+    Pair outputs = 0;
+  };
+
+  explicit AvgPool2D(Options o) : o_(o) {
+    if (o_.stride == Pair(0)) o_.stride = o_.window;
+  }
+
+  std::string_view type() const override { return "AvgPool2D"; }
+  std::string describe() const override {
+    if (o_.outputs != Pair(0)) return text("to ", o_.outputs.h, 'x', o_.outputs.w);
+    return PoolLayer::describe(o_.window, o_.stride, o_.pad);
+  }
+
+ protected:
+  PoolGeometry geometry(const Shape& x) const override {
+    if (o_.outputs == Pair(0))
+      return {PoolGeometry::Kind::average, o_.window, o_.stride, o_.pad, o_.ceil, o_.count_padding};
+    const auto [h, w] = o_.outputs;
+    check(h > 0 && w > 0 && x.h % h == 0 && x.w % w == 0, "to average to ", h, 'x', w,
+          " the input must be a multiple of that in height and width, got ", x.h, 'x', x.w);
+    const Pair window(x.h / h, x.w / w);
+    return {PoolGeometry::Kind::average, window, window};
+  }
+
+ private:
+  Options o_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,39 @@
+// Flatten: {n, c, h, w} seen as {n, c*h*w, 1, 1}. Costs nothing where x lies plain.
+#pragma once
+
+#include <lamina/layers/layer.hpp>
+
+namespace lamina {
+
+/// y[n, (c*H + h)*W + w] = x[n,c,h,w]. Sends nothing under a split of samples. (Linear needs none:
+/// it takes an input of any height and width.)
+class Flatten final : public Layer {
+ public:
+  struct Options {};
+  explicit Flatten(Options) {}
+
+  std::string_view type() const override { return "Flatten"; }
+  Shape output(std::span<const Shape> xs) const override {
+    return {only(xs).n, xs[0].sample(), 1, 1};
+  }
+  Cost cost(std::span<const Shape> xs, const Split&, DType) const override {
+    only(xs);
+    return {};
+  }
+
+  /// Wants a plain input; the network reorders another one first.
+  Placement place(std::span<const Spec> xs, const Site&) override {
+    const Form x{xs[0].shape, xs[0].dtype, {}};
+    Placement p;
+    p.output = {{x.shape.n, x.shape.sample(), 1, 1}, x.dtype, {}};
+    p.inputs = {x};
+    p.reads_x = false, p.alias = true;
+    return p;
+  }
+
+  void forward(Context&, std::span<const View>, const View&) override {}
+  void backward(Context&, std::span<const View>, const View&, const View&,
+                std::span<const View>) override {}
+};
+
+}  // namespace lamina

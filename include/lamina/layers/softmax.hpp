@@ -1,0 +1,29 @@
+// Softmax: probabilities over the channels at every position.
+#pragma once
+
+#include <lamina/layers/unary.hpp>
+
+namespace lamina {
+
+/// y[c] = exp(x[c]) / sum_c' exp(x[c']);  dx = y (dy - sum_c' dy[c'] y[c'])
+///
+/// Sends nothing under a split of samples or positions. A network that is trained ends in
+/// SoftmaxCrossEntropy instead.
+class Softmax final : public UnaryLayer {
+ public:
+  struct Options {};
+  explicit Softmax(Options) {}
+
+  std::string_view type() const override { return "Softmax"; }
+  // Forward: maximum, difference, exponential, sum, division.
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
+    return per_element(split.of_input(only(xs)), t, 5, 4);
+  }
+
+ protected:
+  std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const override {
+    return backend.softmax(x);
+  }
+};
+
+}  // namespace lamina
