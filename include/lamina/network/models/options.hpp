@@ -1,0 +1,35 @@
+// ModelOptions: what all models can be told.
+#pragma once
+
+#include <lamina/layers/batch_norm.hpp>
+#include <lamina/layers/relu.hpp>
+#include <lamina/layers/softmax_cross_entropy.hpp>
+#include <lamina/network/network.hpp>
+
+namespace lamina {
+
+struct ModelOptions {
+  std::int64_t classes = 0;    ///< 0: the model's own, 1000 or 10
+  Shape input = {};            ///< of one sample; 1x1x1x1: the model's own
+  double label_smoothing = 0;  ///< of the loss
+  double dropout = 0.5;        ///< rate, in models that have dropout
+  bool global_norm = false;    ///< batch norm over the samples of all ranks
+  bool zero_gamma = false;     ///< the last batch norm of each residual block starts at zero
+};
+
+namespace detail {
+
+inline Shape input_or(const ModelOptions& o, Shape own) { return o.input == Shape{} ? own : o.input; }
+inline std::int64_t classes_or(const ModelOptions& o, std::int64_t own) {
+  check(o.classes >= 0, "the number of classes must not be negative, got ", o.classes);
+  return o.classes == 0 ? own : o.classes;
+}
+
+/// Ends a model: every one ends in the layer "loss".
+inline Network with_loss(Network net, const ModelOptions& o) {
+  net.add<SoftmaxCrossEntropy>({.label_smoothing = o.label_smoothing}, "loss");
+  return net;
+}
+
+}  // namespace detail
+}  // namespace lamina
