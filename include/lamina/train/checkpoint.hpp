@@ -1,0 +1,58 @@
+// Checkpoints: a network's parameters, running statistics and optimizer state, and how far the
+// training had come, as one safetensors file that PyTorch can read (docs/checkpoints.md).
+#pragma once
+
+#include <lamina/comm/communicator.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+class Network;
+
+/// Where a training stands, beside its tensors.
+struct Progress {
+  std::int64_t step = 0;   ///< updates done: the schedule's position
+  std::int64_t epoch = 0;  ///< the data's position: the current epoch,
+  std::int64_t batch = 0;  ///< and how many of its batches are done
+  std::uint64_t seed = 0;
+  double rate = 0;  ///< learning rate of the last update
+  /// Whatever must be the same when the run is resumed: "model", "optimizer", "global_batch", ...
+  std::map<std::string, std::string> settings = {};
+
+  bool operator==(const Progress&) const = default;
+};
+
+/// Writes everything a resumed run needs. Rank 0 writes, the others wait; if it fails, the previous
+/// file is intact and all ranks throw the same Error. The same state gives the same bytes.
+void save_checkpoint(const std::string& path, const Network&, const Progress&,
+                     const Communicator& ranks = {});
+
+/// Restores what save_checkpoint wrote, bit by bit where the dtype is the same, and returns how far
+/// it had come. Every tensor of the network, its optimizer states included, must be in the file and
+/// vice versa. Rank 0 reads and sends to the others; all ranks throw the same Error if the file does
+/// not fit, before anything of the network has changed. The network must be placed, the states made.
+Progress load_checkpoint(const std::string& path, Network&, const Communicator& ranks = {});
+
+/// The Progress alone, for who must know it before a network is made.
+Progress read_progress(const std::string& path, const Communicator& ranks = {});
+
+/// What load_parameters could not use.
+struct Unmatched {
+  std::vector<std::string> missing;     ///< in the network only
+  std::vector<std::string> unexpected;  ///< in the file only
+  std::vector<std::string> reshaped;    ///< in both, with different shapes; as "name file/network"
+
+  bool empty() const { return missing.empty() && unexpected.empty() && reshaped.empty(); }
+};
+
+/// Loads parameters and running statistics from any safetensors file with torchvision's names.
+/// Optimizer states and `num_batches_tracked` in it are ignored. With `strict`, anything unmatched
+/// is an Error; without, it is left as it was and returned (it is an Error if nothing fits).
+Unmatched load_parameters(const std::string& path, Network&, bool strict = true,
+                          const Communicator& ranks = {});
+
+}  // namespace lamina
