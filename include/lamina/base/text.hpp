@@ -32,10 +32,10 @@ void append(std::string& to, T part) {
 
 /// Anything with a member `std::string text() const` (Shape, Split, ...).
 template <class T>
-  requires requires(const T& value) { { value.text() } -> std::convertible_to<std::string>; }
-void append(std::string& to, const T& part) {
-  to += part.text();
+requires requires(const T& value) {
+  { value.text() } -> std::convertible_to<std::string>;
 }
+void append(std::string& to, const T& part) { to += part.text(); }
 
 /// The parts one after the other: strings, numbers, and types with a `text()` member.
 template <class... Parts>
@@ -43,6 +43,17 @@ std::string text(const Parts&... parts) {
   std::string to;
   (append(to, parts), ...);
   return to;
+}
+
+/// `std::cout << value` for anything with a `text()` member: Shape, Epoch, Profile ...
+template <class Out, class T>
+requires requires(Out& out, const T& value, const std::string& s) {
+  out << s;
+  { value.text() } -> std::convertible_to<std::string>;
+}
+Out& operator<<(Out& out, const T& value) {
+  out << value.text();
+  return out;
 }
 
 /// printf into a string, for tables.

@@ -1,0 +1,146 @@
+// Optimizer: updates the parameters of a network as the sums of their gradients land.
+#pragma once
+
+#include <lamina/network/network.hpp>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+/// v = momentum * v + dw + weight_decay * w;  w -= rate * v   (nesterov: dw + momentum * v in place
+/// of v; Sutskever et al., 2013, in the form of PyTorch).
+struct SGD {
+  double rate = 0.01, momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+
+/// Kingma and Ba, 2015; weight decay is added to the gradient.
+struct Adam {
+  double rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+};
+
+/// Loshchilov and Hutter, 2019: w -= rate * weight_decay * w apart from the gradient.
+struct AdamW {
+  double rate = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 1e-2;
+};
+
+/// SGD with momentum whose gradient of each weight tensor is scaled by
+/// trust * |w| / (|dw| + weight_decay * |w|) (You, Gitman and Ginsburg, 2017); biases and batch
+/// norm keep their plain gradient.
+struct LARS {
+  double rate = 0.1, momentum = 0.9, weight_decay = 0, trust = 1e-3;
+};
+
+class Optimizer {
+ public:
+  Optimizer(const SGD& o) : name_("sgd"), rate_(o.rate), weight_decay_(o.weight_decay) {
+    rule_.momentum = o.momentum, rule_.nesterov = o.nesterov;
+    check(!o.nesterov || o.momentum > 0, "nesterov needs a momentum above zero");
+    validate();
+  }
+  Optimizer(const Adam& o) : Optimizer("adam", UpdateRule::Kind::adam, o) {}
+  Optimizer(const AdamW& o) : Optimizer("adamw", UpdateRule::Kind::adamw, o) {}
+  Optimizer(const LARS& o)
+      : name_("lars"), rate_(o.rate), weight_decay_(o.weight_decay), trust_(o.trust) {
+    rule_.momentum = o.momentum;
+    check(o.trust > 0, "trust must be positive, got ", o.trust);
+    validate();
+  }
+
+  /// Weight decay leaves out biases and batch norm.
+  Optimizer& decay_weights_only(bool on = true) { return weights_only_ = on, *this; }
+  /// Gradients are scaled down to this norm, over all parameters, where theirs is larger; 0 =
+  /// never.
+  Optimizer& clip_norm(double norm) { return clip_norm_ = norm, *this; }
+
+  const std::string& name() const { return name_; }
+  const UpdateRule& rule() const { return rule_; }
+  double rate() const { return rate_; }
+  std::size_t state_bytes() const { return states_.bytes(); }
+
+  /// Makes the state for the parameters of a placed network: zero.
+  void attach(Network& network) {
+    const DType dtype = network.placing().dtype;
+    const auto room = [](const Parameter& p) { return (p.form.bytes() + 63) / 64 * 64; };
+    std::size_t bytes = 0;
+    for (const auto& n : network.parameters())
+      if (n.parameter->trained) bytes += std::size_t(rule_.states()) * room(*n.parameter);
+    states_ = Tensor({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
+    char* at = states_.as<char>();
+    for (const auto& n : network.parameters()) {
+      n.parameter->states.clear();
+      if (!n.parameter->trained) continue;
+      for (int i = 0; i < rule_.states(); ++i) {
+        n.parameter->states.push_back(View(at, n.parameter->form));
+        at += room(*n.parameter);
+      }
+    }
+  }
+
+  /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
+  /// parameter, in the order in which backward finished them.
+  void update(Network& network, Stream& stream, double rate, std::int64_t step) const {
+    const Backend& backend = *network.placing().backend;
+    const double clip = clip_norm_ > 0 ? clip_factor(network, stream) : 1;
+    const auto& all = network.parameters();
+    for (auto i = all.size(); i-- > 0;) {
+      Parameter& p = *all[i].parameter;
+      if (!p.trained) continue;
+      stream.enter(all[i].step);
+      p.wait(stream);
+      UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, clip, step};
+      if (trust_ > 0) {
+        if (p.decay) {
+          const double w = std::sqrt(backend.squared_norm(stream, Pass::update, p.value));
+          const double dw = clip * std::sqrt(backend.squared_norm(stream, Pass::update, p.grad));
+          const double below = dw + s.weight_decay * w;
+          const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
+          s.weight_decay *= local, s.grad_scale *= local;
+        } else {
+          s.weight_decay = 0;
+        }
+      }
+      backend.update(stream, rule_, s, p.value, p.grad, p.states);
+    }
+    stream.enter(-1);
+  }
+
+ private:
+  template <class O>
+  Optimizer(const char* name, UpdateRule::Kind kind, const O& o)
+      : name_(name), rate_(o.rate), weight_decay_(o.weight_decay) {
+    rule_.kind = kind, rule_.beta1 = o.beta1, rule_.beta2 = o.beta2, rule_.epsilon = o.epsilon;
+    validate();
+  }
+
+  void validate() const {
+    check(rate_ >= 0, "learning rate must not be negative, got ", rate_);
+    check(weight_decay_ >= 0, "weight decay must not be negative, got ", weight_decay_);
+    check(rule_.momentum >= 0 && rule_.momentum < 1, "momentum must be in [0, 1), got ",
+          rule_.momentum);
+    for (const double beta : {rule_.beta1, rule_.beta2})
+      check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
+  }
+
+  double clip_factor(Network& network, Stream& stream) const {
+    double sum = 0;
+    for (const auto& n : network.parameters()) {
+      if (!n.parameter->trained) continue;
+      stream.enter(n.step);
+      n.parameter->wait(stream);
+      sum += network.placing().backend->squared_norm(stream, Pass::update, n.parameter->grad);
+    }
+    const double norm = std::sqrt(sum);
+    return norm > clip_norm_ ? clip_norm_ / norm : 1;
+  }
+
+  std::string name_;
+  UpdateRule rule_;
+  double rate_ = 0, weight_decay_ = 0, trust_ = 0, clip_norm_ = 0;
+  bool weights_only_ = false;
+  Tensor states_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,343 @@
+// Trainer: where a network, its ranks, an optimizer and data meet.
+#pragma once
+
+#include <lamina/comm/world.hpp>
+#include <lamina/kernels/backends.hpp>
+#include <lamina/layers/softmax_cross_entropy.hpp>
+#include <lamina/network/network.hpp>
+#include <lamina/train/checkpoint.hpp>
+#include <lamina/train/data/loader.hpp>
+#include <lamina/train/optimizer.hpp>
+#include <lamina/train/schedule.hpp>
+
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <string>
+
+namespace lamina {
+
+struct TrainerOptions {
+  std::int64_t batch = 32;       ///< global, over all ranks
+  std::string backend = "auto";  ///< see make_backend()
+  DType dtype = DType::f32;
+  bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
+  double bucket_mb = 25, first_bucket_mb = 1;
+  Schedule schedule = {};
+  std::uint64_t seed = 1;  ///< of initial weights, order of the data, augmentation, dropout
+};
+
+/// One training step, over the global batch.
+struct StepResult {
+  std::int64_t step = 0;              ///< steps done, this one included
+  std::int64_t epoch = 0;             ///< from 0
+  std::int64_t index = 0, count = 0;  ///< this step's number in the epoch, and steps in an epoch
+  double loss = 0, top1 = 0;          ///< mean loss and fraction of hits before the update
+  double rate = 0;                    ///< learning rate of the update
+  double seconds = 0;                 ///< that the step took, waiting for data included
+  double images_per_second = 0;
+};
+
+/// Means over all samples of a data set.
+struct Evaluation {
+  double loss = 0, top1 = 0, top5 = 0;
+  std::int64_t samples = 0;
+};
+
+/// What an epoch brought.
+struct Epoch {
+  std::int64_t number = 0;  ///< from 1
+  double loss = 0, top1 = 0, seconds = 0, images_per_second = 0;
+  std::optional<Evaluation> validation = {};
+
+  std::string text() const {
+    std::string s =
+        format("epoch %lld  loss %.4f  top-1 %.2f %%", (long long)(number), loss, 100 * top1);
+    if (validation)
+      s += format("  validation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%", validation->loss,
+                  100 * validation->top1, 100 * validation->top5);
+    return s + format("  %.1f images/s\n", images_per_second);
+  }
+};
+
+struct FitOptions {
+  std::int64_t epochs = 1;
+  std::int64_t steps = 0;               ///< end after this many steps in all, if above 0
+  const Dataset* validation = nullptr;  ///< evaluated after each epoch
+  bool shuffle = true, augment = true;
+  int loader_threads = 1;
+  std::string save = {};        ///< checkpoint after each epoch and at the end
+  std::int64_t save_every = 0;  ///< and after every so many steps
+  std::function<void(const StepResult&)> on_step = {};
+};
+
+class Trainer {
+ public:
+  /// Places the network, after adding SoftmaxCrossEntropy if it does not end in that, and draws its
+  /// initial weights. The network and the world must outlive the trainer.
+  Trainer(Network& network, const World& world, Optimizer optimizer, TrainerOptions options = {})
+      : network_(network),
+        ranks_(options.communicate ? world.comm() : world.comm().silent()),
+        optimizer_(std::move(optimizer)),
+        options_(std::move(options)) {
+    if (network_.graph().back().layer == nullptr ||
+        network_.graph().back().layer->type() != "SoftmaxCrossEntropy")
+      network_.add<SoftmaxCrossEntropy>({}, "loss");
+    network_.place({.batch = options_.batch,
+                    .backend = make_backend(options_.backend, options_.dtype),
+                    .ranks = ranks_,
+                    .dtype = options_.dtype,
+                    .bucket_mb = options_.bucket_mb,
+                    .first_bucket_mb = options_.first_bucket_mb});
+    optimizer_.attach(network_);
+    network_.initialize(options_.seed);
+    labels_ = Tensor({network_.rows().size, 1, 1, 1}, DType::i32);
+    progress_.seed = options_.seed;
+  }
+
+  Network& network() { return network_; }
+  const Network& network() const { return network_; }
+  const Optimizer& optimizer() const { return optimizer_; }
+  const TrainerOptions& options() const { return options_; }
+  const Communicator& ranks() const { return ranks_; }
+  Stream& stream() { return stream_; }
+  /// Where training stands; what a checkpoint carries beside tensors.
+  Progress& progress() { return progress_; }
+
+  /// A loader of this rank's part of the global batches.
+  Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const {
+    const std::int64_t classes = network_.steps().back().input_shapes[0].c;
+    check(data.classes() <= classes, data.name(), ": has ", data.classes(),
+          " classes, but the network ends in ", classes);
+    Shape sample = network_.sample();
+    check(data.shape() == sample, data.name(), ": its images are ", data.shape(),
+          ", but the network takes ", sample);
+    return Loader(data, {.global_batch = options_.batch,
+                         .rank = ranks_.rank(),
+                         .ranks = ranks_.size(),
+                         .seed = options_.seed,
+                         .shuffle = training && o.shuffle,
+                         .augment = training && o.augment,
+                         .pad_last = !training,
+                         .depth = std::max(3, o.loader_threads + 1),
+                         .threads = o.loader_threads});
+  }
+
+  /// Forward, backward and update on the loader's next batch. `total` is the number of steps that
+  /// training will take, for the schedule.
+  StepResult step(Loader& loader, std::int64_t total) {
+    const double begin = now();
+    const Batch& batch = next(loader);
+    StepResult r = step(batch, loader.batches(), total);
+    r.seconds = now() - begin;
+    r.images_per_second = double(batch.global_valid) / r.seconds;
+    return r;
+  }
+
+  /// The same on a batch of the caller's, with `per_epoch` batches in an epoch. Throws Error if the
+  /// loss is not finite.
+  StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
+    const double begin = now();
+    Context context = load(batch, true);
+    network_.forward(context);
+    network_.backward(context);
+    StepResult r;
+    r.count = per_epoch;
+    r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
+    optimizer_.update(network_, stream_, r.rate, progress_.step + 1);
+    const double* y = network_.y().as<double>();
+    r.loss = y[0], r.top1 = y[1] / context.rows;
+    r.epoch = progress_.epoch, r.index = ++progress_.batch;
+    r.step = ++progress_.step;
+    if (progress_.batch >= r.count) ++progress_.epoch, progress_.batch = 0;
+    r.seconds = now() - begin;
+    r.images_per_second = context.rows / r.seconds;
+    check(std::isfinite(r.loss), "step ", r.step, ": the loss is ", r.loss,
+          ": a lower learning rate, warm-up or gradient clipping may help");
+    return r;
+  }
+
+  /// Over all samples of a data set, each counted once, without dropout and with running
+  /// statistics.
+  Evaluation evaluate(const Dataset& data) {
+    synchronize_statistics();
+    Loader loader = this->loader(data, false);
+    Evaluation e;
+    for (std::int64_t i = 0; i < loader.batches(); ++i) {
+      Context context = load(next(loader), false);
+      network_.forward(context);
+      const double* y = network_.y().as<double>();
+      e.loss += y[0] * context.rows, e.top1 += y[1], e.top5 += y[2];
+      e.samples += std::int64_t(context.rows);
+    }
+    for (double* sum : {&e.loss, &e.top1, &e.top5}) *sum /= double(e.samples);
+    return e;
+  }
+
+  /// Everything that resuming needs. On failure the file is what it was, and all ranks throw.
+  void save(const std::string& path) {
+    synchronize_statistics();
+    progress_.rate = optimizer_.rate();
+    progress_.settings["optimizer"] = optimizer_.name();
+    progress_.settings["global_batch"] = text(options_.batch);
+    save_checkpoint(path, network_, progress_, ranks_);
+  }
+  /// Continues from a checkpoint of the same model, optimizer and global batch.
+  void resume(const std::string& path) {
+    const Progress p = load_checkpoint(path, network_, ranks_);
+    const auto same = [&](const char* key, const std::string& mine) {
+      const auto it = p.settings.find(key);
+      check(it == p.settings.end() || it->second == mine, path, ": was saved with ", key, " ",
+            it == p.settings.end() ? "" : it->second, ", but this run has ", mine);
+    };
+    same("optimizer", optimizer_.name()), same("global_batch", text(options_.batch));
+    check(p.seed == options_.seed, path, ": was saved with seed ", p.seed, ", but this run has ",
+          options_.seed);
+    progress_ = p;
+  }
+
+  class Fit;
+  /// Trains epoch by epoch as the result is iterated:
+  /// `for (const Epoch& epoch : trainer.fit(data, {.epochs = 10})) ...`
+  /// The data must outlive the result.
+  Fit fit(const Dataset& data, FitOptions options = {});
+  Fit fit(std::unique_ptr<Dataset> data, FitOptions options = {});
+
+ private:
+  const Batch& next(Loader& loader) {
+    const Batch* batch = nullptr;
+    stream_.run(Pass::forward, "wait for data", [&] { batch = &loader.next(); });
+    return *batch;
+  }
+
+  /// Moves a batch into the network.
+  Context load(const Batch& batch, bool training) {
+    const View& x = network_.x();
+    check(batch.size == x.shape.n, "the batch has ", batch.size, " rows, expected ", x.shape.n);
+    stream_.run(Pass::forward, "copy batch", [&] {
+      if (x.dtype == DType::f32)
+        std::memcpy(x.data, batch.images, x.bytes());
+      else
+        std::copy_n(batch.images, x.shape.size(), x.as<double>());
+      std::copy_n(batch.labels, batch.size, labels_.as<std::int32_t>());
+    });
+    return {.stream = stream_,
+            .training = training,
+            .seed = options_.seed,
+            .step = progress_.step,
+            .first = network_.rows().begin,
+            .rows = double(batch.global_valid),
+            .labels = labels_};
+  }
+
+  /// With local statistics every rank has running averages of its own: from here on their mean.
+  void synchronize_statistics() {
+    if (ranks_.size() == 1) return;
+    const Backend& backend = *network_.placing().backend;
+    for (const auto& n : network_.parameters()) {
+      const Parameter& p = *n.parameter;
+      if (p.trained || p.replicas.size() == 1) continue;
+      const Tensor plain(p.form.shape, DType::f64);
+      backend.copy(p.value, plain);
+      p.replicas.all_reduce(stream_, Pass::update, plain).wait(stream_);
+      for (double& v : plain.elements<double>()) v /= p.replicas.size();
+      backend.copy(plain, p.value);
+    }
+  }
+
+  Network& network_;
+  Communicator ranks_;
+  Optimizer optimizer_;
+  TrainerOptions options_;
+  Stream stream_;
+  Tensor labels_;
+  Progress progress_;
+};
+
+/// A single-pass range of epochs; incrementing trains the next one.
+class Trainer::Fit {
+ public:
+  Fit(Trainer& trainer, std::unique_ptr<Dataset> owned, const Dataset& data, FitOptions options)
+      : trainer_(trainer),
+        owned_(std::move(owned)),
+        options_(std::move(options)),
+        loader_(trainer.loader(data, true, options_)),
+        total_(loader_.batches() * options_.epochs) {
+    check(loader_.batches() > 0, data.name(), ": has fewer images than the global batch of ",
+          trainer.options_.batch);
+    if (options_.steps > 0) total_ = options_.steps;
+    if (options_.validation) {
+      check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
+      trainer.loader(*options_.validation, false);  // fail now, not after an epoch
+    }
+    loader_.seek(trainer.progress_.epoch, trainer.progress_.batch);
+  }
+
+  std::int64_t total_steps() const { return total_; }
+
+  class iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Epoch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Epoch*;
+    using reference = const Epoch&;
+
+    explicit iterator(Fit* fit) : fit_(fit) { ++*this; }
+    const Epoch& operator*() const { return fit_->epoch_; }
+    const Epoch* operator->() const { return &fit_->epoch_; }
+    iterator& operator++() {
+      if (fit_ && !fit_->next()) fit_ = nullptr;
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return fit_ == nullptr; }
+
+   private:
+    Fit* fit_;
+  };
+  iterator begin() { return iterator(this); }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  bool next() {
+    Progress& at = trainer_.progress_;
+    if (at.step >= total_) return false;
+    epoch_ = {.number = at.epoch + 1};
+    double seconds = 0;
+    std::int64_t steps = 0;
+    while (at.step < total_) {
+      const StepResult r = trainer_.step(loader_, total_);
+      ++steps, seconds += r.seconds;
+      epoch_.loss += r.loss, epoch_.top1 += r.top1;
+      const bool last = r.index == r.count || r.step == total_;
+      if (options_.on_step) options_.on_step(r);
+      const bool due = options_.save_every > 0 && r.step % options_.save_every == 0;
+      if (!options_.save.empty() && (due || last)) trainer_.save(options_.save);
+      if (last) break;
+    }
+    epoch_.loss /= double(steps), epoch_.top1 /= double(steps);
+    epoch_.seconds = seconds;
+    epoch_.images_per_second = double(steps * trainer_.options_.batch) / seconds;
+    if (options_.validation) epoch_.validation = trainer_.evaluate(*options_.validation);
+    return true;
+  }
+
+  Trainer& trainer_;
+  std::unique_ptr<Dataset> owned_;
+  FitOptions options_;
+  Loader loader_;
+  std::int64_t total_ = 0;
+  Epoch epoch_;
+};
+
+inline Trainer::Fit Trainer::fit(const Dataset& data, FitOptions options) {
+  return Fit(*this, nullptr, data, std::move(options));
+}
+inline Trainer::Fit Trainer::fit(std::unique_ptr<Dataset> data, FitOptions options) {
+  const Dataset& d = *data;
+  return Fit(*this, std::move(data), d, std::move(options));
+}
+
+}  // namespace lamina
