@@ -1,0 +1,115 @@
+// Operands of kernels under test: random values, moved into whatever form a kernel wants and back.
+#pragma once
+
+#include "support/allocations.hpp"
+
+#include <lamina/base/random.hpp>
+#include <lamina/kernels/backends.hpp>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace lamina::test {
+
+/// The elements of a tensor in n-c-h-w order.
+using Values = std::vector<double>;
+
+/// Normal random numbers that f32 represents exactly.
+inline Values random_values(std::int64_t size, std::uint64_t seed) {
+  const Random random(seed);
+  Values values(static_cast<std::size_t>(size));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = random.normal(i);
+  return values;
+}
+
+/// A tensor of NaN, padding included: what a kernel does not write stays to be seen.
+inline Tensor dirty(const Form& form) {
+  Tensor t(form);
+  std::memset(t.view().data, 0xFF, t.bytes());
+  return t;
+}
+
+inline Tensor place(const Backend& backend, const Form& form, const Values& values) {
+  check(std::int64_t(values.size()) == form.shape.size(), "place: ", values.size(),
+        " values do not fill ", form);
+  Tensor plain(form.shape, form.dtype);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (form.dtype == DType::f64) plain.as<double>()[i] = values[i];
+    if (form.dtype == DType::f32) plain.as<float>()[i] = float(values[i]);
+    if (form.dtype == DType::i32) plain.as<std::int32_t>()[i] = std::int32_t(values[i]);
+  }
+  if (form.layout.plain()) return plain;
+  Tensor tensor(form);
+  backend.copy(plain, tensor);
+  return tensor;
+}
+
+/// Throws if the padding of a layout holds anything but finite numbers.
+inline Values read(const Backend& backend, const View& view) {
+  Tensor plain(view.shape, view.dtype);
+  backend.copy(view, plain);
+  if (view.dtype == DType::f64) {
+    const auto elements = plain.elements<double>();
+    return {elements.begin(), elements.end()};
+  }
+  const auto elements = plain.elements<float>();
+  Values values(elements.begin(), elements.end());
+  bool finite = true;
+  for (const double v : values) finite = finite && std::isfinite(v);
+  for (const float v : view.elements<float>()) {
+    check(!finite || std::isfinite(v), "the padding of ", view.form(), " was not written");
+  }
+  return values;
+}
+
+/// How a case is to be run: by which back end, in which type and layout.
+struct Setup {
+  const Backend& backend;
+  DType dtype = DType::f64;
+  bool native = false;  ///< operands in the layout that the back end's convolutions write
+  bool watch = false;   ///< run all twice, and note what the second run allocates
+  std::size_t allocations = 0, largest_allocation = 0;
+  Stream stream = {};
+
+  Form form(Shape shape) const {
+    const Form plain{shape, dtype, {}};
+    if (!native) return plain;
+    ConvGeometry g;
+    g.channels = shape.c;
+    return backend.conv(g, plain)->output;
+  }
+
+  Tensor place(const Form& form, const Values& values) const {
+    return test::place(backend, form, values);
+  }
+  Values read(const View& view) const { return test::read(backend, view); }
+
+  template <class Work>
+  void run(Work&& work) {
+    work();
+    if (!watch) return;
+    const Allocations since;
+    work();
+    allocations += since.count();
+    largest_allocation = std::max(largest_allocation, since.largest());
+  }
+};
+
+/// The largest difference, in units of the wanted value or the root mean square of all wanted
+/// values, whichever is greater; infinite for NaN or another size.
+inline double difference(const Values& got, const Values& want) {
+  if (got.size() != want.size()) return INFINITY;
+  double squares = 0, worst = 0;
+  for (const double v : want) squares += v * v;
+  const double rms = std::sqrt(squares / double(std::max<std::size_t>(want.size(), 1)));
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double apart = std::abs(got[i] - want[i]);
+    if (apart == 0) continue;
+    const double relative = apart / std::max(std::abs(want[i]), rms);
+    if (!(relative <= worst)) worst = std::isnan(relative) ? INFINITY : relative;
+  }
+  return worst;
+}
+
+}  // namespace lamina::test

@@ -1,0 +1,461 @@
+// What the table of cases does not show: ties, labels, running averages, masks, updates, copies and
+// refusals, on every back end.
+#include "catch.hpp"
+#include "support/operands.hpp"
+
+#include <lamina/kernels/backends.hpp>
+
+#include <limits>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// Calls f(setup) for each back end, dtype and layout that there is.
+template <class F>
+void on_all(F&& f) {
+  std::vector<std::shared_ptr<const Backend>> backends{reference_backend()};
+  if (has_onednn()) backends.push_back(onednn_backend());
+  for (const auto& backend : backends) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      if (!backend->supports(dtype)) continue;
+      for (const bool native : {false, true}) {
+        INFO(backend->name() << ' ' << name(dtype) << (native ? " native" : " plain"));
+        Setup setup{*backend, dtype, native};
+        f(setup);
+      }
+    }
+  }
+}
+
+Form f64_vector(std::int64_t c) { return {{1, c, 1, 1}, DType::f64, {}}; }
+
+/// Runs max pooling without padding on one channel; returns y and dx.
+std::pair<Values, Values> max_pool(Setup& s, Shape shape, Pair window, Pad pad, const Values& in,
+                                   const Values& dy) {
+  PoolGeometry g;
+  g.window = window, g.stride = window, g.pad = pad;
+  const auto kernel = s.backend.pool(g, s.form(shape));
+  const Tensor x = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
+  const Tensor gradient = s.place(kernel->output, dy), dx = dirty(kernel->inputs[0]);
+  kernel->forward(s.stream, x, y);
+  kernel->input_grad(s.stream, x, y, gradient, dx);
+  return {s.read(y), s.read(dx)};
+}
+
+struct Loss {
+  Values totals, p, dx;
+};
+
+Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& labels,
+          double scale = 1) {
+  const Form form{{std::int64_t(labels.size()), classes, 1, 1}, s.dtype, {}};
+  const auto kernel = s.backend.softmax_cross_entropy(0, form);
+  const Tensor x = s.place(form, logits), p = dirty(form), dx = dirty(form);
+  const Tensor label = s.place({{form.shape.n, 1, 1, 1}, DType::i32, {}}, labels);
+  const Tensor totals = dirty(f64_vector(3));
+  kernel->forward(s.stream, x, label, p, totals);
+  kernel->input_grad(s.stream, p, label, scale, dx);
+  return {s.read(totals), s.read(p), s.read(dx)};
+}
+
+/// Weights after as many steps as there are gradients, each step at a rate of 0.1 * step.
+Values updated(Setup& s, const UpdateRule& rule, UpdateStep step, Values start,
+               const std::vector<Values>& gradients) {
+  const Form form = s.form({1, std::int64_t(start.size()), 1, 1});
+  const Tensor w = s.place(form, start);
+  std::vector<Tensor> states;
+  std::vector<View> views;
+  for (int i = 0; i < rule.states(); ++i) views.push_back(states.emplace_back(form));
+  const double rate = step.rate;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    step.step = std::int64_t(i) + 1;
+    step.rate = rate * double(step.step);
+    const Tensor dw = s.place(form, gradients[i]);
+    s.backend.update(s.stream, rule, step, w, dw, views);
+  }
+  return s.read(w);
+}
+
+}  // namespace
+
+TEST_CASE("max pooling gives the first of equal elements the gradient, and padding never wins") {
+  on_all([](Setup& s) {
+    const auto [y, dx] = max_pool(s, {1, 1, 2, 4}, 2, 0, {-3, -3, -1, -2, -3, -3, -1, -1}, {5, 7});
+    CHECK(y == Values{-3, -1});
+    CHECK(dx == Values{5, 0, 7, 0, 0, 0, 0, 0});
+    const auto [py, pdx] = max_pool(s, {1, 1, 2, 2}, 2, 1, {-1, -2, -3, -4}, {1, 2, 3, 4});
+    CHECK(py == Values{-1, -2, -3, -4});
+    CHECK(pdx == Values{1, 2, 3, 4});
+  });
+}
+
+TEST_CASE("in-place kernels give the same results in place") {
+  using Kind = Activation::Kind;
+  on_all([](Setup& s) {
+    const Shape shape{2, 5, 3, 3};
+    const Values in = random_values(shape.size(), 1), grad = random_values(shape.size(), 2);
+    std::vector<std::unique_ptr<UnaryKernel>> kernels;
+    for (const Kind kind : {Kind::relu, Kind::leaky_relu, Kind::sigmoid, Kind::tanh}) {
+      kernels.push_back(s.backend.activation({kind, 0.1}, s.form(shape)));
+    }
+    kernels.push_back(s.backend.softmax(s.form(shape)));
+    for (const auto& kernel : kernels) {
+      if (!kernel->in_place) continue;
+      INFO(kernel->algorithm);
+      const Tensor x = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
+      const Tensor dy = s.place(kernel->output, grad), dx = dirty(kernel->inputs[0]);
+      kernel->forward(s.stream, x, y);
+      kernel->input_grad(s.stream, x, y, dy, dx);
+      const Values apart = s.read(y), apart_dx = s.read(dx);
+      kernel->forward(s.stream, x, x);
+      CHECK(difference(s.read(x), apart) == 0);
+      kernel->input_grad(s.stream, x, x, dy, dy);
+      CHECK(difference(s.read(dy), apart_dx) == 0);
+    }
+  });
+}
+
+TEST_CASE("sum may write over its first input, and skips absent gradients") {
+  on_all([](Setup& s) {
+    const Form form = s.form({1, 3, 2, 2});
+    const std::vector<Form> forms{form, form};
+    const auto kernel = s.backend.sum(forms);
+    const Values a = random_values(12, 1), b = random_values(12, 2);
+    const Tensor x1 = s.place(kernel->inputs[0], a), x2 = s.place(kernel->inputs[1], b);
+    const View xs[] = {x1, x2};
+    kernel->forward(s.stream, xs, x1);
+    Values want = a;
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] += b[i];
+    CHECK(difference(s.read(x1), want) < 1e-6);
+
+    const Tensor dy = s.place(kernel->output, a), dx = dirty(kernel->inputs[1]);
+    const View dxs[] = {View(), dx};
+    kernel->input_grad(s.stream, dy, dxs);
+    CHECK(s.read(dx) == a);
+  });
+}
+
+TEST_CASE("batch norm moves its running averages and uses them for inference") {
+  on_all([](Setup& s) {
+    const auto kernel = s.backend.batch_norm(s.form({2, 2, 1, 2}));
+    const Form parameter{{1, 2, 1, 1}, s.dtype, {}};
+    // Channel 0 holds 1 2 3 6, channel 1 holds 5 5 5 5.
+    const Tensor x = s.place(kernel->inputs[0], {1, 2, 5, 5, 3, 6, 5, 5});
+    const Tensor sums = dirty(f64_vector(4)), mean = dirty(f64_vector(2));
+    const Tensor inv_std = dirty(f64_vector(2));
+    const Tensor running_mean = s.place(parameter, {10, 10}),
+                 running_var = s.place(parameter, {1, 1});
+    kernel->statistics(s.stream, x, sums);
+    CHECK(s.read(sums) == Values{12, 20, 50, 100});
+    kernel->finish(s.stream, sums, 4, 0.5, 0.25, mean, inv_std, running_mean, running_var);
+    CHECK(s.read(mean) == Values{3, 5});
+    CHECK(difference(s.read(inv_std), {0.5, std::sqrt(2.0)}) < 1e-12);
+    CHECK(difference(s.read(running_mean), {8.25, 8.75}) < 1e-6);
+    CHECK(difference(s.read(running_var), {0.75 + 0.25 * 14 / 3, 0.75}) <
+          1e-6);  // 14/3 is unbiased
+
+    const Tensor unit = s.place(parameter, {2, 4}), var = s.place(parameter, {3.5, 15.5});
+    kernel->from_running(s.stream, 0.5, unit, var, mean, inv_std);
+    CHECK(s.read(mean) == Values{2, 4});
+    CHECK(difference(s.read(inv_std), {0.5, 0.25}) < 1e-12);
+    const Tensor w = s.place(parameter, {3, 1}), b = s.place(parameter, {1, -1});
+    const Tensor y = dirty(kernel->output);
+    kernel->normalize(s.stream, x, mean, inv_std, w, b, y);
+    CHECK(difference(s.read(y), {-0.5, 1, -0.75, -0.75, 2.5, 7, -0.75, -0.75}) < 1e-6);
+  });
+}
+
+TEST_CASE("batch norm of split batches equals that of the whole once the sums are added") {
+  on_all([](Setup& s) {
+    const Shape whole{4, 3, 2, 2}, half{2, 3, 2, 2};
+    const Values in = random_values(whole.size(), 1), grad = random_values(whole.size(), 2);
+    const auto part = [&](const Values& v, std::size_t i) {
+      return Values(v.begin() + long(i * v.size() / 2), v.begin() + long((i + 1) * v.size() / 2));
+    };
+    const auto backward = [&](NormKernel& kernel, const Values& x_, const Values& dy_,
+                              const Tensor& sums, const Tensor& dots, bool first_half_of_the_work) {
+      const Tensor x = s.place(kernel.inputs[0], x_), dy = s.place(kernel.output, dy_);
+      const Tensor mean = dirty(f64_vector(3)), inv_std = dirty(f64_vector(3));
+      const Tensor rm({1, 3, 1, 1}, s.dtype), rv({1, 3, 1, 1}, s.dtype);
+      if (first_half_of_the_work) {
+        kernel.statistics(s.stream, x, sums);
+        return Values();
+      }
+      kernel.finish(s.stream, sums, 16, 1e-3, 0.1, mean, inv_std, rm, rv);
+      const View absent;
+      if (!dots.view()) return Values();
+      const Tensor local = dirty(f64_vector(6)), dx = dirty(kernel.inputs[0]);
+      kernel.gradients(s.stream, x, mean, inv_std, dy, local, absent, absent);
+      if (std::isnan(dots.as<double>()[0])) {
+        std::copy_n(local.as<double>(), 6, dots.as<double>());
+        return Values();
+      }
+      kernel.input_grad(s.stream, x, mean, inv_std, absent, dy, dots, 16, dx);
+      return s.read(dx);
+    };
+    const auto add = [](const Tensor& a, const Tensor& b, const Tensor& to) {
+      for (int i = 0; i < 6; ++i) to.as<double>()[i] = a.as<double>()[i] + b.as<double>()[i];
+    };
+    const auto one = s.backend.batch_norm(s.form(whole)), two = s.backend.batch_norm(s.form(half));
+    const Tensor none;
+    const Tensor sums = dirty(f64_vector(6)), dots = dirty(f64_vector(6));
+    backward(*one, in, grad, sums, none, true);
+    backward(*one, in, grad, sums, dots, false);
+    const Values want = backward(*one, in, grad, sums, dots, false);
+
+    const Tensor s0 = dirty(f64_vector(6)), s1 = dirty(f64_vector(6)), all(f64_vector(6));
+    backward(*two, part(in, 0), part(grad, 0), s0, none, true);
+    backward(*two, part(in, 1), part(grad, 1), s1, none, true);
+    add(s0, s1, all);
+    const Tensor d0 = dirty(f64_vector(6)), d1 = dirty(f64_vector(6)), both(f64_vector(6));
+    backward(*two, part(in, 0), part(grad, 0), all, d0, false);
+    backward(*two, part(in, 1), part(grad, 1), all, d1, false);
+    add(d0, d1, both);
+    const double tolerance = s.dtype == DType::f64 ? 1e-12 : 2e-6;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Values got = backward(*two, part(in, i), part(grad, i), all, both, false);
+      CHECK(difference(got, part(want, i)) < tolerance);
+    }
+  });
+}
+
+TEST_CASE("the loss counts top-1 and top-5 hits") {
+  on_all([](Setup& s) {
+    const Values falling{7, 6, 5, 4, 3, 2, 1};
+    const auto hits = [&](Values logits, double label) {
+      const auto result = loss(s, std::int64_t(logits.size()), logits, {label});
+      return std::pair(result.totals[1], result.totals[2]);
+    };
+    CHECK(hits(falling, 0) == std::pair(1.0, 1.0));
+    CHECK(hits(falling, 1) == std::pair(0.0, 1.0));
+    CHECK(hits(falling, 4) == std::pair(0.0, 1.0));
+    CHECK(hits(falling, 5) == std::pair(0.0, 0.0));
+    CHECK(hits({1, 2, 3}, 0) == std::pair(0.0, 1.0));  // fewer than 5 classes: all are in the top 5
+    CHECK(hits({1, 1, 1}, 0) == std::pair(1.0, 1.0));  // of equal logits the first is on top
+    CHECK(hits({1, 1, 1}, 2) == std::pair(0.0, 1.0));
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    CHECK(hits({nan, 1, 2}, 0) == std::pair(0.0, 0.0));
+    CHECK(hits({nan, nan, nan}, 0) == std::pair(0.0, 0.0));
+  });
+}
+
+TEST_CASE("the loss is right for huge logits, skips rows without a label and scales its gradient") {
+  on_all([](Setup& s) {
+    const auto r = loss(s, 2, {1000, 1000, 0, -2000, 3, 3}, {1, 0, -1}, 0.5);
+    CHECK(difference({r.totals[0]}, {std::log(2.0)}) < 1e-6);
+    CHECK(r.totals[1] == 1);
+    CHECK(r.totals[2] == 2);
+    CHECK(difference(r.p, {0.5, 0.5, 1, 0, 0.5, 0.5}) < 1e-6);
+    CHECK(difference(r.dx, {0.25, -0.25, 0, 0, 0, 0}) < 1e-6);
+    CHECK_THROWS_WITH(loss(s, 3, {1, 2, 3}, {3}), ContainsSubstring("label 3"));
+  });
+}
+
+TEST_CASE("SGD follows its formula") {
+  on_all([](Setup& s) {
+    UpdateRule rule;
+    const UpdateStep step{.rate = 0.1, .weight_decay = 0.5, .grad_scale = 2};
+    // g = 2 dw + w/2, at rates 0.1 and 0.2.
+    CHECK(difference(updated(s, rule, step, {2, -1}, {{1, 0}}), {1.7, -0.95}) < 1e-6);
+    rule.momentum = 0.5;
+    // g = 3, v = 3, w = 1.7; g = 2.85, v = 4.35, w = 0.83
+    CHECK(difference(updated(s, rule, step, {2}, {{1}, {1}}), {0.83}) < 1e-6);
+    rule.nesterov = true;
+    // g = 3, v = 3, w = 2 - 0.1 * 4.5 = 1.55; g = 2.775, v = 4.275, w = 1.55 - 0.2 * 4.9125
+    CHECK(difference(updated(s, rule, step, {2}, {{1}, {1}}), {0.5675}) < 1e-6);
+  });
+}
+
+TEST_CASE("Adam and AdamW follow their formulas") {
+  on_all([](Setup& s) {
+    UpdateRule rule;
+    rule.kind = UpdateRule::Kind::adam;
+    rule.beta1 = 0.5, rule.beta2 = 0.75, rule.epsilon = 1;
+    UpdateStep step{.rate = 0.1, .grad_scale = 0.5};
+    // g = 3: corrected m = 3, v = 9, so w = 2 - 0.1 * 3/4.
+    CHECK(difference(updated(s, rule, step, {2}, {{6}}), {1.925}) < 1e-6);
+    // Then g = 1: m = 1.25 / 0.75, v = (0.75 * 2.25 + 0.25) / 0.4375.
+    const double second = 1.25 / 0.75 / (std::sqrt(1.9375 / 0.4375) + 1);
+    CHECK(difference(updated(s, rule, step, {2}, {{6}, {2}}), {1.925 - 0.2 * second}) < 1e-6);
+    step.weight_decay = 0.5;
+    // g = 3 + 1, m = 4, v = 16.
+    CHECK(difference(updated(s, rule, step, {2}, {{6}}), {2 - 0.1 * 4 / 5}) < 1e-6);
+    rule.kind = UpdateRule::Kind::adamw;
+    CHECK(difference(updated(s, rule, step, {2}, {{6}}), {2 * (1 - 0.05) - 0.075}) < 1e-6);
+  });
+}
+
+TEST_CASE("all back ends update alike over many weights and steps") {
+  const auto reference = reference_backend();
+  std::vector<UpdateRule> rules(4);
+  rules[1].momentum = rules[2].momentum = 0.9;
+  rules[1].nesterov = true;
+  rules[2].kind = UpdateRule::Kind::adam;
+  rules[3].kind = UpdateRule::Kind::adamw;
+  const UpdateStep step{.rate = 0.01, .weight_decay = 1e-2, .grad_scale = 0.7};
+  std::vector<Values> gradients;
+  for (std::uint64_t i = 0; i < 4; ++i) gradients.push_back(random_values(1003, 10 + i));
+  for (const UpdateRule& rule : rules) {
+    Setup f64{*reference};
+    const Values want = updated(f64, rule, step, random_values(1003, 1), gradients);
+    on_all([&](Setup& s) {
+      CHECK(difference(updated(s, rule, step, random_values(1003, 1), gradients), want) < 2e-6);
+    });
+  }
+}
+
+TEST_CASE("the squared norm counts every element once, whatever the layout") {
+  on_all([](Setup& s) {
+    const Values values = random_values(2 * 19 * 3 * 3, 5);
+    double want = 0;
+    for (const double v : values) want += v * v;
+    const Tensor x = s.place(s.form({2, 19, 3, 3}), values);
+    const double got = s.backend.squared_norm(s.stream, Pass::update, x);
+    CHECK(got == Approx(want).epsilon(1e-9));
+    CHECK(s.backend.squared_norm(s.stream, Pass::update, x) == got);
+    // 2^24 + 1 is the first integer that f32 cannot hold.
+    const Tensor many = s.place({{1, 2, 1, 1}, s.dtype, {}}, {4096, 1});
+    CHECK(s.backend.squared_norm(s.stream, Pass::update, many) == 16777217.0);
+  });
+}
+
+TEST_CASE(
+    "dropout drops the rate that it should, scales the others, and depends on the key alone") {
+  const Shape shape{8, 30, 5, 5};
+  const auto reference = reference_backend();
+  Setup f64{*reference};
+  const auto apply = [&](Setup& s, double rate, std::uint64_t key, std::int64_t first, Shape x,
+                         const Values& in, Pass pass = Pass::forward) {
+    const auto kernel = s.backend.dropout(rate, s.form(x));
+    const Tensor from = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
+    kernel->apply(s.stream, pass, key, first, from, y);
+    const Values apart = s.read(y);
+    kernel->apply(s.stream, pass, key, first, from, from);
+    CHECK(s.read(from) == apart);
+    return apart;
+  };
+  const Values ones(std::size_t(shape.size()), 1.0);
+  const Values mask = apply(f64, 0.25, 11, 0, shape, ones);
+  double dropped = 0;
+  for (const double v : mask) {
+    if (v == 0)
+      ++dropped;
+    else
+      CHECK(v == Approx(4.0 / 3));
+  }
+  CHECK(dropped / double(mask.size()) == Approx(0.25).margin(0.025));  // 4.5 standard deviations
+
+  on_all([&](Setup& s) {
+    CHECK(difference(apply(s, 0.25, 11, 0, shape, ones), mask) < 1e-6);
+    CHECK(difference(apply(s, 0.25, 11, 0, shape, ones, Pass::input_grad), mask) < 1e-6);
+    CHECK(difference(apply(s, 0.25, 12, 0, shape, ones), mask) > 0.1);
+    CHECK(apply(s, 0, 11, 0, shape, ones) == ones);
+    const Shape part{3, 30, 5, 5};  // rows 2 to 4
+    const auto begin = mask.begin() + long(2 * shape.sample());
+    CHECK(difference(apply(s, 0.25, 11, 2, part, Values(std::size_t(part.size()), 1.0)),
+                     Values(begin, begin + long(part.size()))) < 1e-6);
+  });
+  CHECK_THROWS_WITH(reference->dropout(1, f64.form(shape)), ContainsSubstring("rate"));
+}
+
+TEST_CASE("copies keep every element and convert between f32 and f64") {
+  on_all([](Setup& s) {
+    for (const Shape shape : {Shape{2, 19, 3, 5}, Shape{3, 16, 2, 2}, Shape{5, 7, 1, 1}}) {
+      const Values values = random_values(shape.size(), 3);
+      CHECK(s.read(s.place(s.form(shape), values)) == values);
+    }
+    const Tensor narrow({1, 2, 1, 1}, DType::f32), wide({1, 2, 1, 1}, DType::f64);
+    wide.as<double>()[0] = 0.1, wide.as<double>()[1] = -3;
+    s.backend.copy(wide, narrow);
+    CHECK(narrow.as<float>()[0] == 0.1f);
+    CHECK(narrow.as<float>()[1] == -3.0f);
+    s.backend.copy(narrow, wide);
+    CHECK(wide.as<double>()[0] == double(0.1f));
+    CHECK_THROWS_AS(s.backend.copy(narrow, Tensor({2, 2, 1, 1}, DType::f32)), Error);
+  });
+}
+
+TEST_CASE("back ends refuse what cannot be, by name") {
+  on_all([](Setup& s) {
+    const auto conv = [&](auto change) {
+      ConvGeometry g;
+      g.channels = 4, g.kernel = 3;
+      change(g);
+      return s.backend.conv(g, s.form({1, 6, 5, 5}));
+    };
+    CHECK_NOTHROW(conv([](auto&) {}));
+    CHECK_THROWS_AS(conv([](auto& g) { g.groups = 4; }), Error);
+    CHECK_THROWS_AS(conv([](auto& g) { g.groups = 3; }), Error);
+    CHECK_THROWS_AS(conv([](auto& g) { g.stride = 0; }), Error);
+    CHECK_THROWS_AS(conv([](auto& g) { g.kernel = 7; }), Error);
+    PoolGeometry pool;
+    pool.pad = 2;
+    CHECK_THROWS_AS(s.backend.pool(pool, s.form({1, 3, 5, 5})), Error);
+    const std::vector<Form> unlike{s.form({1, 3, 2, 2}), s.form({1, 3, 2, 1})};
+    CHECK_THROWS_AS(s.backend.sum(unlike), Error);
+    CHECK_THROWS_AS(s.backend.concat(unlike), Error);
+    CHECK_THROWS_AS(s.backend.conv({}, {{1, 3, 2, 2}, DType::i32, {}}), Error);
+  });
+}
+
+TEST_CASE("reference kernels refuse operands of another form") {
+  const auto reference = reference_backend();
+  Stream stream;
+  const auto kernel = reference->conv({}, {{1, 3, 2, 2}, DType::f32, {}});
+  const Tensor x(kernel->inputs[0]), w(kernel->w), b(kernel->b), y(kernel->output);
+  CHECK_NOTHROW(kernel->forward(stream, x, w, b, y));
+  CHECK_THROWS_WITH(kernel->forward(stream, x, w, View(), y), ContainsSubstring("absent"));
+  CHECK_THROWS_WITH(kernel->forward(stream, Tensor({1, 3, 2, 2}, DType::f64), w, b, y),
+                    ContainsSubstring("expected an operand 1x3x2x2 f32 nchw"));
+}
+
+TEST_CASE("back ends are found by name") {
+  CHECK(make_backend("reference", DType::f64)->name() == "reference");
+  CHECK(make_backend("auto", DType::f64)->name() == "reference");
+  CHECK(make_backend("auto", DType::f32)->name() == (has_onednn() ? "onednn" : "reference"));
+  CHECK_THROWS_AS(make_backend("onednn", DType::f64), Error);
+  if (has_onednn()) {
+    CHECK_THROWS_WITH(make_backend("onednn", DType::f64),
+                      ContainsSubstring("'onednn'") && ContainsSubstring("f64"));
+  }
+  CHECK_THROWS_WITH(make_backend("cuda", DType::f32), ContainsSubstring("not built in"));
+  CHECK_THROWS_WITH(make_backend("fast", DType::f32),
+                    ContainsSubstring("expected auto, reference, onednn or cuda"));
+}
+
+TEST_CASE("every kernel is recorded under its layer and pass") {
+  struct Kept : Recorder {
+    std::vector<Span> spans;
+    void record(const Span& span) override { spans.push_back(span); }
+  };
+  on_all([](Setup& s) {
+    Kept kept;
+    s.stream.record_to(&kept);
+    s.stream.enter(4);
+    const auto kernel = s.backend.conv({}, s.form({1, 3, 2, 2}));
+    const Tensor x(kernel->inputs[0]), w(kernel->w), b(kernel->b), y(kernel->output);
+    kernel->forward(s.stream, x, w, b, y);
+    kernel->input_grad(s.stream, w, y, x);
+    kernel->weight_grad(s.stream, x, y, w, b);
+    s.backend.squared_norm(s.stream, Pass::update, w);
+    REQUIRE(kept.spans.size() >= 4);
+    CHECK(kept.spans.front().pass == Pass::forward);
+    CHECK(kept.spans.back().pass == Pass::update);
+    for (const Span& span : kept.spans) {
+      CHECK(span.layer == 4);
+      CHECK(span.end >= span.begin);
+    }
+  });
+}
+
+TEST_CASE("allocations are counted") {
+  if (!counts_allocations()) return;
+  const Allocations since;
+  CHECK(since.count() == 0);
+  const Tensor t({1, 1, 1, 1000}, DType::f32);
+  const auto count = since.count(), largest = since.largest();
+  CHECK(count >= 1);
+  CHECK(largest >= 4000);
+}
