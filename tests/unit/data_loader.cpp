@@ -1,7 +1,7 @@
 // Loader: one order for any number of ranks and threads, resumable, padded, without allocations.
-#include "allocations.hpp"
 #include "catch.hpp"
 #include "data_files.hpp"
+#include "support/allocations.hpp"
 
 #include <lamina/train/data/loader.hpp>
 
@@ -205,9 +205,9 @@ TEST_CASE("the steady state allocates nothing") {
   for (const Dataset* data : {stored.get(), stretched.get(), made.get()}) {
     Loader loader(*data, {.global_batch = 16, .threads = 2});
     for (int i = 0; i < 20; ++i) loader.next();
-    const long before = allocations();
+    const test::Allocations since;
     for (int i = 0; i < 40; ++i) loader.next();
-    CHECK(allocations() - before == 0);
+    CHECK(since.count() == 0);
   }
 }
 

@@ -328,7 +328,7 @@ TEST_CASE("what is wrong with an image folder is said in one line") {
   CHECK(error_of([&] { read(*data, 0); }) == file + ": cannot open: No such file or directory");
 }
 
-TEST_CASE("damaged data files load or throw Error, whatever the damage") {
+TEST_CASE("damaged data files load or throw Error, whatever the damage", "[fuzz]") {
   const Folder folder;
   const Random random(1, 1);
   std::uint64_t draw = 0;
