@@ -1,0 +1,318 @@
+// Times single kernels of a back end: what each reaches by itself, without a network around it.
+#include <lamina/base/random.hpp>
+#include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/threads.hpp>
+
+#include <CLI/CLI.hpp>
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <functional>
+
+namespace {
+
+using namespace lamina;
+
+/// 1 multiply-add = 2 FLOP; bytes count every operand once.
+struct Work {
+  double flops, bytes;
+};
+
+template <class... Operands>
+double bytes(const Operands&... operands) {
+  return (double(operands.bytes()) + ...);
+}
+
+Tensor random_tensor(const Backend& on, const Form& form, std::uint64_t seed) {
+  Tensor plain(form.shape, form.dtype), tensor(form);
+  const Random random(seed);
+  for (std::size_t i = 0; float& v : plain.elements<float>()) v = random.normal(i++);
+  on.copy(plain, tensor);
+  return tensor;
+}
+
+/// The form that the convolutions of the back end write.
+Form native(const Backend& on, Shape shape) {
+  ConvGeometry g;
+  g.channels = shape.c;
+  return on.conv(g, {shape, DType::f32, {}})->output;
+}
+
+/// Registers a benchmark. `make` places kernel and operands when the benchmark starts, and returns
+/// what runs once, its work and a label.
+struct Ready {
+  std::function<void()> run;
+  Work work;
+  std::string label;
+};
+void add(const std::string& name, std::function<Ready()> make) {
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [make = std::move(make)](benchmark::State& state) {
+        const Ready ready = make();
+        ready.run();
+        for (auto _ : state) ready.run();
+        using benchmark::Counter;
+        state.counters["FLOP/s"] = Counter(ready.work.flops, Counter::kIsIterationInvariantRate);
+        state.counters["B/s"] = Counter(ready.work.bytes, Counter::kIsIterationInvariantRate);
+        state.SetLabel(ready.label);
+      })
+      ->Unit(benchmark::kMicrosecond)
+      ->UseRealTime();
+}
+
+using MakeWeighted = std::function<std::shared_ptr<WeightedKernel>()>;
+
+void add_weighted(const Backend& on, const std::string& name, const MakeWeighted& make) {
+  struct Operands {
+    std::shared_ptr<WeightedKernel> kernel;
+    Tensor x, w, b, y;
+    Stream stream;
+  };
+  const auto place = [&on, make] {
+    auto o = std::make_shared<Operands>();
+    o->kernel = make();
+    o->x = random_tensor(on, o->kernel->inputs[0], 1);
+    o->w = random_tensor(on, o->kernel->w, 2);
+    o->y = random_tensor(on, o->kernel->output, 3);
+    return o;
+  };
+  const auto work = [](const Operands& o) {
+    const Shape w = o.kernel->w.shape;
+    return Work{2.0 * double(o.kernel->output.shape.size()) * double(w.c * w.h * w.w),
+                bytes(o.x, o.w, o.y)};
+  };
+  add(name + "/forward", [=] {
+    const auto o = place();
+    return Ready{[o] { o->kernel->forward(o->stream, o->x, o->w, o->b, o->y); }, work(*o),
+                 o->kernel->algorithm};
+  });
+  add(name + "/input_grad", [=] {
+    const auto o = place();
+    return Ready{[o] { o->kernel->input_grad(o->stream, o->w, o->y, o->x); }, work(*o),
+                 o->kernel->algorithm};
+  });
+  add(name + "/weight_grad", [=] {
+    const auto o = place();
+    return Ready{[o] { o->kernel->weight_grad(o->stream, o->x, o->y, o->w, o->b); }, work(*o),
+                 o->kernel->algorithm};
+  });
+}
+
+void add_conv(const Backend& on, const std::string& name, Shape x, std::int64_t channels,
+              Pair kernel, Pair stride, Pad pad, std::int64_t groups = 1) {
+  ConvGeometry g;
+  g.channels = channels, g.kernel = kernel, g.stride = stride, g.pad = pad, g.groups = groups;
+  g.bias = false;
+  add_weighted(on, "conv/" + name, [=, &on]() -> std::shared_ptr<WeightedKernel> {
+    return on.conv(g, x.c < 4 ? Form{x, DType::f32, {}} : native(on, x));
+  });
+}
+
+using MakeUnary = std::function<std::shared_ptr<UnaryKernel>()>;
+
+void add_unary(const Backend& on, const std::string& name, const MakeUnary& make) {
+  struct Operands {
+    std::shared_ptr<UnaryKernel> kernel;
+    Tensor x, y, dx, dy;
+    Stream stream;
+  };
+  const auto place = [&on, make] {
+    auto o = std::make_shared<Operands>();
+    o->kernel = make();
+    o->x = random_tensor(on, o->kernel->inputs[0], 1);
+    o->y = Tensor(o->kernel->output);
+    o->dx = Tensor(o->kernel->inputs[0]);
+    o->dy = random_tensor(on, o->kernel->output, 2);
+    o->kernel->forward(o->stream, o->x, o->y);
+    return o;
+  };
+  add(name + "/forward", [=] {
+    const auto o = place();
+    return Ready{[o] { o->kernel->forward(o->stream, o->x, o->y); },
+                 {0, bytes(o->x, o->y)},
+                 o->kernel->algorithm};
+  });
+  add(name + "/input_grad", [=] {
+    const auto o = place();
+    return Ready{[o] { o->kernel->input_grad(o->stream, o->x, o->y, o->dy, o->dx); },
+                 {0, bytes(o->dy, o->dx) + (o->kernel->reads_x ? bytes(o->x) : 0) +
+                         (o->kernel->reads_y ? bytes(o->y) : 0)},
+                 o->kernel->algorithm};
+  });
+}
+
+void add_norm(const Backend& on, Shape shape) {
+  struct Operands {
+    std::unique_ptr<NormKernel> kernel;
+    Tensor x, y, dx, w, b, sums, mean, inv_std, running_mean, running_var;
+    double count;
+    Stream stream;
+  };
+  const auto place = [&on, shape] {
+    auto o = std::make_shared<Operands>();
+    o->kernel = on.batch_norm(native(on, shape));
+    const Form parameter{{1, shape.c, 1, 1}, DType::f32, {}};
+    o->x = random_tensor(on, o->kernel->inputs[0], 1);
+    o->y = random_tensor(on, o->kernel->output, 2);
+    o->dx = Tensor(o->kernel->inputs[0]);
+    o->w = random_tensor(on, parameter, 3), o->b = random_tensor(on, parameter, 4);
+    o->sums = Tensor({1, 2 * shape.c, 1, 1}, DType::f64);
+    o->mean = Tensor({1, shape.c, 1, 1}, DType::f64);
+    o->inv_std = Tensor({1, shape.c, 1, 1}, DType::f64);
+    o->running_mean = Tensor(parameter), o->running_var = Tensor(parameter);
+    o->count = double(shape.size() / shape.c);
+    return o;
+  };
+  add(text("batch_norm/", shape, "/forward"), [=] {
+    const auto o = place();
+    return Ready{[o] {
+                   o->kernel->statistics(o->stream, o->x, o->sums);
+                   o->kernel->finish(o->stream, o->sums, o->count, 1e-5, 0.1, o->mean, o->inv_std,
+                                     o->running_mean, o->running_var);
+                   o->kernel->normalize(o->stream, o->x, o->mean, o->inv_std, o->w, o->b, o->y);
+                 },
+                 {0, bytes(o->x, o->x, o->y)},
+                 o->kernel->algorithm};
+  });
+  add(text("batch_norm/", shape, "/backward"), [=] {
+    const auto o = place();
+    return Ready{[o] {
+                   o->kernel->gradients(o->stream, o->x, o->mean, o->inv_std, o->y, o->sums, o->w,
+                                        o->b);
+                   o->kernel->input_grad(o->stream, o->x, o->mean, o->inv_std, o->w, o->y, o->sums,
+                                         o->count, o->dx);
+                 },
+                 {0, bytes(o->x, o->x, o->y, o->y, o->dx)},
+                 o->kernel->algorithm};
+  });
+}
+
+void add_sum(const Backend& on, Shape shape) {
+  struct Operands {
+    std::unique_ptr<NaryKernel> kernel;
+    Tensor x1, x2, y;
+    std::vector<View> xs;
+    Stream stream;
+  };
+  add(text("sum/", shape, "/forward"), [=, &on] {
+    auto o = std::make_shared<Operands>();
+    const std::vector<Form> forms(2, native(on, shape));
+    o->kernel = on.sum(forms);
+    o->x1 = random_tensor(on, forms[0], 1), o->x2 = random_tensor(on, forms[0], 2);
+    o->y = Tensor(forms[0]);
+    o->xs = {o->x1, o->x2};
+    return Ready{[o] { o->kernel->forward(o->stream, o->xs, o->y); },
+                 {double(shape.size()), bytes(o->x1, o->x2, o->y)},
+                 o->kernel->algorithm};
+  });
+}
+
+void add_update(const Backend& on, const std::string& name, UpdateRule rule, std::int64_t size) {
+  struct Operands {
+    Tensor w, dw;
+    std::vector<Tensor> states;
+    std::vector<View> views;
+    Stream stream;
+  };
+  add("update/" + name, [=, &on] {
+    auto o = std::make_shared<Operands>();
+    const Form form{{size, 1, 1, 1}, DType::f32, {}};
+    o->w = random_tensor(on, form, 1), o->dw = random_tensor(on, form, 2);
+    for (int i = 0; i < rule.states(); ++i) o->states.emplace_back(form);
+    for (const Tensor& s : o->states) o->views.push_back(s);
+    // All but the gradient are read and written.
+    return Ready{[o, rule, &on] {
+                   on.update(o->stream, rule, {.rate = 1e-3, .weight_decay = 1e-4}, o->w, o->dw,
+                             o->views);
+                 },
+                 {0, bytes(o->dw) * (3 + 2 * rule.states())},
+                 ""};
+  });
+}
+
+void add_all(const Backend& on, std::int64_t n) {
+  add_conv(on, "resnet_7x7_s2", {n, 3, 224, 224}, 64, 7, 2, 3);
+  add_conv(on, "resnet_3x3_64", {n, 64, 56, 56}, 64, 3, 1, 1);
+  add_conv(on, "resnet_3x3_128", {n, 128, 28, 28}, 128, 3, 1, 1);
+  add_conv(on, "resnet_3x3_128_s2", {n, 128, 56, 56}, 128, 3, 2, 1);
+  add_conv(on, "resnet_3x3_256", {n, 256, 14, 14}, 256, 3, 1, 1);
+  add_conv(on, "resnet_3x3_512", {n, 512, 7, 7}, 512, 3, 1, 1);
+  add_conv(on, "resnet_1x1_64_256", {n, 64, 56, 56}, 256, 1, 1, 0);
+  add_conv(on, "resnet_1x1_1024_256", {n, 1024, 14, 14}, 256, 1, 1, 0);
+  add_conv(on, "resnet_1x1_256_512_s2", {n, 256, 56, 56}, 512, 1, 2, 0);
+  add_conv(on, "vgg_3x3_64", {n, 64, 112, 112}, 128, 3, 1, 1);
+  add_conv(on, "alexnet_11x11_s4", {n, 3, 224, 224}, 64, 11, 4, 2);
+  add_conv(on, "depthwise_3x3_128", {n, 128, 28, 28}, 128, 3, 1, 1, 128);
+  add_conv(on, "lenet_5x5", {n, 1, 28, 28}, 6, 5, 1, 2);
+
+  const auto linear = [&](Shape x, std::int64_t features) {
+    add_weighted(on, text("linear/", x.sample(), "_", features),
+                 [=, &on]() -> std::shared_ptr<WeightedKernel> {
+                   return on.linear(features, false, native(on, x));
+                 });
+  };
+  linear({n, 2048, 1, 1}, 1000);
+  linear({n, 512, 7, 7}, 4096);
+
+  const Shape wide{n, 64, 56, 56};
+  add_norm(on, wide);
+  add_norm(on, {n, 512, 7, 7});
+  add_unary(on, text("relu/", wide), [=, &on]() -> std::shared_ptr<UnaryKernel> {
+    return on.activation({}, native(on, wide));
+  });
+  const auto pool = [&](const std::string& name, PoolGeometry g, Shape x) {
+    add_unary(on, text(name, x),
+              [=, &on]() -> std::shared_ptr<UnaryKernel> { return on.pool(g, native(on, x)); });
+  };
+  using Kind = PoolGeometry::Kind;
+  pool("max_pool_3x3_s2/", {.kind = Kind::max, .window = 3, .stride = 2, .pad = 1},
+       {n, 64, 112, 112});
+  pool("average_pool/", {.kind = Kind::average, .window = 7, .stride = 1}, {n, 2048, 7, 7});
+  add_sum(on, {n, 256, 56, 56});
+
+  constexpr std::int64_t parameters = 4 << 20;
+  add_update(on, "sgd", {}, parameters);
+  add_update(on, "momentum", {.momentum = 0.9}, parameters);
+  add_update(on, "adam", {.kind = UpdateRule::Kind::adam}, parameters);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    std::string name = "auto";
+    std::int64_t batch = 8;
+    int threads = default_threads(1);
+    CLI::App app(
+        "Times single kernels of a back end. Flags --benchmark_* (filter, min_time, format, "
+        "out, ...) are those of Google Benchmark.");
+    app.add_option("--backend", name, "auto, reference or onednn")->capture_default_str();
+    app.add_option("--batch-size", batch, "samples")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--threads", threads, "of the kernels")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.allow_extras();
+    CLI11_PARSE(app, argc, argv);
+    set_threads(threads);
+
+    const auto backend = make_backend(name, DType::f32);
+    std::vector<std::string> rest = app.remaining();
+    rest.insert(rest.begin(), argv[0]);
+    std::vector<char*> pointers;
+    for (std::string& s : rest) pointers.push_back(s.data());
+    int count = int(pointers.size());
+    benchmark::Initialize(&count, pointers.data());
+    if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return 2;
+    benchmark::AddCustomContext("backend", backend->description());
+    benchmark::AddCustomContext("batch_size", std::to_string(batch));
+    benchmark::AddCustomContext("threads", std::to_string(threads));
+    add_all(*backend, batch);
+    benchmark::RunSpecifiedBenchmarks();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_layers: %s\n", e.what());
+    return 1;
+  }
+}
