@@ -37,7 +37,8 @@ inline void write(const std::string& path, const Bytes& bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::filesystem::remove(path);  // a new file: some file systems flush one that is overwritten
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (!file || std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) {
+  if (!file ||
+      (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size())) {
     throw lamina::Error("cannot write " + path);
   }
   std::fclose(file);

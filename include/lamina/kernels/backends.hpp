@@ -17,6 +17,12 @@ std::shared_ptr<const Backend> onednn_backend();
 /// Whether onednn_backend() is built in.
 bool has_onednn();
 
+/// cuDNN and cuBLAS on GPU number `device`. Throws Error where it is not built in.
+std::shared_ptr<const Backend> cuda_backend(int device);
+
+/// Whether cuda_backend() is built in.
+bool has_cuda();
+
 /// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and supports `dtype`.
 /// Throws Error for other names, and for a named back end that is absent or lacks the dtype.
 std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype);

@@ -9,8 +9,9 @@ std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype) 
   }
   check(name == "reference" || name == "onednn" || name == "cuda", "back end '", name,
         "' is not known: expected auto, reference, onednn or cuda");
-  check(name != "cuda", "back end 'cuda' is not built in: expected auto, reference or onednn");
-  auto backend = name == "onednn" ? onednn_backend() : reference_backend();
+  auto backend = name == "onednn" ? onednn_backend()
+                 : name == "cuda" ? cuda_backend(0)
+                                  : reference_backend();
   check(backend->supports(dtype), "back end '", name, "' does not support ", lamina::name(dtype),
         ": expected reference");
   return backend;
