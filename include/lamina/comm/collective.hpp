@@ -53,6 +53,14 @@ struct Operation {
   void* out = nullptr;
   std::size_t count = 0;
 
+  /// Whether two ranks called the same thing. Halos have other counts and peers at the edges.
+  bool matches(const Operation& other) const {
+    if (collective != other.collective || layer != other.layer || pass != other.pass) return false;
+    if (collective == Collective::halo) return dtype == other.dtype;
+    return reduce == other.reduce && dtype == other.dtype && count == other.count &&
+           from == other.from;
+  }
+
   /// Bytes of the larger of the two buffers: the size that nccl-tests prints.
   double bytes(int ranks) const {
     const bool whole = collective == Collective::reduce_scatter ||

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
@@ -21,18 +22,24 @@ class Job {
  public:
   virtual ~Job() = default;
   virtual std::shared_ptr<Transport> transport() = 0;
-  /// Tells the peers how this rank ended and hears how they did; `error` is empty for a PeerError.
-  /// Returns true where this rank is the first of those that have the same thing to say. Called
-  /// once, when the communication thread is gone.
-  virtual bool leave(const std::string& error, int code) = 0;
+  /// Tells the peers how this rank ended and hears how they did; `error` is empty where a peer has
+  /// something to say. Returns what this rank should print: nothing where a lower rank has the same
+  /// error. Called once, when the communication thread is gone.
+  virtual std::string leave(const std::string& error, int code) = 0;
+  /// True where all ranks have left, so that this process may end as any other.
+  virtual bool all_left() const = 0;
   /// Ends this process, and all others that have not left by themselves.
   [[noreturn]] virtual void kill(int code) = 0;
-  /// True where all ranks left, so that the process may end as any other.
-  virtual bool all_left() const = 0;
 };
 
-/// Null where no launcher started this process. Throws Error where one did and MPI was not built in
-/// or does not start. In src/comm/mpi.cpp or mpi_absent.cpp.
+/// Whether mpirun, or another launcher that speaks PMI, started this process.
+inline bool launched() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
+    if (std::getenv(variable)) return true;
+  return false;
+}
+
+/// Throws Error where MPI was not built in or does not start. In src/comm/mpi.cpp or mpi_absent.cpp.
 std::unique_ptr<Job> start_mpi(int& argc, char**& argv);
 
 }  // namespace detail
@@ -46,7 +53,7 @@ class World {
   /// The ranks that mpirun (or another launcher) started; one rank, without touching MPI, if none
   /// did. Removes the launcher's arguments from argv.
   World(int& argc, char**& argv) {
-    job_ = detail::start_mpi(argc, argv);
+    if (detail::launched()) job_ = detail::start_mpi(argc, argv);
     if (job_) connect(job_->transport());
     gather_hosts(job_ != nullptr);
   }
@@ -83,19 +90,19 @@ class World {
   const Communicator& comm() const { return comm_; }
 
   /// Ends this rank's part in the job: with code 0 waits for the peers, otherwise makes them end.
-  /// Returns whether this rank should print `error`: one of those that have the same one does.
-  /// Ends the process where a peer does not answer. No collective may follow.
-  bool leave(const std::string& error, int code) {
-    if (!queue_ || !job_) return !error.empty();
+  /// Returns the line that this rank should print: nothing where a lower rank has the same error.
+  /// Ends the process, after printing it, where a peer does not answer. No collective may follow.
+  std::string leave(const std::string& error, int code) {
+    if (!job_) return error;
     if (code == 0) comm_.barrier();  // throws if a peer fails meanwhile
     queue_->stop();
     const auto job = std::move(job_);
-    const bool speak = job->leave(error, code);
+    const std::string line = job->leave(error, code);
     if (!job->all_left()) {
-      if (speak) say(error);
+      say(line);
       job->kill(code);
     }
-    return speak;
+    return line;
   }
 
   /// Prints one line to stderr and ends all ranks at once.
@@ -105,7 +112,9 @@ class World {
     std::_Exit(1);
   }
 
+  /// Prints the error as one line to stderr; nothing where it is empty.
   static void say(const std::string& error) {
+    if (error.empty()) return;
     std::fflush(stdout);
     std::fprintf(stderr, "lamina: error: %s\n", error.c_str());
     std::fflush(stderr);
@@ -147,14 +156,14 @@ int run(int argc, char** argv, Main&& main) {
     int code = 1;
     try {
       code = main(world);
-      if (code == 0 && !world.leave("", 0)) return 0;
+      if (code == 0) world.leave("", 0);
     } catch (const PeerError&) {
       code = 1;
     } catch (const std::exception& e) {
       code = 1;
       error = e.what();
     }
-    if (code != 0 && world.leave(error, code)) World::say(error);
+    if (code != 0) World::say(world.leave(error, code));
     return code;
   } catch (const std::exception& e) {
     World::say(e.what());

@@ -1,0 +1,261 @@
+// Ranks as threads of one process, for tests: no MPI, deterministic, and every mistake is an error
+// that names the layer and the ranks instead of a hang.
+#pragma once
+
+#include <lamina/comm/world.hpp>
+
+#include <map>
+
+namespace lamina {
+
+namespace detail {
+
+/// What all groups of one run_ranks() share: the one lock, and the first failure.
+struct ThreadJob {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string failure;      ///< message of the first real error; empty while all is well
+  std::vector<bool> ended;  ///< ranks whose function has returned
+  double timeout = 60;      ///< seconds that a collective waits for its peers
+
+  void fail(const std::string& message) {
+    const std::lock_guard lock(mutex);
+    if (failure.empty()) failure = message;
+    changed.notify_all();
+  }
+  void end(int rank) {
+    const std::lock_guard lock(mutex);
+    ended[std::size_t(rank)] = true;
+    changed.notify_all();
+  }
+};
+
+/// One group of ranks: where they meet.
+struct ThreadGroup {
+  ThreadGroup(std::shared_ptr<ThreadJob> job_, std::vector<int> members_)
+      : job(std::move(job_)), members(std::move(members_)), posted(members.size()) {}
+
+  std::shared_ptr<ThreadJob> job;
+  std::vector<int> members;               ///< world rank of each rank of the group
+  std::vector<const Operation*> posted;   ///< by rank; null until it has come
+  std::size_t arrived = 0;
+  std::uint64_t round = 0;                ///< counts finished operations
+  bool moving = false;                    ///< the last rank is at work on all ranks' buffers
+  std::map<std::pair<int, int>, std::shared_ptr<ThreadGroup>> parts;  ///< by (split number, color)
+};
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return int(group_->members.size()); }
+
+  /// The last rank to come does the work for all, in rank order, while the others wait.
+  void run(const Operation& mine) override {
+    ThreadGroup& g = *group_;
+    ThreadJob& job = *g.job;
+    std::unique_lock lock(job.mutex);
+    check_failure();
+    g.posted[std::size_t(rank_)] = &mine;
+    if (++g.arrived == g.posted.size()) {
+      const std::string error = mismatch();
+      if (error.empty()) {
+        g.moving = true;
+        lock.unlock();
+        move();
+        lock.lock();
+        g.moving = false;
+      } else {
+        job.failure = error;
+      }
+      g.arrived = 0;
+      g.posted.assign(g.posted.size(), nullptr);
+      ++g.round;
+      job.changed.notify_all();
+      check(error.empty(), error);
+      return;
+    }
+    const std::uint64_t round = g.round;
+    const double deadline = now() + job.timeout;
+    while (g.round == round) {
+      if (g.moving) {  // no leaving now: our buffers are in use
+        job.changed.wait(lock);
+        continue;
+      }
+      check_failure();
+      const bool late = now() > deadline;
+      if (const int missing = absent(!late); missing >= 0) {
+        job.failure = text("rank ", missing, late ? " did not come to " : " ended before ", mine,
+                           late ? text(" within ", job.timeout, " s") : std::string());
+        job.changed.notify_all();
+        throw Error(job.failure);
+      }
+      job.changed.wait_for(lock, std::chrono::milliseconds(50));
+    }
+    if (!job.failure.empty()) throw PeerError(job.failure);
+  }
+
+  std::shared_ptr<Transport> split(int color, int key) override {
+    const int number = splits_++;
+    std::vector<std::int32_t> mine = {color, key}, all(2 * std::size_t(size()));
+    run({.collective = Collective::all_gather,
+         .dtype = DType::i32,
+         .in = mine.data(),
+         .out = all.data(),
+         .count = 2});
+    if (color < 0) return nullptr;
+    std::vector<std::pair<int, int>> order;  // (key, rank)
+    for (int r = 0; r < size(); ++r)
+      if (all[2 * std::size_t(r)] == color) order.push_back({all[2 * std::size_t(r) + 1], r});
+    std::sort(order.begin(), order.end());
+    std::vector<int> members;
+    int position = 0;
+    for (const auto& [k, r] : order) {
+      if (r == rank_) position = int(members.size());
+      members.push_back(group_->members[std::size_t(r)]);
+    }
+    const std::lock_guard lock(group_->job->mutex);
+    auto& part = group_->parts[{number, color}];
+    if (!part) part = std::make_shared<ThreadGroup>(group_->job, std::move(members));
+    return std::make_shared<ThreadTransport>(part, position);
+  }
+
+  void poll() override {
+    const std::lock_guard lock(group_->job->mutex);
+    check_failure();
+  }
+
+ private:
+  void check_failure() const {
+    if (!group_->job->failure.empty()) throw PeerError(group_->job->failure);
+  }
+
+  /// World rank of a member that has not come; with `ended` only of one that never will. -1: none.
+  int absent(bool ended) const {
+    for (std::size_t r = 0; r < group_->posted.size(); ++r) {
+      const int member = group_->members[r];
+      if (!group_->posted[r] && (!ended || group_->job->ended[std::size_t(member)])) return member;
+    }
+    return -1;
+  }
+
+  /// Empty where all ranks called the same thing.
+  std::string mismatch() const {
+    const auto& posted = group_->posted;
+    for (std::size_t r = 1; r < posted.size(); ++r)
+      if (!posted[r]->matches(*posted[0]))
+        return text("rank ", group_->members[0], " called ", *posted[0], ", but rank ",
+                    group_->members[r], " called ", *posted[r]);
+    return {};
+  }
+
+  void move() const {
+    const Operation& op = *group_->posted[0];
+    const std::size_t n = group_->posted.size(), bytes = op.count * size_of(op.dtype);
+    const auto in = [&](std::size_t r) { return static_cast<const char*>(group_->posted[r]->in); };
+    const auto out = [&](std::size_t r) { return static_cast<char*>(group_->posted[r]->out); };
+    const auto copy = [bytes](char* to, const char* from) {
+      if (to != from && bytes > 0) std::memmove(to, from, bytes);
+    };
+    switch (op.collective) {
+      case Collective::barrier: return;
+      case Collective::all_reduce:
+      case Collective::reduce_scatter:
+        return op.dtype == DType::f32   ? reduce<float>(op)
+               : op.dtype == DType::f64 ? reduce<double>(op)
+                                        : reduce<std::int32_t>(op);
+      case Collective::broadcast:
+        for (std::size_t r = 0; r < n; ++r) copy(out(r), in(std::size_t(op.from)));
+        return;
+      case Collective::all_gather:
+        for (std::size_t r = 0; r < n; ++r)
+          for (std::size_t i = 0; i < n; ++i) copy(out(r) + i * bytes, in(i));
+        return;
+      case Collective::all_to_all:
+        for (std::size_t r = 0; r < n; ++r)
+          for (std::size_t i = 0; i < n; ++i) copy(out(r) + i * bytes, in(i) + r * bytes);
+        return;
+      case Collective::halo:
+        for (std::size_t r = 0; r < n; ++r) {
+          const Operation& to = *group_->posted[r];
+          if (to.from >= 0)
+            std::memmove(to.out, in(std::size_t(to.from)), to.count * size_of(to.dtype));
+        }
+    }
+  }
+
+  /// The sum (max, min) by rank, so that the bits depend on nothing else.
+  template <class T>
+  void reduce(const Operation& op) const {
+    const auto& posted = group_->posted;
+    const bool scatter = op.collective == Collective::reduce_scatter;
+    std::vector<T> result(op.count * (scatter ? posted.size() : 1));
+    for (std::size_t r = 0; r < posted.size(); ++r) {
+      const T* in = static_cast<const T*>(posted[r]->in);
+      for (std::size_t i = 0; i < result.size(); ++i)
+        result[i] = r == 0                           ? in[i]
+                    : op.reduce == ReduceOp::sum ? T(result[i] + in[i])
+                    : op.reduce == ReduceOp::max ? std::max(result[i], in[i])
+                                                 : std::min(result[i], in[i]);
+    }
+    for (std::size_t r = 0; r < posted.size(); ++r)
+      std::copy_n(result.data() + (scatter ? r * op.count : 0), op.count,
+                  static_cast<T*>(posted[r]->out));
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  int rank_ = 0, splits_ = 0;
+};
+
+}  // namespace detail
+
+/// Runs `main(World&)` as `ranks` ranks, each a thread, and returns when all have ended. Throws the
+/// first real error of any of them; the others end with a PeerError at their next collective.
+/// A collective waits `timeout` seconds for its peers.
+template <class Main>
+void run_ranks(int ranks, Main&& main, double timeout = 60) {
+  const auto job = std::make_shared<detail::ThreadJob>();
+  job->ended.resize(std::size_t(ranks));
+  job->timeout = timeout;
+  std::vector<int> members;
+  for (int r = 0; r < ranks; ++r) members.push_back(r);
+  const auto group = std::make_shared<detail::ThreadGroup>(job, members);
+
+  std::exception_ptr first, echo;  // guarded by the job's mutex
+  const auto note = [&](int rank) {
+    try {
+      throw;
+    } catch (const PeerError&) {
+      const std::lock_guard lock(job->mutex);
+      if (!echo) echo = std::current_exception();
+    } catch (const std::exception& e) {
+      {
+        const std::lock_guard lock(job->mutex);
+        if (!first) first = std::current_exception();
+      }
+      job->fail(text("rank ", rank, ": ", e.what()));
+    }
+  };
+  const auto body = [&](int rank) {
+    try {
+      World world(std::make_shared<detail::ThreadTransport>(group, rank));
+      try {
+        main(world);
+      } catch (...) {
+        note(rank);  // before the World goes, so that nobody waits for this rank
+      }
+    } catch (...) {
+      note(rank);
+    }
+    job->end(rank);
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+  for (auto& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  if (echo) std::rethrow_exception(echo);
+}
+
+}  // namespace lamina

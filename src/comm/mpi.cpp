@@ -1,0 +1,366 @@
+// Ranks as processes: collectives over MPI, and how a job ends when one of its ranks fails.
+//
+// All calls of MPI between its start and its end come from the communication thread. Every wait is a
+// loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when the
+// process of a peer on this host is gone.
+#include <lamina/comm/world.hpp>
+
+#include <mpi.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <thread>
+
+namespace lamina::detail {
+namespace {
+
+void check_mpi(int status, const char* call) {
+  if (status == MPI_SUCCESS) return;
+  char reason[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(status, reason, &length);
+  throw Error(text(call, ": ", std::string_view(reason, std::size_t(length))));
+}
+
+double seconds_from(const char* variable, double otherwise) {
+  const char* value = std::getenv(variable);
+  if (!value || !*value) return otherwise;
+  char* end = nullptr;
+  const double seconds = std::strtod(value, &end);
+  check(*end == 0 && seconds > 0, variable, "=", value, ": expected a number of seconds above 0");
+  return seconds;
+}
+
+bool is_on(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value && std::string_view(value) != "0";
+}
+
+MPI_Datatype type_of(DType t) {
+  return t == DType::f32 ? MPI_FLOAT : t == DType::f64 ? MPI_DOUBLE : MPI_INT32_T;
+}
+MPI_Op op_of(ReduceOp op) {
+  return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
+}
+
+/// How a rank ended, as it tells its peers.
+struct Notice {
+  int code = -1;  ///< exit status; -1: not heard of
+  char error[508] = "";
+
+  bool says(const std::string& what) const {
+    return what.compare(0, sizeof error - 1, error) == 0;
+  }
+};
+
+/// A process, and whether its number means anything to us: same host, same PID namespace.
+struct Process {
+  char place[248] = "";
+  std::int64_t pid = 0;
+
+  static Process self() {
+    Process p;
+    char host[128] = "", space[96] = "";
+    gethostname(host, sizeof host - 1);
+    if (readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) space[0] = 0;
+    std::snprintf(p.place, sizeof p.place, "%s %s", host, space);
+    p.pid = getpid();
+    return p;
+  }
+  bool gone(const Process& from) const {
+    return std::strcmp(place, from.place) == 0 && ::kill(pid_t(pid), 0) != 0 && errno == ESRCH;
+  }
+  std::string host() const { return std::string(place, std::strcspn(place, " ")); }
+};
+
+/// MPI itself, and what is known of the peers.
+class Session {
+ public:
+  Session(int& argc, char**& argv) {
+    int running = 0, given = 0;
+    check_mpi(MPI_Initialized(&running), "MPI_Initialized");
+    owner_ = !running;
+    if (running)
+      check_mpi(MPI_Query_thread(&given), "MPI_Query_thread");
+    else
+      check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
+    check(given >= MPI_THREAD_SERIALIZED,
+          "this MPI allows calls from the main thread only: collectives need a thread of their own "
+          "(MPI_THREAD_SERIALIZED)");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_size(world, &size);
+    self_ = Process::self();
+    peers_.resize(std::size_t(size));
+    notices_.resize(std::size_t(size));
+    check_mpi(MPI_Allgather(&self_, sizeof self_, MPI_BYTE, peers_.data(), sizeof self_, MPI_BYTE,
+                            world),
+              "MPI_Allgather");
+  }
+
+  ~Session() {
+    if (!owner_) return;
+    // A collective that was given up may keep MPI_Finalize waiting for ever.
+    const int code = exit_code_;
+    if (code != 0)
+      std::thread([code] {
+        timespec pause{3, 0};
+        nanosleep(&pause, nullptr);
+        std::_Exit(code);
+      }).detach();
+    MPI_Finalize();
+  }
+
+  /// Throws if a peer has failed or is gone. `doing` says what this rank waits for.
+  void look_around(const Operation* doing) {
+    listen();
+    for (int r = 0; r < size; ++r)
+      if (const Notice& n = notices_[std::size_t(r)]; n.code >= 0)
+        throw PeerError(text("rank ", r, " failed: ", n.error));
+    for (int r = 0; r < size; ++r)
+      if (gone(r))
+        throw Error(text(describe(r), " was lost",
+                         doing ? text(" during ", *doing) : std::string()));
+  }
+
+  void tell(const std::string& error, int code) {
+    exit_code_ = code;
+    mine_.code = code;
+    std::snprintf(mine_.error, sizeof mine_.error, "%s", error.c_str());
+    sends_.assign(std::size_t(size), MPI_REQUEST_NULL);
+    for (int r = 0; r < size; ++r)
+      if (r != rank && !gone(r))
+        MPI_Isend(&mine_, sizeof mine_, MPI_BYTE, r, 0, control_, &sends_[std::size_t(r)]);
+    int sent = 0;
+    MPI_Testall(size, sends_.data(), &sent, MPI_STATUSES_IGNORE);
+  }
+
+  /// Takes in the notices that have arrived.
+  void listen() {
+    while (true) {
+      int found = 0;
+      MPI_Status status;
+      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, control_, &found, &status), "MPI_Iprobe");
+      if (!found) return;
+      MPI_Recv(&notices_[std::size_t(status.MPI_SOURCE)], sizeof(Notice), MPI_BYTE,
+               status.MPI_SOURCE, 0, control_, MPI_STATUS_IGNORE);
+    }
+  }
+
+  const Notice& heard(int r) const { return notices_[std::size_t(r)]; }
+  bool gone(int r) const { return r != rank && peers_[std::size_t(r)].gone(self_); }
+  std::string describe(int r) const {
+    return text("rank ", r, " (process ", peers_[std::size_t(r)].pid, " on ",
+                peers_[std::size_t(r)].host(), ')');
+  }
+
+  MPI_Comm world = MPI_COMM_NULL;
+  int rank = 0, size = 1;
+  const double time_limit = seconds_from("LAMINA_COMM_TIMEOUT", 300);
+  const bool check_collectives = is_on("LAMINA_CHECK_COLLECTIVES");
+
+ private:
+  bool owner_ = false;
+  int exit_code_ = 0;
+  MPI_Comm control_ = MPI_COMM_NULL;  // for notices, so that they never meet the program's messages
+  Process self_;
+  std::vector<Process> peers_;
+  std::vector<Notice> notices_;
+  Notice mine_;
+  std::vector<MPI_Request> sends_;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(std::shared_ptr<Session> session, MPI_Comm comm)
+      : session_(std::move(session)), comm_(comm) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+  }
+  // The MPI_Comm is never freed: that would be a collective call from whichever thread drops the
+  // last reference. Groups are made at set-up, few, and MPI_Finalize takes them.
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void poll() override { session_->look_around(nullptr); }
+
+  void run(const Operation& op) override {
+    if (session_->check_collectives) compare(op);
+    const std::size_t piece = std::size_t(1) << 30;  // MPI counts elements in an int
+    if (op.collective != Collective::all_reduce && op.collective != Collective::broadcast) {
+      check(op.count <= piece, op, ": more elements than one MPI call can take");
+      return run_piece(op);
+    }
+    Operation part = op;
+    for (std::size_t done = 0; done < op.count; done += part.count) {
+      part.count = std::min(piece, op.count - done);
+      part.out = static_cast<char*>(op.out) + done * size_of(op.dtype);
+      run_piece(part);
+    }
+  }
+
+  std::shared_ptr<Transport> split(int color, int key) override {
+    run({});  // whoever is lost is noticed here; MPI_Comm_split would wait for ever
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part),
+              "MPI_Comm_split");
+    if (part == MPI_COMM_NULL) return nullptr;
+    return std::make_shared<MpiTransport>(session_, part);
+  }
+
+ private:
+  void run_piece(const Operation& op) {
+    const MPI_Datatype type = type_of(op.dtype);
+    const int count = int(op.count);
+    MPI_Request request = MPI_REQUEST_NULL;
+    int status = MPI_SUCCESS;
+    switch (op.collective) {
+      case Collective::all_reduce:
+        status = MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm_,
+                                &request);
+        break;
+      case Collective::reduce_scatter:
+        status = MPI_Ireduce_scatter_block(op.in, op.out, count, type, op_of(op.reduce), comm_,
+                                           &request);
+        break;
+      case Collective::all_gather: {
+        const auto* own =
+            static_cast<char*>(op.out) + std::size_t(rank_) * op.count * size_of(op.dtype);
+        status = MPI_Iallgather(op.in == own ? MPI_IN_PLACE : op.in, count, type, op.out, count,
+                                type, comm_, &request);
+        break;
+      }
+      case Collective::broadcast:
+        status = MPI_Ibcast(op.out, count, type, op.from, comm_, &request);
+        break;
+      case Collective::all_to_all:
+        status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm_, &request);
+        break;
+      case Collective::barrier: status = MPI_Ibarrier(comm_, &request); break;
+      case Collective::halo: {
+        MPI_Request receive = MPI_REQUEST_NULL;
+        if (op.from >= 0)
+          check_mpi(MPI_Irecv(op.out, count, type, op.from, 0, comm_, &receive), "MPI_Irecv");
+        if (op.to >= 0)
+          check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm_, &request), "MPI_Isend");
+        wait(receive, op);
+        break;
+      }
+    }
+    check_mpi(status, name(op.collective));
+    wait(request, op);
+  }
+
+  /// MPI moves data only while somebody calls it. So this thread asks again and again, and gives up
+  /// its core between two questions: the kernels' threads may need it.
+  void wait(MPI_Request& request, const Operation& op) {
+    const double begin = now();
+    double look = begin + 0.1;
+    for (unsigned n = 0;; ++n) {
+      int done = 0;
+      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name(op.collective));
+      if (done) return;
+      if (n % 16 != 15) continue;
+      const double time = now();
+      if (time > look) {
+        session_->look_around(&op);
+        check(time - begin < session_->time_limit, op, ": not all ranks came within ",
+              session_->time_limit, " s (LAMINA_COMM_TIMEOUT)");
+        look = time + 0.1;
+      }
+      if (time - begin < 0.02) {
+        sched_yield();
+      } else {  // a peer is late: no hurry
+        timespec pause{0, 50'000};
+        nanosleep(&pause, nullptr);
+      }
+    }
+  }
+
+  /// Throws where not all ranks are about to call the same thing.
+  void compare(const Operation& mine) {
+    std::array<char, 120> text{};
+    std::vector<std::array<char, 120>> all(static_cast<std::size_t>(size_));
+    std::snprintf(text.data(), text.size(), "%s", mine.text().c_str());
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallgather(text.data(), int(text.size()), MPI_BYTE, all.data(), int(text.size()),
+                             MPI_BYTE, comm_, &request),
+              "MPI_Iallgather");
+    wait(request, mine);
+    if (mine.collective == Collective::halo) return;  // counts differ at the edges
+    for (std::size_t r = 1; r < all.size(); ++r)
+      check(all[r] == all[0], "rank 0 called ", all[0].data(), ", but rank ", r, " called ",
+            all[r].data(), " (ranks of a group of ", size_, ')');
+  }
+
+  std::shared_ptr<Session> session_;
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+};
+
+class MpiJob final : public Job {
+ public:
+  MpiJob(int& argc, char**& argv) : session_(std::make_shared<Session>(argc, argv)) {}
+
+  std::shared_ptr<Transport> transport() override {
+    return std::make_shared<MpiTransport>(session_, session_->world);
+  }
+
+  std::string leave(const std::string& error, int code) override {
+    all_left_ = code == 0;
+    if (code == 0) return {};
+    Session& s = *session_;
+    s.tell(error, code);
+    const double limit = now() + 5;
+    std::vector<int> silent;
+    do {
+      timespec pause{0, 1'000'000};
+      nanosleep(&pause, nullptr);
+      s.listen();
+      silent.clear();
+      all_left_ = true;
+      for (int r = 0; r < s.size; ++r) {
+        if (r == s.rank || s.heard(r).code >= 0) continue;
+        all_left_ = false;
+        if (!s.gone(r)) silent.push_back(r);
+      }
+    } while (!silent.empty() && now() < limit);
+    if (error.empty()) return {};
+    int same = 1;
+    for (int r = 0; r < s.size; ++r) {
+      if (s.heard(r).code < 0 || !s.heard(r).says(error)) continue;
+      if (r < s.rank) return {};
+      ++same;
+    }
+    std::string line = same == s.size ? error : text("rank ", s.rank, ": ", error);
+    for (const int r : silent) append(line, text("; no answer from ", s.describe(r)));
+    return line;
+  }
+  bool all_left() const override { return all_left_; }
+
+  [[noreturn]] void kill(int code) override {
+    MPI_Abort(session_->world, code);
+    std::_Exit(code);
+  }
+
+ private:
+  std::shared_ptr<Session> session_;
+  bool all_left_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Job> start_mpi(int& argc, char**& argv) {
+  return std::make_unique<MpiJob>(argc, argv);
+}
+
+}  // namespace lamina::detail
