@@ -1,13 +1,13 @@
-// Kernels for GPUs, where CUDA and cuDNN are not built in.
-#include <lamina/base/components.hpp>
+// The CUDA back end, where it is not built in.
 #include <lamina/kernels/backends.hpp>
 
 namespace lamina {
 
-std::shared_ptr<const Backend> cuda_backend(int) {
-  throw Error("back end 'cuda' is not built in: expected auto, reference or onednn");
-}
+bool has_cuda() { return false; }
 
-std::string cuda_component() { return "not built in"; }
+std::shared_ptr<const Backend> cuda_backend(int device) {
+  throw Error(text("back end 'cuda' (GPU ", device,
+                   ") is not built in: expected auto, reference or onednn"));
+}
 
 }  // namespace lamina
