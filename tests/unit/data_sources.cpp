@@ -8,6 +8,7 @@
 #include <png.h>
 #include <turbojpeg.h>
 
+#include <algorithm>
 #include <set>
 
 namespace {
@@ -361,7 +362,8 @@ TEST_CASE("damaged data files load or throw Error, whatever the damage", "[fuzz]
       for (auto n = random.below(3, draw++); n != ~0ull; --n) {
         // Half of the flips hit the header.
         const bool header = random.below(2, draw++) == 0;
-        const auto at = random.below(header ? 20 : bytes.size(), draw++);
+        const auto range = header ? std::min<std::size_t>(bytes.size(), 20) : bytes.size();
+        const auto at = random.below(range, draw++);
         bytes[at] ^= std::uint8_t(1u << random.below(8, draw++));
       }
       attempt(bytes);
