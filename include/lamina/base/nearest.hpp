@@ -11,7 +11,8 @@ namespace lamina {
 
 /// Single-character insertions, deletions and replacements that turn `a` into `b` (Levenshtein).
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);  // distances of a's first i characters to b's prefixes
+  std::vector<std::size_t> row(b.size() +
+                               1);  // distances of a's first i characters to b's prefixes
   std::iota(row.begin(), row.end(), std::size_t(0));
   for (std::size_t i = 0; i < a.size(); ++i) {
     std::size_t diagonal = std::exchange(row[0], i + 1);
@@ -24,7 +25,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// The first of the closest names; empty if `names` is, or if most of the name would have to change.
+/// The first of the closest names; empty if `names` is, or if most of the name would have to
+/// change.
 template <class Names>
 std::string_view nearest(std::string_view name, const Names& names) {
   std::string_view best;

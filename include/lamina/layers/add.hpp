@@ -5,7 +5,8 @@
 
 namespace lamina {
 
-/// y = x1 + x2 + ...;  every dx is dy itself, so backward does nothing. Sends nothing under any split.
+/// y = x1 + x2 + ...;  every dx is dy itself, so backward does nothing. Sends nothing under any
+/// split.
 class Add final : public Layer {
  public:
   struct Options {};

@@ -5,7 +5,8 @@
 
 namespace lamina {
 
-/// y = [x1, x2, ...] along c;  each dx is its channels of dy. Sends nothing under a split of samples.
+/// y = [x1, x2, ...] along c;  each dx is its channels of dy. Sends nothing under a split of
+/// samples.
 class Concat final : public Layer {
  public:
   struct Options {};

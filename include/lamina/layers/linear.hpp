@@ -26,9 +26,7 @@ class Linear final : public Layer {
 
   std::string_view type() const override { return "Linear"; }
   std::string describe() const override { return text(o_.features); }
-  Shape output(std::span<const Shape> xs) const override {
-    return {only(xs).n, o_.features, 1, 1};
-  }
+  Shape output(std::span<const Shape> xs) const override { return {only(xs).n, o_.features, 1, 1}; }
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     const Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
@@ -50,12 +48,17 @@ class Linear final : public Layer {
     const std::int64_t inputs = xs[0].whole.sample();
     const bool normal = o_.normal > 0;
     const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(double(inputs))};
-    w_ = {.name = "weight", .dims = {o_.features, inputs}, .form = kernel_->w,
+    w_ = {.name = "weight",
+          .dims = {o_.features, inputs},
+          .form = kernel_->w,
           .initial = normal ? Initial{Initial::Kind::normal, o_.normal} : uniform,
           .replicas = replicas};
-    b_ = {.name = "bias", .dims = {o_.features}, .form = kernel_->b,
+    b_ = {.name = "bias",
+          .dims = {o_.features},
+          .form = kernel_->b,
           .initial = normal ? Initial{} : uniform,
-          .decay = false, .replicas = replicas};
+          .decay = false,
+          .replicas = replicas};
     return placed(*kernel_);
   }
 

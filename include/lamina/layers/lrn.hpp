@@ -23,8 +23,8 @@ class LRN final : public UnaryLayer {
   std::string_view type() const override { return "LRN"; }
   std::string describe() const override { return text("size ", o_.size); }
 
-  // Forward: the square, `size` additions, scale, add k, power, multiply. Backward: the same sum over
-  // dy y / scale, and about as much around it. A power counts as one operation.
+  // Forward: the square, `size` additions, scale, add k, power, multiply. Backward: the same sum
+  // over dy y / scale, and about as much around it. A power counts as one operation.
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     const double size = double(o_.size);
     return per_element(split.of_input(only(xs)), t, size + 5, 2 * size + 9);

@@ -5,8 +5,8 @@
 
 namespace lamina {
 
-/// A derived layer gives its geometry for an input. A window that is one element, at every position,
-/// is the identity: y is then x itself and nothing runs.
+/// A derived layer gives its geometry for an input. A window that is one element, at every
+/// position, is the identity: y is then x itself and nothing runs.
 class PoolLayer : public UnaryLayer {
  public:
   Shape output(std::span<const Shape> xs) const override {

@@ -65,8 +65,7 @@ class SoftmaxCrossEntropy final : public Layer {
   /// dy is not read: this is the end.
   void backward(Context& context, std::span<const View>, const View& y, const View&,
                 std::span<const View> dxs) override {
-    if (dxs[0])
-      kernel_->input_grad(context.stream, p_, context.labels, 1 / context.rows, dxs[0]);
+    if (dxs[0]) kernel_->input_grad(context.stream, p_, context.labels, 1 / context.rows, dxs[0]);
     finish(context, y);
   }
 

@@ -30,7 +30,8 @@ inline std::vector<std::string_view> model_names() {
   return names;
 }
 
-/// Throws Error for an unknown name, with the nearest known one, and for an input that does not fit.
+/// Throws Error for an unknown name, with the nearest known one, and for an input that does not
+/// fit.
 inline Network make_model(std::string_view name, const ModelOptions& options = {}) {
   for (const auto& model : detail::models)
     if (model.name == name) return model.make(options);

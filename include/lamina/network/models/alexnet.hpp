@@ -10,8 +10,8 @@
 
 namespace lamina {
 
-/// For 3x224x224 and 1000 classes unless told otherwise; the features before the classifier must be a
-/// multiple of 6x6.
+/// For 3x224x224 and 1000 classes unless told otherwise; the features before the classifier must be
+/// a multiple of 6x6.
 inline Network alexnet(const ModelOptions& o = {}) {
   Network net(detail::input_or(o, {.c = 3, .h = 224, .w = 224}));
   int index = 0;

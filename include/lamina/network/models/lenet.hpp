@@ -1,5 +1,5 @@
-// LeNet-5 (LeCun et al., 1998) with ReLU and maximum pooling in place of the original's sigmoids and
-// trained averages, and with full connections between its two convolutions.
+// LeNet-5 (LeCun et al., 1998) with ReLU and maximum pooling in place of the original's sigmoids
+// and trained averages, and with full connections between its two convolutions.
 #pragma once
 
 #include <lamina/layers/conv2d.hpp>

@@ -1,5 +1,5 @@
-// ResNet (He et al., 2016): for large images as torchvision has it (v1.5: a bottleneck strides in its
-// 3x3 convolution), and the paper's small ones for CIFAR-10.
+// ResNet (He et al., 2016): for large images as torchvision has it (v1.5: a bottleneck strides in
+// its 3x3 convolution), and the paper's small ones for CIFAR-10.
 #pragma once
 
 #include <lamina/layers/add.hpp>
@@ -38,8 +38,7 @@ struct ResNetBuilder {
   }
 
   Node join(Node y, Node shortcut, const std::string& block, int relu) const {
-    return net.join<Add>({y, shortcut}, {}, block + "add")
-        .add<ReLU>({}, text(block, "relu", relu));
+    return net.join<Add>({y, shortcut}, {}, block + "add").add<ReLU>({}, text(block, "relu", relu));
   }
 
   Node basic(Node x, const std::string& block, std::int64_t c, int stride, Node shortcut) const {
@@ -88,9 +87,9 @@ inline Network resnet18(const ModelOptions& o = {}) { return resnet({2, 2, 2, 2}
 inline Network resnet34(const ModelOptions& o = {}) { return resnet({3, 4, 6, 3}, false, o); }
 inline Network resnet50(const ModelOptions& o = {}) { return resnet({3, 4, 6, 3}, true, o); }
 
-/// Section 4.2 of the paper: three stages of `blocks` blocks, 6 * blocks + 2 layers with weights, and
-/// shortcuts without parameters (option A: every second row and column, zeros for the new channels).
-/// For 3x32x32 and 10 classes unless told otherwise.
+/// Section 4.2 of the paper: three stages of `blocks` blocks, 6 * blocks + 2 layers with weights,
+/// and shortcuts without parameters (option A: every second row and column, zeros for the new
+/// channels). For 3x32x32 and 10 classes unless told otherwise.
 inline Network cifar_resnet(int blocks, const ModelOptions& o = {}) {
   Network net(detail::input_or(o, {.c = 3, .h = 32, .w = 32}));
   const detail::ResNetBuilder build{net, o};
