@@ -1,6 +1,7 @@
 // Loader: worker threads that fill a ring of batches ahead of the one who trains.
 #include <lamina/base/error.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/cost/split.hpp>
 #include <lamina/train/data/loader.hpp>
 
 #include <algorithm>
@@ -53,8 +54,8 @@ struct Loader::Impl {
           o.depth, " and ", o.threads);
     transform.augment = transform.augment && o.augment;
     batches = (total + (o.pad_last ? o.global_batch - 1 : 0)) / o.global_batch;
-    begin = o.global_batch * o.rank / o.ranks;
-    rows = o.global_batch * (o.rank + 1) / o.ranks - begin;
+    const Part mine = part(o.global_batch, o.ranks, o.rank);
+    begin = mine.begin, rows = mine.size;
 
     slots.resize(std::size_t(o.depth));
     for (auto& slot : slots) {

@@ -36,8 +36,9 @@ class JsonField {
 
 class JsonLog {
  public:
-  /// Appends to the file, if it is there. Throws Error if it cannot be opened.
-  explicit JsonLog(const std::string& path) : file_(path, File::Mode::append) {}
+  /// Appends to the file if it is there, or starts it anew. Throws Error if it cannot be opened.
+  explicit JsonLog(const std::string& path, bool append = true)
+      : file_(path, append ? File::Mode::append : File::Mode::create) {}
 
   /// One line, which is in the file when this returns. Throws Error if the disk is full, say.
   void write(std::initializer_list<JsonField> fields);

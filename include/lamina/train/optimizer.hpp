@@ -58,17 +58,16 @@ class Optimizer {
   const std::string& name() const { return name_; }
   const UpdateRule& rule() const { return rule_; }
   double rate() const { return rate_; }
-  std::size_t state_bytes() const { return states_.bytes(); }
 
-  /// Makes the state for the parameters of a placed network: zero.
-  void attach(Network& network) {
+  /// The state for the parameters of a placed network, all zero; it must outlive their updates.
+  [[nodiscard]] Tensor attach(Network& network) const {
     const DType dtype = network.placing().dtype;
     const auto room = [](const Parameter& p) { return (p.form.bytes() + 63) / 64 * 64; };
     std::size_t bytes = 0;
     for (const auto& n : network.parameters())
       if (n.parameter->trained) bytes += std::size_t(rule_.states()) * room(*n.parameter);
-    states_ = Tensor({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
-    char* at = states_.as<char>();
+    Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
+    char* at = all.as<char>();
     for (const auto& n : network.parameters()) {
       n.parameter->states.clear();
       if (!n.parameter->trained) continue;
@@ -77,6 +76,7 @@ class Optimizer {
         at += room(*n.parameter);
       }
     }
+    return all;
   }
 
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
@@ -140,7 +140,6 @@ class Optimizer {
   UpdateRule rule_;
   double rate_ = 0, weight_decay_ = 0, trust_ = 0, clip_norm_ = 0;
   bool weights_only_ = false;
-  Tensor states_;
 };
 
 }  // namespace lamina

@@ -90,7 +90,7 @@ class Trainer {
                     .dtype = options_.dtype,
                     .bucket_mb = options_.bucket_mb,
                     .first_bucket_mb = options_.first_bucket_mb});
-    optimizer_.attach(network_);
+    states_ = optimizer_.attach(network_);
     network_.initialize(options_.seed);
     labels_ = Tensor({network_.rows().size, 1, 1, 1}, DType::i32);
     progress_.seed = options_.seed;
@@ -99,6 +99,8 @@ class Trainer {
   Network& network() { return network_; }
   const Network& network() const { return network_; }
   const Optimizer& optimizer() const { return optimizer_; }
+  /// Bytes of the optimizer's state on this rank.
+  std::size_t state_bytes() const { return states_.bytes(); }
   const TrainerOptions& options() const { return options_; }
   const Communicator& ranks() const { return ranks_; }
   Stream& stream() { return stream_; }
@@ -251,7 +253,7 @@ class Trainer {
   Optimizer optimizer_;
   TrainerOptions options_;
   Stream stream_;
-  Tensor labels_;
+  Tensor states_, labels_;
   Progress progress_;
 };
 

@@ -35,7 +35,7 @@ struct Batch {
 };
 
 /// Serves the batches of epoch after epoch without end. Batch b of an epoch is images b*B to
-/// (b+1)*B-1 of the epoch's order, and rank r of R serves the rows from B*r/R to B*(r+1)/R-1 of it:
+/// (b+1)*B-1 of the epoch's order, and rank r of R serves part(B, R, r) of it (cost/split.hpp):
 /// the order is the same for any number of ranks, and no image is served twice. What is served
 /// depends on (data set, seed, global batch) alone, not on threads or ranks.
 ///

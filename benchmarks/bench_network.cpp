@@ -1,0 +1,118 @@
+// bench_network: how fast a model trains, and what every layer of it costs. Start it with mpirun
+// for more than one rank. Throughput comes from a clean pass; the table from recorded steps after
+// it.
+#include "session.hpp"
+
+#include <lamina/profile/measure.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using namespace lamina;
+
+struct BenchOptions : cli::RunOptions {
+  std::int64_t warmup = 10, iters = 100, display_every = 10;
+  int profile_steps = 5;
+};
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + std::ptrdiff_t(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+/// "198.1 +/- 0.2 (jitter = 0.3)": mean, standard error, 1.4826 * median |x - median|.
+std::string statistics(const std::vector<double>& x) {
+  double mean = 0, square = 0;
+  for (const double v : x) mean += v / double(x.size());
+  for (const double v : x) square += (v - mean) * (v - mean) / double(x.size());
+  const double middle = median(x);
+  std::vector<double> off;
+  for (const double v : x) off.push_back(std::abs(v - middle));
+  return format("%.1f +/- %.1f (jitter = %.1f)", mean, std::sqrt(square / double(x.size())),
+                1.4826 * median(off));
+}
+
+int bench(const BenchOptions& o, World& world) {
+  const bool first = world.rank() == 0;
+  if (o.list_models) {
+    if (first) std::fputs(cli::list_of_models().c_str(), stdout);
+    return 0;
+  }
+  cli::prepare(o, world);
+  const auto data = cli::open(o, {});
+  Network net = cli::make_network(o, *data);
+  Trainer trainer(net, world, cli::make_optimizer(o),
+                  cli::trainer_options(o, o.batch(world.size(), 16)));
+  const std::string head = cli::preamble("bench_network", o, trainer, world);
+  if (first) {
+    std::fputs(head.c_str(), stdout);
+    std::printf("# data %s, %lld warm-up steps, %lld steps\n", data->name().c_str(),
+                static_cast<long long>(o.warmup), static_cast<long long>(o.iters));
+    std::puts("step\timages/sec\tloss");
+    std::fflush(stdout);
+  }
+
+  // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
+  // loaded as a training would.
+  Loader loader = trainer.loader(*data, true, {.augment = o.data != "synthetic"});
+  const Batch* batch = &loader.next();
+  const bool fixed = o.data == "synthetic";
+  const std::int64_t total = o.warmup + o.iters + o.profile_steps + 2;
+  const auto step = [&] {
+    return fixed ? trainer.step(*batch, loader.batches(), total) : trainer.step(loader, total);
+  };
+
+  for (std::int64_t i = 0; i < o.warmup; ++i) step();
+  std::vector<double> speeds;
+  world.comm().barrier();
+  const double begin = now();
+  for (std::int64_t i = 1; i <= o.iters; ++i) {
+    const StepResult r = step();
+    speeds.push_back(r.images_per_second);
+    if (first && (i % o.display_every == 0 || i == o.iters)) {
+      std::printf("%lld\timages/sec: %s\tloss %.3f\n", static_cast<long long>(i),
+                  statistics(speeds).c_str(), r.loss);
+      std::fflush(stdout);
+    }
+  }
+  world.comm().barrier();
+  const double speed = double(o.iters * trainer.options().batch) / (now() - begin);
+
+  if (o.profile_steps > 0) {
+    Profile profile =
+        profile_steps(net, trainer.stream(), trainer.ranks(), trainer.optimizer().rule(),
+                      {.warmup = 1, .steps = o.profile_steps}, step);
+    profile.model = o.model;
+    cli::show_profile(profile, o, first);
+  }
+  if (first) std::printf("total images/sec: %.2f\n", speed);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("How fast a model trains, and what every layer of it costs", "bench_network");
+  BenchOptions o;
+  cli::add_model_flags(app, o);
+  cli::add_run_flags(app, o);
+  app.add_option("--warmup", o.warmup, "steps before the timed ones")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--iters", o.iters, "timed steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--display-every", o.display_every, "steps per line")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--profile-steps", o.profile_steps, "steps recorded for the table; 0 = none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  cli::add_optimizer_flags(app, o);
+  cli::add_profile_flags(app, o);
+  return cli::run(app, argc, argv, [&](World& world) { return bench(o, world); });
+}

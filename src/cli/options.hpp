@@ -1,0 +1,56 @@
+// The command line flags that the tool and the benchmarks share.
+#pragma once
+
+#include <lamina/base/error.hpp>
+#include <lamina/comm/world.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace lamina::cli {
+
+/// What is trained, on what. Defaults are those of bench_network.
+struct RunOptions {
+  std::string model = "resnet50";
+  bool list_models = false;
+  std::int64_t image_size = 0, classes = 0;  // 0 = the model's, or the data's
+  bool global_norm = false;
+  double label_smoothing = 0;
+
+  std::int64_t batch_size = 0, global_batch = 0;
+  std::string scaling = "weak";
+  std::string data = "synthetic";
+
+  std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
+  double bucket_mb = 25, first_bucket_mb = 1;
+  int threads = 0;
+  std::uint64_t seed = 1;
+
+  std::string optimizer = "sgd", schedule = "constant", decay = "all";
+  double lr = -1, momentum = 0.9, weight_decay = 0;
+  bool nesterov = false;
+  double warmup_epochs = 0, clip_norm = 0;
+
+  std::string json, csv;
+  bool wide = false;
+  int top = 0;
+  std::string sort = "order";
+
+  /// Samples of the global batch; `fallback` per rank where no flag says.
+  std::int64_t batch(int ranks, std::int64_t fallback) const;
+};
+
+void add_model_flags(CLI::App& app, RunOptions& o);
+void add_run_flags(CLI::App& app, RunOptions& o);
+void add_optimizer_flags(CLI::App& app, RunOptions& o);
+void add_profile_flags(CLI::App& app, RunOptions& o);
+
+/// Parses and runs a command on all ranks: --help and --version print on rank 0; a wrong flag is
+/// one line that suggests the nearest one, and exit status 2. `body` runs when parsing succeeded
+/// and no subcommand's callback ended the program; its result is the exit status.
+int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& body);
+
+}  // namespace lamina::cli

@@ -1,0 +1,147 @@
+#include "session.hpp"
+
+#include <lamina/base/version.hpp>
+#include <lamina/kernels/threads.hpp>
+#include <lamina/network/models.hpp>
+#include <lamina/profile/report.hpp>
+#include <lamina/profile/table.hpp>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+extern char** environ;
+
+namespace lamina::cli {
+
+namespace {
+
+/// The model without data: its input and number of classes are known before any file is opened.
+Network bare_model(const RunOptions& o) {
+  Network net = make_model(o.model);
+  if (o.image_size == 0) return net;
+  Shape input = net.sample();
+  input.h = input.w = o.image_size;
+  return make_model(o.model, {.input = input});
+}
+
+std::int64_t classes_of(const Network& net) { return net.input_shapes(net.graph().back(), 1)[0].c; }
+
+}  // namespace
+
+void prepare(const RunOptions& o, const World& world) {
+  check(o.device != "cuda" && o.backend != "cuda",
+        "device cuda: no CUDA back end is built in; expected auto or cpu");
+  check(o.comm != "nccl", "--comm nccl: NCCL is not built in; expected auto, mpi or none");
+  check(o.comm != "mpi" || world.size() > 1,
+        "--comm mpi: there is one rank only; start the program with mpirun -n N");
+  set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+}
+
+std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {
+  const Network net = bare_model(o);
+  const Shape x = net.sample();
+  data.channels = x.c, data.height = x.h, data.width = x.w;
+  data.classes = int(o.classes > 0 ? o.classes : classes_of(net));
+  data.seed = o.seed;
+  return open_data(o.data, data);
+}
+
+Network make_network(const RunOptions& o, const Dataset& data) {
+  return make_model(o.model, {.classes = o.classes > 0 ? o.classes : data.classes(),
+                              .input = data.shape(),
+                              .label_smoothing = o.label_smoothing,
+                              .global_norm = o.global_norm});
+}
+
+Optimizer make_optimizer(const RunOptions& o) {
+  const bool adam = o.optimizer.starts_with("adam");
+  const double rate = o.lr >= 0 ? o.lr : adam ? 1e-3 : o.optimizer == "lars" ? 0.1 : 0.01;
+  const auto made = [&]() -> Optimizer {
+    if (o.optimizer == "adam") return Adam{.rate = rate, .weight_decay = o.weight_decay};
+    if (o.optimizer == "adamw") return AdamW{.rate = rate, .weight_decay = o.weight_decay};
+    if (o.optimizer == "lars")
+      return LARS{.rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay};
+    return SGD{.rate = rate,
+               .momentum = o.momentum,
+               .weight_decay = o.weight_decay,
+               .nesterov = o.nesterov};
+  };
+  Optimizer optimizer = made();
+  optimizer.decay_weights_only(o.decay == "weights").clip_norm(o.clip_norm);
+  return optimizer;
+}
+
+TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch) {
+  Schedule schedule = parse_schedule(o.schedule);
+  schedule.warmup = o.warmup_epochs;
+  return {.batch = batch,
+          .backend = o.backend,
+          .dtype = parse_dtype(o.dtype),
+          .communicate = o.comm != "none",
+          .bucket_mb = o.bucket_mb,
+          .first_bucket_mb = o.first_bucket_mb,
+          .schedule = schedule,
+          .seed = o.seed};
+}
+
+std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
+                     const World& world) {
+  const Network& net = trainer.network();
+  const auto& placing = net.placing();
+  std::int64_t parameters = 0;
+  for (const auto& n : net.parameters())
+    if (n.parameter->trained) parameters += n.parameter->size();
+  const Memory& m = net.memory();
+
+  std::string s = text("# ", program, ' ', version, "\n# model ", o.model, ", ", parameters,
+                       " parameters, input ", net.sample(), ", ", name(placing.dtype), '\n');
+  append(s,
+         text("# back end ", placing.backend->name(), ": ", placing.backend->description(), '\n'));
+  append(s, text("# communication ",
+                 !trainer.options().communicate ? "none (for timing only)"
+                 : world.size() > 1             ? "mpi"
+                                                : "none needed",
+                 '\n'));
+  const auto rows = world.comm().all_gather_value(net.rows().size);
+  const auto counts = world.comm().all_gather_value(threads());
+  for (int r = 0; r < world.size(); ++r)
+    append(s, text("# rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device cpu  threads ",
+                   counts[std::size_t(r)], "  batch ", rows[std::size_t(r)], '\n'));
+  append(s, text("# global batch ", placing.batch, " over ", world.size(), " rank",
+                 world.size() > 1 ? "s" : "", ", plan data\n"));
+  append(s, text("# ", net.buckets().size(), " gradient buckets (--bucket-mb ", o.bucket_mb,
+                 " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
+  append(s, format("# memory per rank, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
+                   "activations %.1f, workspace %.1f\n",
+                   double(m.parameters) / 1e6, double(m.gradients) / 1e6,
+                   double(trainer.state_bytes()) / 1e6, double(m.activations) / 1e6,
+                   double(m.workspace) / 1e6));
+  for (char** e = environ; *e; ++e)
+    if (std::string_view(*e).starts_with("LAMINA_"))
+      append(s, text("# ", std::string_view(*e), '\n'));
+  return s;
+}
+
+void show_profile(const Profile& profile, const RunOptions& o, bool first) {
+  if (!first) return;
+  winsize window{};
+  const bool terminal = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0;
+  const int width = terminal && window.ws_col >= 40 ? window.ws_col : 120;
+  const std::string lines =
+      table(profile, {.width = width, .wide = o.wide, .sort = parse_sort(o.sort), .top = o.top});
+  std::printf("\n%s\n", lines.c_str());
+  std::fflush(stdout);
+  if (!o.json.empty()) write_profile_json(o.json, profile);
+  if (!o.csv.empty()) write_profile_csv(o.csv, profile);
+}
+
+std::string list_of_models() {
+  std::string s;
+  for (const auto model : model_names()) append(s, text(model, '\n'));
+  return s;
+}
+
+}  // namespace lamina::cli

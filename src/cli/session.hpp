@@ -1,0 +1,38 @@
+// Session: a run as the flags describe it: back end, data, model, optimizer, trainer; and the lines
+// that say so before it starts.
+#pragma once
+
+#include "options.hpp"
+
+#include <lamina/profile/profile.hpp>
+#include <lamina/train/trainer.hpp>
+
+#include <memory>
+#include <string>
+
+namespace lamina::cli {
+
+/// Refuses what is not built in or does not fit together, and sets the threads of this rank.
+void prepare(const RunOptions& o, const World& world);
+
+/// A data set in the shape that the model takes. Synthetic data have as many classes as the model.
+std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data);
+
+/// The model with as many outputs as the data set has classes, unless a flag says otherwise.
+Network make_network(const RunOptions& o, const Dataset& data);
+
+Optimizer make_optimizer(const RunOptions& o);
+TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch);
+
+/// The `#` lines: version, model, back end, a line per rank, batch, buckets, plan, environment. The
+/// same on all ranks; collective.
+std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
+                     const World& world);
+
+/// Prints the table as the flags say, and writes the files they name; only where `first` is set.
+void show_profile(const Profile& profile, const RunOptions& o, bool first);
+
+/// One model a line.
+std::string list_of_models();
+
+}  // namespace lamina::cli

@@ -1,0 +1,167 @@
+// `lamina train`: trains a model by name on data by name, and says what every layer cost.
+#include "commands.hpp"
+#include "progress.hpp"
+#include "session.hpp"
+
+#include <lamina/profile/profile.hpp>
+#include <lamina/train/json_log.hpp>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+namespace lamina::cli {
+
+namespace {
+
+struct TrainOptions : RunOptions {
+  std::int64_t epochs = 1, steps = 0, limit = 0, save_every = 0;
+  int loader_threads = 1, profile_steps = 10;
+  bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
+  std::string save, resume, init, log;
+  bool resumes = false;
+};
+
+/// Records some steps in the midst of a training: the first few are left out, and no step at the
+/// end of an epoch is followed into the evaluation.
+class StepRecorder {
+ public:
+  StepRecorder(Trainer& trainer, int steps) : trainer_(trainer), left_(steps) {}
+  ~StepRecorder() { trainer_.stream().record_to(nullptr); }
+
+  void after(const StepResult& r) {
+    if (open_) profiler_.end_step(), --left_;
+    open_ = left_ > 0 && ++seen_ >= 3 && r.index < r.count;
+    trainer_.stream().record_to(open_ ? &profiler_ : nullptr);
+    if (open_) profiler_.begin_step();
+  }
+  const Profiler& profiler() const { return profiler_; }
+
+ private:
+  Trainer& trainer_;
+  Profiler profiler_;
+  int left_, seen_ = 0;
+  bool open_ = false;
+};
+
+int train(const TrainOptions& o, World& world) {
+  if (o.list_models) {
+    if (world.rank() == 0) std::fputs(list_of_models().c_str(), stdout);
+    return 0;
+  }
+  check(!o.resumes || !o.resume.empty() || !o.save.empty(),
+        "--resume needs a FILE, or --save FILE to resume from");
+  check(o.save_every == 0 || !o.save.empty(), "--save-every needs --save FILE");
+  prepare(o, world);
+  const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
+  const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
+  Network net = make_network(o, *data);
+  Trainer trainer(net, world, make_optimizer(o), trainer_options(o, o.batch(world.size(), 32)));
+  trainer.progress().settings["model"] = o.model;
+  if (!o.init.empty()) load_parameters(o.init, net, !o.not_strict, world.comm());
+  if (o.resumes) trainer.resume(o.resume.empty() ? o.save : o.resume);
+
+  const bool first = world.rank() == 0;
+  const std::string head = preamble("lamina train", o, trainer, world);
+  if (first) {
+    std::fputs(head.c_str(), stdout);
+    std::printf("# data %s: %lld images%s\n", data->name().c_str(),
+                static_cast<long long>(data->size()),
+                validation ? text(", validation ", validation->size()).c_str() : "");
+    if (o.resumes)
+      std::printf("# resumed at step %lld\n", static_cast<long long>(trainer.progress().step));
+    std::fflush(stdout);
+  }
+  std::unique_ptr<JsonLog> log;
+  if (first && !o.log.empty()) log = std::make_unique<JsonLog>(o.log, o.resumes);
+
+  StepRecorder recorder(trainer, o.profile_steps);
+  std::optional<ProgressBar> progress;
+  FitOptions fit{.epochs = o.epochs,
+                 .steps = o.steps,
+                 .validation = validation.get(),
+                 .shuffle = !o.no_shuffle,
+                 .augment = !o.no_augment,
+                 .loader_threads = o.loader_threads,
+                 .save = o.save,
+                 .save_every = o.save_every};
+  fit.on_step = [&](const StepResult& r) {
+    recorder.after(r);
+    progress->step(r, trainer.options().batch);
+    if (log)
+      log->write({{"step", r.step},
+                  {"epoch", r.epoch},
+                  {"loss", r.loss},
+                  {"lr", r.rate},
+                  {"images_per_sec", r.images_per_second}});
+  };
+  auto epochs = trainer.fit(*data, fit);
+  progress.emplace(first, epochs.total_steps());
+  for (const Epoch& epoch : epochs) {
+    progress->say(epoch.text());
+    if (log && epoch.validation)
+      log->write({{"step", trainer.progress().step},
+                  {"epoch", epoch.number - 1},
+                  {"validation_loss", epoch.validation->loss},
+                  {"top1", epoch.validation->top1},
+                  {"top5", epoch.validation->top5},
+                  {"samples", epoch.validation->samples}});
+  }
+
+  if (recorder.profiler().steps() > 0) {
+    Profile profile =
+        make_profile(net, recorder.profiler(), trainer.optimizer().rule(), world.comm());
+    profile.model = o.model;
+    show_profile(profile, o, first);
+  } else if (o.profile_steps > 0 && first) {
+    std::puts("# no per-layer table: too few steps were run to record any");
+  }
+  if (first)
+    for (const auto& [what, file] :
+         {std::pair("checkpoint", o.save), {"log", o.log}, {"profile", o.json}, {"profile", o.csv}})
+      if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
+  return 0;
+}
+
+}  // namespace
+
+Command train_command(CLI::App& app) {
+  auto o = std::make_shared<TrainOptions>();
+  o->model = "lenet";
+  CLI::App* sub = app.add_subcommand("train", "train a model and print what every layer cost");
+  add_model_flags(*sub, *o);
+  add_run_flags(*sub, *o);
+  sub->add_option("--epochs", o->epochs, "passes over the data")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option("--steps", o->steps, "end after this many steps in all; 0 = after the epochs")
+      ->check(CLI::NonNegativeNumber);
+  add_optimizer_flags(*sub, *o);
+  sub->add_option("--limit", o->limit, "use only N images of each set; 0 = all")
+      ->check(CLI::NonNegativeNumber);
+  sub->add_flag("--no-augment", o->no_augment, "leave the images as they are");
+  sub->add_flag("--no-shuffle", o->no_shuffle, "keep the data set's order");
+  sub->add_flag("--no-validation", o->no_validation, "do not evaluate after each epoch");
+  sub->add_option("--loader-threads", o->loader_threads, "threads per rank that decode images")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option("--save", o->save, "checkpoint, written after each epoch");
+  sub->add_option("--save-every", o->save_every, "and after every N steps")
+      ->check(CLI::NonNegativeNumber);
+  sub->add_option("--resume", o->resume, "continue from a checkpoint; without FILE, from --save's")
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+  sub->add_option("--init", o->init, "start from the parameters in a safetensors file");
+  sub->add_flag("--init-partly", o->not_strict, "--init takes what fits and leaves the rest");
+  sub->add_option("--log", o->log, "write a JSON object per step and per evaluation");
+  sub->add_option("--profile-steps", o->profile_steps, "steps recorded for the table; 0 = none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_profile_flags(*sub, *o);
+  return {sub, [o, sub](World& world) {
+            o->resumes = sub->count("--resume") > 0;
+            return train(*o, world);
+          }};
+}
+
+}  // namespace lamina::cli

@@ -1,0 +1,64 @@
+// What the tests of training share: a small network with every kind of state, fixed data, and runs
+// of it on one or several ranks.
+#pragma once
+
+#include <lamina/comm/threads.hpp>
+#include <lamina/lamina.hpp>
+
+#include <mutex>
+#include <vector>
+
+namespace lamina::test {
+
+/// Convolutions, batch norm (global, or none at all), a residual, dropout, linear layers.
+inline Network small_network(bool batch_norm, double dropout = 0.25) {
+  Network net({.c = 3, .h = 12, .w = 12});
+  Node x =
+      net.input().add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1, .bias = !batch_norm}, "a");
+  if (batch_norm) x = x.add<BatchNorm>({.global = true}, "norm");
+  x = x.add<ReLU>();
+  Node y = x.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1}, "b").add<Tanh>();
+  x = net.join<Add>({x, y}).add<MaxPool2D>({.window = 2});
+  x.add<Dropout>({.rate = dropout})
+      .add<Linear>({.features = 16}, "c")
+      .add<ReLU>()
+      .add<Linear>({.features = 4}, "d");
+  return net;
+}
+
+inline std::unique_ptr<Dataset> small_data(std::int64_t size = 96, bool train = true) {
+  return synthetic({.train = train,
+                    .limit = size,
+                    .channels = 3,
+                    .height = 12,
+                    .width = 12,
+                    .classes = 4,
+                    .seed = 3});
+}
+
+/// Every parameter and running statistic in plain order, one after the other.
+inline std::vector<double> weights(const Network& net) {
+  std::vector<double> all;
+  for (const auto& n : net.parameters()) {
+    const Tensor plain(n.parameter->form.shape, DType::f64);
+    const Tensor same(n.parameter->form.shape, n.parameter->form.dtype);
+    net.placing().backend->copy(n.parameter->value, same);
+    if (same.view().dtype == DType::f64)
+      for (double v : same.elements<double>()) all.push_back(v);
+    else
+      for (float v : same.elements<float>()) all.push_back(v);
+  }
+  return all;
+}
+
+/// Losses of `steps` steps on this world.
+inline std::vector<double> losses(Trainer& trainer, const Dataset& data, std::int64_t steps,
+                                  FitOptions fit = {}) {
+  std::vector<double> all;
+  fit.steps = steps;
+  fit.on_step = [&](const StepResult& r) { all.push_back(r.loss); };
+  for (const Epoch& epoch : trainer.fit(data, fit)) (void)epoch;
+  return all;
+}
+
+}  // namespace lamina::test

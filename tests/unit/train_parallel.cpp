@@ -1,0 +1,97 @@
+// Data parallelism: one, two, three and four ranks that share a global batch train the same
+// network.
+#include "catch.hpp"
+#include "support/training.hpp"
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+struct Result {
+  std::vector<double> losses, weights;
+  Evaluation evaluation;
+};
+
+Result train(int ranks, bool batch_norm, const std::string& backend, DType dtype, double bucket_mb,
+             std::int64_t batch = 24) {
+  Result result;
+  std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
+  const auto data = small_data(), validation = small_data(50, false);
+  run_ranks(ranks, [&](World& world) {
+    set_threads(1);
+    Network net = small_network(batch_norm);
+    Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3},
+                    {.batch = batch,
+                     .backend = backend,
+                     .dtype = dtype,
+                     .bucket_mb = bucket_mb,
+                     .first_bucket_mb = bucket_mb / 4});
+    const auto l = losses(trainer, *data, 20, {.epochs = 10});
+    const Evaluation e = trainer.evaluate(*validation);
+    all[std::size_t(world.rank())] = weights(net);
+    if (world.rank() == 0) result = {l, weights(net), e};
+  });
+  for (const auto& w : all) CHECK(w == all[0]);  // bit by bit
+  return result;
+}
+
+void same(const Result& a, const Result& b, double tolerance) {
+  REQUIRE(a.losses.size() == 20);
+  REQUIRE(b.losses.size() == 20);
+  for (std::size_t i = 0; i < 20; ++i)
+    CHECK(std::abs(a.losses[i] - b.losses[i]) <= tolerance * std::abs(a.losses[i]));
+  CHECK(a.evaluation.samples == 50);
+  CHECK(b.evaluation.samples == 50);
+  CHECK(std::abs(a.evaluation.loss - b.evaluation.loss) <= 10 * tolerance * a.evaluation.loss);
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share a batch equal one rank") {
+  const bool batch_norm = GENERATE(false, true);
+  const double bucket_mb = GENERATE(0.0, 0.004, 25.0);
+  CAPTURE(batch_norm, bucket_mb);
+  SECTION("f64, to rounding") {
+    const Result one = train(1, batch_norm, "reference", DType::f64, bucket_mb);
+    for (const int ranks : {2, 3, 4})
+      same(one, train(ranks, batch_norm, "reference", DType::f64, bucket_mb), 1e-11);
+  }
+  SECTION("f32 on the fast back end, to 1e-5") {
+    const Result one = train(1, batch_norm, "auto", DType::f32, bucket_mb);
+    for (const int ranks : {2, 4})
+      same(one, train(ranks, batch_norm, "auto", DType::f32, bucket_mb), 1e-5);
+  }
+}
+
+TEST_CASE("a batch that the ranks cannot share evenly") {
+  const Result one = train(1, false, "reference", DType::f64, 25, 10);
+  same(one, train(4, false, "reference", DType::f64, 25, 10), 1e-11);  // 3 + 3 + 2 + 2
+}
+
+TEST_CASE("training learns") {
+  const Result r = train(2, true, "auto", DType::f32, 25);
+  CHECK(r.losses.back() < 0.8 * r.losses.front());
+}
+
+TEST_CASE("fewer samples than ranks are refused") {
+  const auto data = small_data();
+  CHECK_THROWS_WITH(run_ranks(3,
+                              [&](World& world) {
+                                Network net = small_network(false);
+                                Trainer trainer(net, world, SGD{}, {.batch = 2});
+                              }),
+                    ContainsSubstring("global batch of 2 is smaller than the 3 ranks"));
+}
+
+TEST_CASE("without communication the ranks drift apart") {
+  const auto data = small_data();
+  std::vector<std::vector<double>> all(2);
+  run_ranks(2, [&](World& world) {
+    Network net = small_network(false);
+    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24, .communicate = false});
+    losses(trainer, *data, 3);
+    all[std::size_t(world.rank())] = weights(net);
+  });
+  CHECK(all[0] != all[1]);
+}
