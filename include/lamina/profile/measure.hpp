@@ -9,9 +9,9 @@
 namespace lamina {
 
 struct ProfileOptions {
-  int warmup = 2;          ///< steps before the measured ones
-  int steps = 10;          ///< measured
-  std::int64_t batch = 0;  ///< global; for a network that is not placed yet, else 0
+  int warmup = 2;                ///< steps before the measured ones
+  int steps = 10;                ///< measured
+  std::int64_t batch = 0;        ///< global; for a network that is not placed yet, else 0
   std::string backend = "auto";  ///< likewise
   DType dtype = DType::f32;      ///< likewise
 };

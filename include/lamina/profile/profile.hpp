@@ -32,11 +32,11 @@ struct ProfileRow {
   int layer = -1;  ///< the step's index in the network; -1 for work outside of layers
   std::string name, type, describe, split, algorithm;
   Pass pass = Pass::forward;
-  double workspace = 0;  ///< bytes, of the layer
-  Work work;             ///< of the rank with the largest part; compulsory bytes
-  Spread time;           ///< in kernels
-  Spread comm;           ///< in collectives, on the communication thread
-  Spread exposed;        ///< of that, what the compute thread waited for
+  double workspace = 0;   ///< bytes, of the layer
+  Work work;              ///< of the rank with the largest part; compulsory bytes
+  Spread time;            ///< in kernels
+  Spread comm;            ///< in collectives, on the communication thread
+  Spread exposed;         ///< of that, what the compute thread waited for
   double comm_bytes = 0;  ///< payload of this rank's collectives
   double step_min = 0, step_median = 0, step_std = 0;  ///< of `time` over this rank's steps
   std::vector<ProfileKernel> kernels = {};

@@ -107,8 +107,8 @@ class Profiler final : public Recorder {
     return std::size_t(layer + 1) * pass_count + std::size_t(pass);
   }
 
-  /// Turns away all who come from now on and waits for those who are still writing; returns how many
-  /// spans there are.
+  /// Turns away all who come from now on and waits for those who are still writing; returns how
+  /// many spans there are.
   std::size_t close() {
     const std::size_t count = claimed_.exchange(closed, std::memory_order_acq_rel);
     if (count >= closed) return 0;

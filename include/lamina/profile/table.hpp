@@ -11,7 +11,7 @@ namespace lamina {
 struct TableOptions {
   enum class Sort { order, time, name };
 
-  int width = 120;  ///< columns of the terminal; the least important ones are left out
+  int width = 120;    ///< columns of the terminal; the least important ones are left out
   bool wide = false;  ///< a row per pass with every column, as wide as it gets
   Sort sort = Sort::order;
   int top = 0;  ///< rows by time; the others are summed up in one. 0 = all
