@@ -151,6 +151,7 @@ class Backend {
   virtual std::unique_ptr<UnaryKernel> softmax(const Form& x) const = 0;
   /// Same shape and dtype, other layout; input_grad goes the other way.
   virtual std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const = 0;
+  /// y may be the buffer of the first x where their forms agree.
   virtual std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const = 0;
   /// Along the channel axis.
   virtual std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const = 0;

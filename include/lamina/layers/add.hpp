@@ -30,6 +30,7 @@ class Add final : public Layer {
     kernel_ = site.backend().sum(std::vector<Form>(xs.begin(), xs.end()));
     Placement p = placed(*kernel_);
     p.reads_x = false, p.passes_gradient = true;
+    p.in_place = kernel_->output == kernel_->inputs[0];
     return p;
   }
 
