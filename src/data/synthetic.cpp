@@ -21,22 +21,28 @@ class Synthetic final : public Dataset {
     const Shape s = shape();
     to.height = s.h, to.width = s.w, to.channels = s.c;
     to.label = std::int32_t(index % classes());
-    to.pixels.resize(std::size_t(s.sample()));
+    const auto count = std::size_t(s.sample());
+    const Random noise(seed_, train_ ? train_stream : validation_stream, std::uint64_t(index));
+    to.pixels.resize((count + 15) / 16 * 16);
+    for (std::size_t at = 0; at < to.pixels.size(); at += 16) {
+      const auto words = noise.block(at / 16);
+      for (std::size_t k = 0; k < 16; ++k)
+        to.pixels[at + k] = std::uint8_t(words[k / 4] >> k % 4 * 8);
+    }
+    to.pixels.resize(count);
 
     // Whole turns are 2^32, so that the phases wrap around by themselves: up to 4 waves an image.
     const auto wave = Random(seed_, wave_stream, std::uint64_t(to.label)).block(0);
     const auto across = std::uint32_t(wave[0] / std::uint64_t(s.w) * 4);
     const auto down = std::uint32_t(wave[1] / std::uint64_t(s.h) * 4);
-    const Random noise(seed_, train_ ? train_stream : validation_stream, std::uint64_t(index));
-    std::size_t at = 0;
-    Random::Block words{};
-    for (std::uint32_t y = 0; y < std::uint32_t(s.h); ++y) {
-      for (std::uint32_t x = 0; x < std::uint32_t(s.w); ++x) {
-        const std::uint32_t phase = wave[2] + x * across + y * down;
-        for (std::uint32_t c = 0; c < std::uint32_t(s.c); ++c, ++at) {
-          if (at % 16 == 0) words = noise.block(at / 16);
-          const auto random = words[at % 16 / 4] >> (at % 4 * 8) & 0xFF;
-          to.pixels[at] = std::uint8_t((triangle(phase + c * wave[3]) + random) / 2);
+    const auto channels = std::uint32_t(s.c), width = std::uint32_t(s.w);
+    std::uint8_t* row = to.pixels.data();
+    for (std::uint32_t y = 0; y < std::uint32_t(s.h); ++y, row += s.c * s.w) {
+      for (std::uint32_t c = 0; c < channels; ++c) {
+        const std::uint32_t start = wave[2] + y * down + c * wave[3];
+        for (std::uint32_t x = 0; x < width; ++x) {
+          std::uint8_t& value = row[x * channels + c];
+          value = std::uint8_t((triangle(start + x * across) + value) / 2);
         }
       }
     }
