@@ -33,8 +33,9 @@ void save_checkpoint(const std::string& path, const Network&, const Progress&,
 
 /// Restores what save_checkpoint wrote, bit by bit where the dtype is the same, and returns how far
 /// it had come. Every tensor of the network, its optimizer states included, must be in the file and
-/// vice versa. Rank 0 reads and sends to the others; all ranks throw the same Error if the file does
-/// not fit, before anything of the network has changed. The network must be placed, the states made.
+/// vice versa. Rank 0 reads and sends to the others; all ranks throw the same Error if the file
+/// does not fit, before anything of the network has changed. The network must be placed, the states
+/// made.
 Progress load_checkpoint(const std::string& path, Network&, const Communicator& ranks = {});
 
 /// The Progress alone, for who must know it before a network is made.

@@ -41,8 +41,9 @@ class SafetensorsFile {
   /// Null if there is none of that name.
   const StoredTensor* find(std::string_view name) const;
 
-  /// Elements [first, first + count) converted to f32 or f64. Can read F64, F32, F16, BF16, I64
-  /// and I32; throws Error for others.
+  /// Whether its dtype is one that read() converts: F64, F32, F16, BF16, I64 or I32.
+  static bool readable(const StoredTensor&);
+  /// Elements [first, first + count) converted to f32 or f64.
   void read(const StoredTensor&, std::int64_t first, std::int64_t count, DType as, void* to) const;
   void read(const StoredTensor& tensor, DType as, void* to) const {
     read(tensor, 0, tensor.size(), as, to);
@@ -57,8 +58,8 @@ class SafetensorsFile {
 };
 
 /// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
-/// into a temporary file beside it, which commit() syncs and renames. Every function throws Error on
-/// failure; a writer that goes without a commit removes the temporary file.
+/// into a temporary file beside it, which commit() syncs and renames. Every function throws Error
+/// on failure; a writer that goes without a commit removes the temporary file.
 class SafetensorsWriter {
  public:
   /// Writes the header. Tensors with wide elements must come before those with narrow ones, so that
