@@ -5,8 +5,8 @@ set(LAMINA_HAS_NCCL OFF)
 
 foreach(_what CUDA NCCL)
   if(LAMINA_${_what} AND NOT LAMINA_${_what} STREQUAL "AUTO")
-    message(FATAL_ERROR "LAMINA_${_what}=ON: this version has no ${_what} component yet; "
-                        "use AUTO or OFF")
+    message(FATAL_ERROR "LAMINA_${_what}=${LAMINA_${_what}}: this version has no ${_what} "
+                        "component yet; expected AUTO or OFF")
   endif()
 endforeach()
 
@@ -28,4 +28,4 @@ if(LAMINA_CUDA STREQUAL "AUTO")
   endif()
 endif()
 lamina_report(CUDA "${_found}")
-lamina_report(NCCL)
+lamina_report(NCCL "")

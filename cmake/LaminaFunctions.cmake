@@ -28,7 +28,7 @@ function(lamina_report what)
   if(LAMINA_HAS_${what})
     message(STATUS "Lamina: ${what} is built in")
   else()
-    message(STATUS "Lamina: ${what} is not built in (LAMINA_${what}=${LAMINA_${what}}) ${ARGN}")
+    message(STATUS "Lamina: ${what} is not built in (LAMINA_${what}=${LAMINA_${what}})${ARGN}")
   endif()
 endfunction()
 
