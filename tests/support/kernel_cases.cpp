@@ -3,6 +3,8 @@
 
 #include "support/naive.hpp"
 
+#include <lamina/kernels/dropout_mask.hpp>
+
 namespace lamina::test {
 namespace {
 
@@ -112,31 +114,24 @@ ConvGeometry geometry(std::int64_t channels, Pair kernel, Pair stride = 1, Pad p
   return g;
 }
 
-enum class Size { small, realistic };
-
-void conv(std::string name, Shape x, const ConvGeometry& g, double tolerance = sums,
-          Size size = Size::small) {
+void conv(std::string name, Shape x, const ConvGeometry& g, double tolerance = sums) {
   Case c{"conv " + name, {x, g.weight(x)}, g.output(x), tolerance, {}, {}};
   if (g.bias) c.inputs.push_back({1, g.channels, 1, 1});
-  if (size == Size::small) {
-    c.naive = [=](const Inputs& in) {
-      return naive::conv(g, x, in[0], in[1], g.bias ? in[2] : Values());
-    };
-  }
+  c.naive = [=](const Inputs& in) {
+    return naive::conv(g, x, in[0], in[1], g.bias ? in[2] : Values());
+  };
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
     return run_weighted(setup, *setup.backend.conv(g, setup.form(x)), in, dy);
   };
   cases.push_back(c);
 }
 
-void linear(std::string name, Shape x, std::int64_t features, bool bias, Size size = Size::small) {
+void linear(std::string name, Shape x, std::int64_t features, bool bias) {
   Case c{"linear " + name, {x, {features, x.c, x.h, x.w}}, {x.n, features, 1, 1}, sums, {}, {}};
   if (bias) c.inputs.push_back({1, features, 1, 1});
-  if (size == Size::small) {
-    c.naive = [=](const Inputs& in) {
-      return naive::linear(x, features, in[0], in[1], bias ? in[2] : Values());
-    };
-  }
+  c.naive = [=](const Inputs& in) {
+    return naive::linear(x, features, in[0], in[1], bias ? in[2] : Values());
+  };
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
     return run_weighted(setup, *setup.backend.linear(features, bias, setup.form(x)), in, dy);
   };
@@ -247,6 +242,15 @@ void dropout(Shape x, double rate) {
     results.push_back(setup.read(dx));
     return results;
   };
+  c.naive = [=](const Inputs& in) {
+    const DropoutMask mask(rate, 7);
+    const std::int64_t before = 3 * x.sample();
+    Values y = in[0];
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y[i] = mask.keeps(std::uint64_t(before) + i) ? y[i] / (1 - rate) : 0;
+    }
+    return y;
+  };
   cases.push_back(c);
 }
 
@@ -266,19 +270,18 @@ void add_convolutions() {
   conv("window larger than the input", {2, 2, 2, 3}, geometry(3, 5, 1, 2));
   conv("window as large as the input", {2, 3, 4, 5}, geometry(3, {4, 5}));
 
-  const auto large = Size::realistic;
-  conv("first of ResNet", {2, 3, 37, 37}, geometry(64, 7, 2, 3, 1, 1, false), sums, large);
-  conv("first of AlexNet", {1, 3, 63, 63}, geometry(64, 11, 4, 2), sums, large);
-  conv("first of LeNet", {3, 1, 28, 28}, geometry(6, 5), sums, large);
-  conv("second of LeNet", {3, 6, 12, 12}, geometry(16, 5), sums, large);
-  conv("3x3, 64 channels", {3, 64, 14, 14}, geometry(64, 3, 1, 1), winograd, large);
-  conv("3x3, 64 channels, 1 sample", {1, 64, 28, 28}, geometry(64, 3, 1, 1), winograd, large);
-  conv("3x3, odd channels", {3, 20, 9, 9}, geometry(23, 3, 1, 1), winograd, large);
-  conv("3x3 of stride 2", {2, 32, 15, 15}, geometry(64, 3, 2, 1), winograd, large);
-  conv("1x1, many channels", {3, 64, 7, 7}, geometry(256, 1, 1, 0, 1, 1, false), sums, large);
-  conv("1x1 of stride 2, 128 channels", {2, 64, 14, 14}, geometry(128, 1, 2), sums, large);
-  conv("depthwise, 32 channels", {2, 32, 14, 14}, geometry(32, 3, 1, 1, 32), winograd, large);
-  conv("5x5 in 2 groups", {2, 32, 13, 13}, geometry(48, 5, 1, 2, 2), sums, large);
+  conv("first of ResNet", {2, 3, 37, 37}, geometry(64, 7, 2, 3, 1, 1, false));
+  conv("first of AlexNet", {1, 3, 63, 63}, geometry(64, 11, 4, 2));
+  conv("first of LeNet", {3, 1, 28, 28}, geometry(6, 5));
+  conv("second of LeNet", {3, 6, 12, 12}, geometry(16, 5));
+  conv("3x3, 64 channels", {3, 64, 14, 14}, geometry(64, 3, 1, 1), winograd);
+  conv("3x3, 64 channels, 1 sample", {1, 64, 28, 28}, geometry(64, 3, 1, 1), winograd);
+  conv("3x3, odd channels", {3, 20, 9, 9}, geometry(23, 3, 1, 1), winograd);
+  conv("3x3 of stride 2", {2, 32, 15, 15}, geometry(64, 3, 2, 1), winograd);
+  conv("1x1, many channels", {3, 64, 7, 7}, geometry(256, 1, 1, 0, 1, 1, false));
+  conv("1x1 of stride 2, 128 channels", {2, 64, 14, 14}, geometry(128, 1, 2));
+  conv("depthwise, 32 channels", {2, 32, 14, 14}, geometry(32, 3, 1, 1, 32), winograd);
+  conv("5x5 in 2 groups", {2, 32, 13, 13}, geometry(48, 5, 1, 2, 2));
 }
 
 void add_pools() {
@@ -300,8 +303,8 @@ std::vector<Case> all_cases() {
   linear("of vectors", {3, 7, 1, 1}, 5, true);
   linear("of images", {2, 3, 2, 4}, 5, true);
   linear("without bias", {2, 6, 1, 1}, 4, false);
-  linear("of VGG", {3, 48, 7, 7}, 300, true, Size::realistic);
-  linear("of ResNet", {1, 512, 1, 1}, 1000, true, Size::realistic);
+  linear("of VGG", {3, 48, 7, 7}, 300, true);
+  linear("of ResNet", {1, 512, 1, 1}, 1000, true);
   add_pools();
 
   using Kind = Activation::Kind;

@@ -14,7 +14,7 @@ struct Case {
   Shape output;
   /// Of f32 against f64, in units of difference().
   double tolerance = 0;
-  /// Direct loops over f64 values; absent for cases of realistic size.
+  /// Direct loops over f64 values.
   std::function<Values(const std::vector<Values>& in)> naive;
   /// y, followed by one gradient per input unless `dy` is empty. All outputs start as NaN.
   std::function<std::vector<Values>(Setup&, const std::vector<Values>& in, const Values& dy)> run;
