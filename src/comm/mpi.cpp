@@ -8,12 +8,14 @@
 #include <mpi.h>
 #include <sched.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
+#include <cstring>
 #include <thread>
 
 namespace lamina::detail {
@@ -25,6 +27,10 @@ void check_mpi(int status, const char* call) {
   int length = 0;
   MPI_Error_string(status, reason, &length);
   throw Error(text(call, ": ", std::string_view(reason, std::size_t(length))));
+}
+
+void pause(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
 double seconds_from(const char* variable, double otherwise) {
@@ -109,22 +115,26 @@ class Session {
   ~Session() {
     if (!owner_) return;
     // A collective that was given up may keep MPI_Finalize waiting for ever.
-    const int code = exit_code_;
-    if (code != 0)
-      std::thread([code] {
-        timespec pause{3, 0};
-        nanosleep(&pause, nullptr);
-        std::_Exit(code);
+    const auto finished = std::make_shared<std::atomic<bool>>(false);
+    if (const int code = exit_code_; code != 0)
+      std::thread([code, finished] {
+        pause(3);
+        if (!*finished) std::_Exit(code);
       }).detach();
     MPI_Finalize();
+    *finished = true;
   }
 
-  /// Throws if a peer has failed or is gone. `doing` says what this rank waits for.
-  void look_around(const Operation* doing) {
+  /// Throws if a peer has failed or is gone, or has ended although this rank has been waiting for
+  /// `doing` for some seconds.
+  void look_around(const Operation* doing, double waited) {
     listen();
-    for (int r = 0; r < size; ++r)
-      if (const Notice& n = notices_[std::size_t(r)]; n.code >= 0)
-        throw PeerError(text("rank ", r, " failed: ", n.error));
+    for (int r = 0; r < size; ++r) {
+      const Notice& n = notices_[std::size_t(r)];
+      if (n.code > 0) throw PeerError(text("rank ", r, " failed: ", n.error));
+      if (n.code == 0 && doing && waited > 5)
+        throw Error(text(describe(r), " ended before ", *doing));
+    }
     for (int r = 0; r < size; ++r)
       if (gone(r))
         throw Error(text(describe(r), " was lost",
@@ -133,12 +143,13 @@ class Session {
 
   void tell(const std::string& error, int code) {
     exit_code_ = code;
-    mine_.code = code;
-    std::snprintf(mine_.error, sizeof mine_.error, "%s", error.c_str());
+    Notice& mine = mine_[code != 0];
+    mine.code = code;
+    std::snprintf(mine.error, sizeof mine.error, "%s", error.c_str());
     sends_.assign(std::size_t(size), MPI_REQUEST_NULL);
     for (int r = 0; r < size; ++r)
       if (r != rank && !gone(r))
-        MPI_Isend(&mine_, sizeof mine_, MPI_BYTE, r, 0, control_, &sends_[std::size_t(r)]);
+        MPI_Isend(&mine, sizeof mine, MPI_BYTE, r, 0, control_, &sends_[std::size_t(r)]);
     int sent = 0;
     MPI_Testall(size, sends_.data(), &sent, MPI_STATUSES_IGNORE);
   }
@@ -174,7 +185,7 @@ class Session {
   Process self_;
   std::vector<Process> peers_;
   std::vector<Notice> notices_;
-  Notice mine_;
+  std::array<Notice, 2> mine_;  // ended well; failed, perhaps after that
   std::vector<MPI_Request> sends_;
 };
 
@@ -191,15 +202,17 @@ class MpiTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void poll() override { session_->look_around(nullptr); }
+  void poll() override { session_->look_around(nullptr, 0); }
 
   void run(const Operation& op) override {
     if (session_->check_collectives) compare(op);
-    const std::size_t piece = std::size_t(1) << 30;  // MPI counts elements in an int
     if (op.collective != Collective::all_reduce && op.collective != Collective::broadcast) {
-      check(op.count <= piece, op, ": more elements than one MPI call can take");
+      check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
       return run_piece(op);
     }
+    // In pieces: Open MPI allocates a buffer of the message's size for each call, and above a few
+    // MiB the page faults take longer than the transfer.
+    const std::size_t piece = (std::size_t(2) << 20) / size_of(op.dtype);
     Operation part = op;
     for (std::size_t done = 0; done < op.count; done += part.count) {
       part.count = std::min(piece, op.count - done);
@@ -272,16 +285,15 @@ class MpiTransport final : public Transport {
       if (n % 16 != 15) continue;
       const double time = now();
       if (time > look) {
-        session_->look_around(&op);
+        session_->look_around(&op, time - begin);
         check(time - begin < session_->time_limit, op, ": not all ranks came within ",
               session_->time_limit, " s (LAMINA_COMM_TIMEOUT)");
         look = time + 0.1;
       }
-      if (time - begin < 0.02) {
+      if (time - begin < 2e-3) {  // longer than a piece takes
         sched_yield();
       } else {  // a peer is late: no hurry
-        timespec pause{0, 50'000};
-        nanosleep(&pause, nullptr);
+        pause(50e-6);
       }
     }
   }
@@ -316,38 +328,47 @@ class MpiJob final : public Job {
   }
 
   std::string leave(const std::string& error, int code) override {
-    all_left_ = code == 0;
-    if (code == 0) return {};
     Session& s = *session_;
     s.tell(error, code);
+    // Peers that ended well may have long work left; those that failed come at once or not at all.
     const double limit = now() + 5;
     std::vector<int> silent;
-    do {
-      timespec pause{0, 1'000'000};
-      nanosleep(&pause, nullptr);
-      s.listen();
+    while (true) {
+      if (code == 0) s.look_around(nullptr, 0);
+      else s.listen();
       silent.clear();
       all_left_ = true;
       for (int r = 0; r < s.size; ++r) {
-        if (r == s.rank || s.heard(r).code >= 0) continue;
+        if (r == s.rank || s.heard(r).code >= (code == 0 ? 0 : 1)) continue;
         all_left_ = false;
         if (!s.gone(r)) silent.push_back(r);
       }
-    } while (!silent.empty() && now() < limit);
+      if (all_left_ || (code != 0 && (silent.empty() || now() > limit))) break;
+      pause(1e-3);
+    }
     if (error.empty()) return {};
     int same = 1;
     for (int r = 0; r < s.size; ++r) {
-      if (s.heard(r).code < 0 || !s.heard(r).says(error)) continue;
+      if (s.heard(r).code <= 0 || !s.heard(r).says(error)) continue;
       if (r < s.rank) return {};
       ++same;
     }
-    std::string line = same == s.size ? error : text("rank ", s.rank, ": ", error);
+    // An error of all ranks, or one about a rank, needs no "rank 3:" before it.
+    std::string line = same == s.size || error.starts_with("rank ")
+                           ? error
+                           : text("rank ", s.rank, ": ", error);
     for (const int r : silent) append(line, text("; no answer from ", s.describe(r)));
     return line;
   }
   bool all_left() const override { return all_left_; }
 
   [[noreturn]] void kill(int code) override {
+    // Where a process is gone, the launcher is at work already, and says it in fewer words.
+    for (int r = 0; r < session_->size; ++r)
+      if (session_->gone(r)) {
+        pause(1);
+        break;
+      }
     MPI_Abort(session_->world, code);
     std::_Exit(code);
   }

@@ -24,7 +24,8 @@ class Job {
   virtual std::shared_ptr<Transport> transport() = 0;
   /// Tells the peers how this rank ended and hears how they did; `error` is empty where a peer has
   /// something to say. Returns what this rank should print: nothing where a lower rank has the same
-  /// error. Called once, when the communication thread is gone.
+  /// error. Throws where `code` is 0 and a peer fails meanwhile: call again with that. To be called
+  /// when the communication thread is gone.
   virtual std::string leave(const std::string& error, int code) = 0;
   /// True where all ranks have left, so that this process may end as any other.
   virtual bool all_left() const = 0;
@@ -71,12 +72,17 @@ class World {
   /// they end too.
   ~World() {
     if (!queue_) return;
+    queue_->stop();
+    if (!job_) return;
     const bool failing = std::uncaught_exceptions() > exceptions_;
     try {
-      if (job_) leave(failing ? "failed" : "", failing ? 1 : 0);
-    } catch (...) {
+      leave(failing ? "ended by an exception, which lamina::run() would have printed" : "", failing);
+    } catch (...) {  // a peer failed while this rank waited for it
+      try {
+        leave("", 1);
+      } catch (...) {
+      }
     }
-    queue_->stop();
   }
 
   int rank() const { return comm_.rank(); }
@@ -91,17 +97,18 @@ class World {
 
   /// Ends this rank's part in the job: with code 0 waits for the peers, otherwise makes them end.
   /// Returns the line that this rank should print: nothing where a lower rank has the same error.
-  /// Ends the process, after printing it, where a peer does not answer. No collective may follow.
+  /// Throws PeerError where a peer fails while this rank, done with code 0, waits for it. Where a
+  /// failing rank gets no answer from a peer, prints the line and ends the process. No collective
+  /// may follow.
   std::string leave(const std::string& error, int code) {
     if (!job_) return error;
-    if (code == 0) comm_.barrier();  // throws if a peer fails meanwhile
     queue_->stop();
-    const auto job = std::move(job_);
-    const std::string line = job->leave(error, code);
-    if (!job->all_left()) {
+    const std::string line = job_->leave(error, code);
+    if (!job_->all_left()) {
       say(line);
-      job->kill(code);
+      job_->kill(code);
     }
+    job_.reset();
     return line;
   }
 

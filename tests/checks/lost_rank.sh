@@ -1,0 +1,36 @@
+#!/bin/sh
+# However a rank fails, all ranks are gone within 30 s, and one line says what happened.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+program=$LAMINA_BUILD/bin/mpi_tests
+[ -x "$program" ] || { echo "no $program: MPI is not built in"; exit 0; }
+out=$(mktemp) && trap 'rm -f "$out"' EXIT
+failed=0
+
+# expect HOW STATUS LINES TEXT: the exit status, how many lines of ours, and what one of them says
+expect() {
+  timeout 30 mpirun -n 3 "$program" --fail "$1" >"$out" 2>&1
+  status=$?
+  lines=$(grep -c '^lamina: error: ' "$out")
+  if [ $status -ne "$2" ] || [ "$lines" -ne "$3" ] || ! grep -q -- "$4" "$out"; then
+    echo "--fail $1: status $status, $lines lines; expected $2, $3 and '$4' in:"
+    cat "$out"
+    failed=1
+  fi
+}
+
+expect same   1 1 '^lamina: error: data/missing: no such file$'
+expect usage  2 0 ''
+expect thrown 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
+expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
+LAMINA_COMM_TIMEOUT=2 expect stuck 1 1 'all_reduce .* in layer 10 .*no answer from rank 1 '
+
+# Lost: mpirun may end the others before they can say it, but the rank is named, by them or by it.
+timeout 30 mpirun -n 3 "$program" --fail killed >"$out" 2>&1
+status=$?
+if [ $status -eq 0 ] || [ $status -eq 124 ] || ! grep -q 'rank 1 ' "$out"; then
+  echo "--fail killed: status $status:"
+  cat "$out"
+  failed=1
+fi
+exit $failed

@@ -1,0 +1,45 @@
+// The main() of the tests under mpirun: MPI starts before Catch2, and a rank whose tests failed
+// takes the others with it. `mpi_tests --fail HOW` fails on purpose, for tests/checks/lost_rank.sh.
+#define CATCH_CONFIG_RUNNER
+#include "catch.hpp"
+#include "mpi/world.hpp"
+
+#include <signal.h>
+
+#include <string_view>
+
+namespace {
+
+lamina::World* current = nullptr;
+
+/// Twenty steps of one all-reduce, in the middle of which rank 1 fails.
+int fail(lamina::World& world, std::string_view how) {
+  using namespace lamina;
+  if (how == "same") throw Error("data/missing: no such file");
+  if (how == "usage") return 2;
+  Stream stream;
+  Tensor x({1000, 1, 1, 1}, DType::f32);
+  for (int step = 0; step < 20; ++step) {
+    stream.enter(step);
+    if (step == 10 && world.rank() == 1) {
+      if (how == "killed") raise(SIGKILL);
+      if (how == "thrown") throw Error("images/7.jpg: not a JPEG");
+      if (how == "early") return 0;
+      if (how == "stuck") pause();
+    }
+    world.comm().all_reduce(stream, Pass::weight_grad, x).wait(stream);
+  }
+  return 0;
+}
+
+}  // namespace
+
+lamina::World& lamina::test::world() { return *current; }
+
+int main(int argc, char** argv) {
+  return lamina::run(argc, argv, [&](lamina::World& world) {
+    if (argc == 3 && std::string_view(argv[1]) == "--fail") return fail(world, argv[2]);
+    current = &world;
+    return Catch::Session().run(argc, argv) == 0 ? 0 : 1;
+  });
+}
