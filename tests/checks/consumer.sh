@@ -25,7 +25,8 @@ if grep -rlE "$LAMINA_SOURCE|$LAMINA_BUILD" "$temp"/prefix/lib*/cmake; then
   exit 1
 fi
 configure+=(-DCMAKE_PREFIX_PATH="$temp/prefix")
-"${configure[@]}" -B "$temp/pkg" -DCOMPONENTS="core;cpu" >"$temp/log" || { cat "$temp/log"; exit 1; }
+"${configure[@]}" -B "$temp/pkg" -DCOMPONENTS="core;cpu" >"$temp/log" ||
+  { cat "$temp/log"; exit 1; }
 cmake --build "$temp/pkg" --target consumer only_core
 "$temp/pkg/consumer"
 "$temp/pkg/only_core"

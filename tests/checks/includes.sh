@@ -8,7 +8,8 @@ cd "$LAMINA_SOURCE"
 scan() {
   (cd "$1/include/lamina" && find . -name '*.hpp' -printf '%P\n' | sort | xargs awk '
     BEGIN {
-      split("base 0 tensor 1 kernels 2 comm 2 cost 3 layers 4 network 5 profile 6 plan 7 train 8", f)
+      split("base 0 tensor 1 kernels 2 comm 2 cost 3 layers 4 network 5 profile 6 plan 7 " \
+            "train 8", f)
       for (i = 1; i in f; i += 2) floor[f[i]] = f[i + 1]
       sdk = "<(mpi|nccl|cud|cublas|dnnl|oneapi|omp|nlohmann|CLI|png|zlib|jpeg|turbojpeg|ft2build)"
     }
@@ -42,7 +43,8 @@ plant() {
   rm -rf "$temp/include"
   mkdir -p "$temp/include/lamina/$(dirname "$1")"
   printf '%s\n' '#pragma once' "$2" >"$temp/include/lamina/$1"
-  [[ $(scan "$temp" | wc -l) == "$3" ]] || { echo "self-test: $1: $2: expected $3 finding(s)"; exit 1; }
+  [[ $(scan "$temp" | wc -l) == "$3" ]] ||
+    { echo "self-test: $1: $2: expected $3 finding(s)"; exit 1; }
 }
 plant base/a.hpp '#include <lamina/tensor/shape.hpp>' 1
 plant kernels/a.hpp '#include <lamina/comm/world.hpp>' 1
