@@ -31,132 +31,90 @@ struct Line {
   }
 };
 
-/// A column: the more important, the smaller its rank.
+/// A column: the more important, the smaller its rank. It holds either words or numbers, which are
+/// shown with the same decimals: so many, or as many as the largest number has digits left for.
 struct Column {
   const char* head;
   int rank;
-  int digits;  // significant digits of the largest value; 0 marks text
-  std::function<std::string(const Line&)> string = {};
-  std::function<double(const Line&)> number = {};  // below zero: nothing to show
+  std::function<std::string(const Line&)> words = {};
+  std::function<double(const Line&)> number = {};  // of which only those above zero are shown
+  int digits = 0, decimals = -1;
 };
 
-constexpr double nothing = -1;
-double where(bool condition, double value) { return condition ? value : nothing; }
+using Words = std::string (*)(const Line&);
+using Number = double (*)(const Line&);
 
-double percent(const Line& l, const Profile& p) {
-  return p.end_to_end.mean > 0 ? 100 * l.row.seconds() / p.end_to_end.mean : 0;
+Column words(const char* head, int rank, Words of) { return {head, rank, of, {}}; }
+Column numbers(const char* head, int rank, int digits, Number of) {
+  return {head, rank, {}, of, digits};
 }
-double imbalance(const Line& l) { return where(l.row.time.mean > 0, l.slowest / l.row.time.mean); }
 
-// Columns that both tables have; work is shown where a kernel ran.
-std::vector<Column> work_columns() {
-  return {
-      {"gflop",
-       6,
-       5,
-       {},
-       [](const Line& l) { return where(l.row.work.flops > 0, l.row.work.flops / 1e9); }},
-      {"mbytes",
-       7,
-       5,
-       {},
-       [](const Line& l) { return where(l.row.work.bytes > 0, l.row.work.bytes / 1e6); }},
-      {"ai",
-       5,
-       4,
-       {},
-       [](const Line& l) { return where(l.row.work.bytes > 0, l.row.work.intensity()); }},
-      {"gflops",
-       2,
-       4,
-       {},
-       [](const Line& l) {
-         return where(l.row.work.flops > 0 && l.row.time.mean > 0, l.row.flops_per_second() / 1e9);
-       }},
+int digits_before_point(double v) {
+  int digits = 1;
+  for (; v >= 10; v /= 10) ++digits;
+  return digits;
+}
+
+std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines, bool wide) {
+  double longest = 0;
+  for (const Line& l : lines) longest = std::max(longest, l.row.seconds() * 1e6);
+  const int decimals = std::clamp(5 - digits_before_point(longest), 0, 2);
+  std::vector<Column> c;
+  const auto micros = [&](const char* head, int rank, std::function<double(const Line&)> seconds) {
+    const auto us = [seconds](const Line& l) { return seconds(l) * 1e6; };
+    c.push_back({head, rank, {}, us, 0, decimals});
   };
-}
 
-std::vector<Column> comm_columns(const Profile& p) {
-  std::vector<Column> columns = {
-      {"comm_us",
-       4,
-       4,
-       {},
-       [](const Line& l) { return where(l.row.comm.mean > 0, l.row.comm.mean * 1e6); }},
-      {"exposed_us",
-       3,
-       4,
-       {},
-       [](const Line& l) { return where(l.row.exposed.mean > 0, l.row.exposed.mean * 1e6); }},
+  c.push_back(words("layer", 0, [](const Line& l) { return l.row.name; }));
+  c.push_back(words("type", 9, [](const Line& l) { return l.row.type; }));
+  if (wide) {
+    c.push_back(words("split", 0, [](const Line& l) { return l.row.split; }));
+    c.push_back(words("pass", 0, [](const Line& l) { return std::string(name(l.row.pass)); }));
+    micros("time_us", 0, [](const Line& l) { return l.row.time.mean; });
+    micros("std_us", 0, [](const Line& l) { return l.row.step_std; });
+  } else {
+    constexpr const char* heads[] = {"fwd_us", "dx_us", "dw_us", "upd_us"};
+    for (int k = 0; k < pass_count; ++k)
+      micros(heads[k], 1, [k](const Line& l) { return l.passes[k]; });
+  }
+  micros("comm_us", 4, [](const Line& l) { return l.row.comm.mean; });
+  micros("exposed_us", 3, [](const Line& l) { return l.row.exposed.mean; });
+  if (wide)
+    c.push_back({"comm_bytes", 0, {}, [](const Line& l) { return l.row.comm_bytes; }, 0, 0});
+  if (!wide) micros("total_us", 0, [](const Line& l) { return l.row.seconds(); });
+  const auto share = [&p](const Line& l) {
+    return p.end_to_end.mean > 0 ? 100 * l.row.seconds() / p.end_to_end.mean : 0;
   };
-  if (p.ranks > 1) columns.push_back({"imb", 8, 3, {}, imbalance});
-  return columns;
+  c.push_back({"%", 1, {}, share, 0, 1});
+  if (p.ranks > 1)
+    c.push_back(numbers("imb", 8, 3, [](const Line& l) {
+      return l.row.time.mean > 0 ? l.slowest / l.row.time.mean : 0;
+    }));
+  c.push_back(numbers("gflop", 6, 5, [](const Line& l) { return l.row.work.flops / 1e9; }));
+  c.push_back(numbers("mbytes", 7, 5, [](const Line& l) { return l.row.work.bytes / 1e6; }));
+  c.push_back(numbers("ai", 5, 5, [](const Line& l) { return l.row.work.intensity(); }));
+  c.push_back(
+      numbers("gflops", 2, 4, [](const Line& l) { return l.row.flops_per_second() / 1e9; }));
+  if (wide)
+    c.push_back(numbers("gbs", 0, 4, [](const Line& l) { return l.row.bytes_per_second() / 1e9; }));
+  c.push_back(words("algo", 10, [](const Line& l) { return l.row.algorithm; }));
+  if (wide)
+    c.push_back(numbers("ws_mb", 0, 4, [](const Line& l) { return l.row.workspace / 1e6; }));
+  c.push_back(words("what", 11, [](const Line& l) { return l.row.describe; }));
+  return c;
 }
 
-std::vector<Column> layer_columns(const Profile& p) {
-  std::vector<Column> columns = {
-      {"layer", 0, 0, [](const Line& l) { return l.row.name; }},
-      {"type", 9, 0, [](const Line& l) { return l.row.type; }},
-  };
-  constexpr const char* heads[] = {"fwd_us", "dx_us", "dw_us", "upd_us"};
-  for (int k = 0; k < pass_count; ++k)
-    columns.push_back(
-        {heads[k], 1, 4, {}, [k](const Line& l) { return where(l.ran[k], l.passes[k] * 1e6); }});
-  const auto comm = comm_columns(p);
-  columns.insert(columns.end(), comm.begin(), comm.end());
-  columns.push_back({"total_us", 0, 4, {}, [](const Line& l) { return l.row.seconds() * 1e6; }});
-  columns.push_back({"%", 1, 3, {}, [&p](const Line& l) { return percent(l, p); }});
-  const auto work = work_columns();
-  columns.insert(columns.end(), work.begin(), work.end());
-  columns.push_back({"algo", 10, 0, [](const Line& l) { return l.row.algorithm; }});
-  columns.push_back({"what", 11, 0, [](const Line& l) { return l.row.describe; }});
-  return columns;
-}
-
-std::vector<Column> pass_columns(const Profile& p) {
-  std::vector<Column> columns = {
-      {"layer", 0, 0, [](const Line& l) { return l.row.name; }},
-      {"type", 0, 0, [](const Line& l) { return l.row.type; }},
-      {"split", 0, 0, [](const Line& l) { return l.row.split; }},
-      {"pass", 0, 0, [](const Line& l) { return std::string(name(l.row.pass)); }},
-      {"time_us", 0, 5, {}, [](const Line& l) { return l.row.time.mean * 1e6; }},
-      {"%", 0, 3, {}, [&p](const Line& l) { return percent(l, p); }},
-  };
-  const auto work = work_columns();
-  columns.insert(columns.end(), work.begin(), work.end());
-  columns.push_back({"gbs", 0, 4, {}, [](const Line& l) {
-                       return where(l.row.work.bytes > 0 && l.row.time.mean > 0,
-                                    l.row.bytes_per_second() / 1e9);
-                     }});
-  const auto comm = comm_columns(p);
-  columns.insert(columns.end(), comm.begin(), comm.end());
-  columns.push_back({"comm_bytes", 0, 12, {}, [](const Line& l) {
-                       return where(l.row.comm_bytes > 0, l.row.comm_bytes);
-                     }});
-  columns.push_back({"std_us", 0, 4, {}, [](const Line& l) { return l.row.step_std * 1e6; }});
-  columns.push_back({"algo", 0, 0, [](const Line& l) { return l.row.algorithm; }});
-  columns.push_back({"ws_mb", 0, 4, {}, [](const Line& l) {
-                       return where(l.row.workspace > 0, l.row.workspace / 1e6);
-                     }});
-  columns.push_back({"what", 0, 0, [](const Line& l) { return l.row.describe; }});
-  return columns;
-}
-
-/// All values of a column with the same decimals, so that the points stand in line.
 Cells cells(const Column& column, const std::vector<Line>& lines) {
   Cells out;
-  if (!column.digits) {
-    for (const Line& l : lines) out.push_back(column.string(l));
-    return out;
-  }
   double largest = 0;
-  for (const Line& l : lines) largest = std::max(largest, column.number(l));
-  int before = 1;
-  for (double v = largest; v >= 10; v /= 10) ++before;
-  const int decimals = std::clamp(column.digits - before, 0, 3);
+  if (column.number)
+    for (const Line& l : lines) largest = std::max(largest, column.number(l));
+  const int decimals = column.decimals >= 0
+                           ? column.decimals
+                           : std::clamp(column.digits - digits_before_point(largest), 0, 3);
   for (const Line& l : lines) {
-    const double v = column.number(l);
-    out.push_back(v < 0 ? "-" : format("%.*f", column.digits == 12 ? 0 : decimals, v));
+    const double v = column.number ? column.number(l) : 0;
+    out.push_back(column.words ? column.words(l) : v > 0 ? format("%.*f", decimals, v) : "-");
   }
   return out;
 }
@@ -225,6 +183,11 @@ std::string footer(const Profile& p) {
   append(s, text("   mean of ", p.steps, p.steps == 1 ? " step" : " steps"));
   if (p.ranks > 1) append(s, text(" on ", p.ranks, " ranks"));
   append(s, format("\nunaccounted %12.1f %%\n", 100 * p.unaccounted()));
+  double comm = 0, exposed = 0;
+  for (const ProfileRow& r : p.rows) comm += r.comm.mean, exposed += r.exposed.mean;
+  if (comm > 0)
+    append(s, format("communication %.1f us, %.1f %% of it behind kernels\n", comm * 1e6,
+                     100 * std::max(0.0, 1 - exposed / comm)));
   if (p.ranks > 1)
     append(s, format("slowest rank %d: kernels %.1f us, imbalance %.3f (max / mean)\n",
                      p.compute.slowest, p.compute.max * 1e6, p.compute.imbalance()));
@@ -249,7 +212,7 @@ std::string table(const Profile& profile, const TableOptions& options) {
     std::size_t width;
   };
   std::vector<Ready> columns;
-  for (auto& c : options.wide ? pass_columns(profile) : layer_columns(profile)) {
+  for (Column& c : columns_of(profile, lines, options.wide)) {
     Cells all = cells(c, lines);
     const bool empty = std::all_of(all.begin(), all.end(),
                                    [](const std::string& s) { return s.empty() || s == "-"; });
@@ -292,7 +255,7 @@ std::string table(const Profile& profile, const TableOptions& options) {
       const std::string c = shorten(cell(r), r.width);
       const std::string blank(r.width - c.size(), ' ');
       if (&r != &columns[0]) s += ' ';
-      s += r.column.digits ? blank + c : c + blank;
+      s += r.column.words ? c + blank : blank + c;
     }
     s.erase(s.find_last_not_of(' ') + 1);
     out += s + '\n';

@@ -58,8 +58,8 @@ class Profiler final : public Recorder {
   /// Ends the step, after all of its collectives have been waited for. Throws Error without a step.
   void end_step() {
     end_ = now();
-    used_ = close();
     check(begin_ > 0, "end_step() without begin_step()");
+    used_ = close();
     if (!overflow_.empty()) {
       spans_.resize(used_ - overflow_.size());
       spans_.insert(spans_.end(), overflow_.begin(), overflow_.end());

@@ -1,0 +1,250 @@
+// Profiles: rows, sums and ranks, from spans made by hand and from networks that run.
+#include "catch.hpp"
+
+#include <lamina/comm/threads.hpp>
+#include <lamina/layers/conv2d.hpp>
+#include <lamina/layers/flatten.hpp>
+#include <lamina/layers/linear.hpp>
+#include <lamina/layers/relu.hpp>
+#include <lamina/layers/softmax_cross_entropy.hpp>
+#include <lamina/profile/measure.hpp>
+
+#include <set>
+
+using namespace lamina;
+
+namespace {
+
+Network small() {
+  Network net({.c = 3, .h = 8, .w = 8});
+  net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv")
+      .add<ReLU>({}, "relu")
+      .add<Flatten>({}, "flat")
+      .add<Linear>({.features = 5}, "fc")
+      .add<SoftmaxCrossEntropy>({}, "loss");
+  return net;
+}
+
+void place(Network& net, const Communicator& ranks = {}, std::int64_t batch = 4) {
+  net.place({.batch = batch, .backend = reference_backend(), .ranks = ranks});
+  net.initialize(1);
+}
+
+int step_of(const Network& net, std::string_view name) {
+  for (std::size_t i = 0; i < net.steps().size(); ++i)
+    if (net.steps()[i].name == name) return int(i);
+  throw Error(text("no step ", name));
+}
+
+const ProfileRow* find(const Profile& p, std::string_view name, Pass pass) {
+  for (const ProfileRow& r : p.rows)
+    if (r.name == name && r.pass == pass) return &r;
+  return nullptr;
+}
+const ProfileRow& row(const Profile& p, std::string_view name, Pass pass) {
+  const ProfileRow* r = find(p, name, pass);
+  if (!r) throw Error(text("no row ", name, ' ', lamina::name(pass)));
+  return *r;
+}
+
+}  // namespace
+
+TEST_CASE("a row says what its layer is, what it must do and what it took") {
+  Network net = small();
+  place(net);
+  Profiler p;
+  const int conv = step_of(net, "conv"), fc = step_of(net, "fc");
+  for (int step = 0; step < 4; ++step) {
+    p.begin_step();
+    p.record({conv, Pass::forward, Lane::compute, "conv", 0, 1e-3 * (step + 1), 0});
+    p.record({fc, Pass::update, Lane::compute, "update", 2, 2.001, 0});
+    p.record({fc, Pass::weight_grad, Lane::wait, "all_reduce", 3, 3.002, 0});
+    p.record({fc, Pass::weight_grad, Lane::communication, "all_reduce", 2, 3.002, 4096});
+    p.record({-1, Pass::forward, Lane::compute, "load", 4, 4.003, 0});
+    p.end_step();
+  }
+  UpdateRule rule;
+  rule.momentum = 0.9;
+  const Profile profile = make_profile(net, p, rule, {});
+  REQUIRE(profile.rows.size() == 4);
+
+  const ProfileRow& c = row(profile, "conv", Pass::forward);
+  CHECK(c.type == "Conv2D");
+  CHECK(c.describe == "4 3x3 p1");
+  CHECK(c.split == "none");
+  CHECK(c.layer == conv);
+  CHECK(c.algorithm == net.steps()[std::size_t(conv)].placement.algorithm);
+  CHECK(c.time.mean == Approx(2.5e-3));
+  CHECK(c.step_min == Approx(1e-3));
+  CHECK(c.step_median == Approx(2.5e-3));
+  CHECK(c.step_std == Approx(1e-3 * std::sqrt(5.0 / 3)));
+  const double flops = 2.0 * 4 * 8 * 8 * 4 * 3 * 9;
+  CHECK(c.work.flops == flops);
+  CHECK(c.work.bytes == 4.0 * (4 * 3 * 64 + 4 * 4 * 64 + 4 * 3 * 9));
+  CHECK(c.flops_per_second() == Approx(flops / 2.5e-3));
+
+  const ProfileRow& update = row(profile, "fc", Pass::update);
+  CHECK(update.work.flops == 4.0 * (256 * 5 + 5));
+  CHECK(update.work.bytes == 5 * 4.0 * (256 * 5 + 5));
+
+  const ProfileRow& sum = row(profile, "fc", Pass::weight_grad);
+  CHECK(sum.time.mean == 0);
+  CHECK(sum.comm.mean == Approx(1.002));
+  CHECK(sum.exposed.mean == Approx(0.002));
+  CHECK(sum.comm_bytes == 4096);
+  REQUIRE(sum.kernels.size() == 2);
+  CHECK(sum.kernels[0].calls == 1);
+
+  CHECK(profile.rows.back().name == outside_layers);
+  CHECK(profile.compute.mean == Approx(2.5e-3 + 1e-3 + 3e-3));
+  CHECK(profile.sum_layers.mean == Approx(2.5e-3 + 1e-3 + 3e-3 + 2e-3));
+  double total = 0;
+  for (const ProfileRow& r : profile.rows) total += r.seconds();
+  CHECK(total == Approx(profile.sum_layers.mean));
+  CHECK(profile.optimizer == "sgd momentum 0.9");
+  CHECK(profile.steps == 4);
+}
+
+TEST_CASE("what lies in no span is unaccounted") {
+  Profile p;
+  p.sum_layers.mean = 0.95, p.end_to_end.mean = 1;
+  CHECK(p.unaccounted() == Approx(0.05));
+  CHECK(Profile().unaccounted() == 0);
+}
+
+TEST_CASE("a profile of nothing is refused") {
+  Network net = small();
+  CHECK_THROWS_WITH(make_profile(net, Profiler(), {}, {}), ContainsSubstring("not placed"));
+  CHECK_THROWS_WITH(profile(net, {}), ContainsSubstring("batch"));
+  place(net);
+  CHECK_THROWS_WITH(make_profile(net, Profiler(), {}, {}), ContainsSubstring("no step"));
+  CHECK_THROWS_WITH(profile(net, {}, {.steps = 0}), ContainsSubstring("steps"));
+  Network open({.c = 1, .h = 1, .w = 2});
+  open.add<Linear>({.features = 2}, "head");
+  CHECK_THROWS_WITH(profile(open, {}, {.batch = 1, .backend = "reference"}),
+                    ContainsSubstring("head (Linear)") && ContainsSubstring("loss"));
+}
+
+TEST_CASE("ranks are merged: mean, extremes and the slowest one") {
+  std::vector<Profile> profiles(3);
+  run_ranks(3, [&](World& world) {
+    const Communicator& ranks = world.comm();
+    Network net = small();
+    place(net, ranks);
+    Profiler p;
+    const int conv = step_of(net, "conv"), relu = step_of(net, "relu");
+    const double time[] = {1e-3, 4e-3, 1e-3};
+    const double mine = time[ranks.rank()];
+    p.begin_step();
+    p.record({conv, Pass::forward, Lane::compute, "conv", 0, mine, 0});
+    p.record({conv, Pass::weight_grad, Lane::wait, "all_reduce", 1, 1 + (5e-3 - mine), 0});
+    if (ranks.rank() == 2) p.record({relu, Pass::forward, Lane::compute, "relu", 2, 2.0015, 0});
+    p.end_step();
+    profiles[std::size_t(ranks.rank())] = make_profile(net, p, {}, ranks);
+  });
+  for (const Profile& p : profiles) {
+    CHECK(p.ranks == 3);
+    const ProfileRow& c = row(p, "conv", Pass::forward);
+    CHECK(c.time.min == Approx(1e-3));
+    CHECK(c.time.mean == Approx(2e-3));
+    CHECK(c.time.max == Approx(4e-3));
+    CHECK(c.time.slowest == 1);
+    CHECK(c.time.imbalance() == Approx(2));
+    CHECK(c.split == "batch:3");
+    CHECK(row(p, "conv", Pass::weight_grad).exposed.mean == Approx(3e-3));
+    const ProfileRow& r = row(p, "relu", Pass::forward);  // of one rank, on all of them
+    CHECK(r.time.min == 0);
+    CHECK(r.time.mean == Approx(0.5e-3));
+    CHECK(r.time.slowest == 2);
+    CHECK(p.compute.slowest == 1);  // who computes longest, though all end together
+    CHECK(p.compute.imbalance() == Approx(4 / 2.5));
+    CHECK(p.sum_layers.mean == Approx(5.5e-3));
+    CHECK(p.sum_layers.min == Approx(5e-3));
+  }
+}
+
+TEST_CASE("every layer that works has rows, with the work that it states") {
+  Network net = small();
+  const Profile p = profile(net, {}, {.steps = 3, .batch = 4, .backend = "reference"});
+  CHECK(p.batch == 4);
+  CHECK(p.dtype == "f32");
+  std::set<std::string> names;
+  for (const ProfileRow& r : p.rows) names.insert(r.name);
+  CHECK(names == std::set<std::string>{"conv", "relu", "fc", "loss"});  // Flatten does nothing
+  CHECK(find(p, "conv", Pass::input_grad) == nullptr);                  // nobody wants it
+  for (const Step& step : net.steps()) {
+    if (!step.layer || step.placement.alias) continue;
+    const Cost cost = step.layer->cost(step.input_shapes, {}, DType::f32);
+    CHECK(row(p, step.name, Pass::forward).work.flops == cost.forward.flops);
+    if (const auto* r = find(p, step.name, Pass::input_grad))
+      CHECK(r->work.bytes == cost.input_grad.bytes);
+    for (const ProfileRow& r : p.rows) {
+      CHECK(r.time.mean > 0);
+      CHECK(r.comm.mean == 0);
+      CHECK(r.step_min <= r.step_median);
+    }
+  }
+  CHECK(row(p, "fc", Pass::weight_grad).work.flops == 2.0 * 4 * 256 * 5);
+  CHECK(p.unaccounted() >= 0);
+  CHECK(p.unaccounted() < 1);
+}
+
+TEST_CASE("a step of one's own has its update in the profile, and its ranks their reductions") {
+  struct Rank {
+    Profile profile;
+    int calls = 0;
+    double gradients = 0;
+    bool detached = false;
+  };
+  std::vector<Rank> all(2);
+  run_ranks(2, [&](World& world) {
+    Rank& mine = all[std::size_t(world.rank())];
+    Network net = small();
+    place(net, world.comm());
+    const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);
+    Stream stream;
+    Context context{.stream = stream, .rows = 4, .labels = labels};
+    const UpdateRule rule;
+    const auto step = [&] {
+      ++mine.calls;
+      net.forward(context);
+      net.backward(context);
+      for (const auto& n : net.parameters()) {
+        Parameter& p = *n.parameter;
+        stream.enter(n.step);
+        p.wait(stream);
+        net.placing().backend->update(stream, rule, {.rate = 0.1}, p.value, p.grad, {});
+      }
+      stream.enter(-1);
+    };
+    mine.profile = profile_steps(net, stream, world.comm(), rule, {.warmup = 1, .steps = 2}, step);
+    mine.detached = stream.recorder() == nullptr;
+    for (const Bucket& b : net.buckets()) mine.gradients += double(b.gradients.bytes());
+  });
+  for (const Rank& rank : all) {
+    const Profile& p = rank.profile;
+    CHECK(rank.calls == 3);
+    CHECK(rank.detached);
+    CHECK(p.steps == 2);
+    CHECK(row(p, "conv", Pass::update).time.min > 0);
+    CHECK(find(p, "relu", Pass::update) == nullptr);
+    double bytes = 0;
+    for (const ProfileRow& r : p.rows) {
+      if (r.pass == Pass::weight_grad) bytes += r.comm_bytes;
+      CHECK(r.exposed.mean <= p.end_to_end.mean);
+    }
+    CHECK(bytes == rank.gradients);
+    CHECK(p.unaccounted() >= 0);
+  }
+}
+
+TEST_CASE("the recorder comes off when a step throws") {
+  Network net = small();
+  place(net);
+  Stream stream;
+  const auto step = [&] {
+    if (stream.recorder()) throw Error("no more data");
+  };
+  CHECK_THROWS_WITH(profile_steps(net, stream, {}, {}, {}, step), "no more data");
+  CHECK(stream.recorder() == nullptr);
+}
