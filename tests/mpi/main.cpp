@@ -26,6 +26,7 @@ int fail(lamina::World& world, std::string_view how) {
       if (how == "thrown") throw Error("images/7.jpg: not a JPEG");
       if (how == "early") return 0;
       if (how == "stuck") pause();
+      if (how == "mixed") x = Tensor({999, 1, 1, 1}, DType::f32);
     }
     world.comm().all_reduce(stream, Pass::weight_grad, x).wait(stream);
   }
