@@ -1,0 +1,247 @@
+// Batch normalisation on nchw and nChw<b>c at the speed of memory. One loop serves every layout: a
+// piece of a sample is read sixteen elements at a time, and lane l belongs to channel l % block of
+// the piece's block, since 1, 4, 8 and 16 all divide 16.
+#include "cpu/blocked.hpp"
+#include "cpu/simd.hpp"
+
+#include <cmath>
+
+namespace lamina::detail {
+namespace {
+
+constexpr int lanes = 16;
+
+// Sums are taken in f64 from the first element on: converting is cheaper than waiting for memory,
+// and x^2 stays exact, which sum(x^2)/M - mean^2 needs.
+LAMINA_SIMD void moments(const float* x, std::size_t n, double* out) {
+  double s[lanes] = {}, q[lanes] = {};
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) {
+      const double v = x[i + l];
+      s[l] += v;
+      q[l] += v * v;
+    }
+  }
+  for (int l = 0; i < n; ++i, ++l) {
+    const double v = x[i];
+    s[l] += v;
+    q[l] += v * v;
+  }
+  for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
+}
+
+// sum(dy) and sum(dy * (x - mean))
+LAMINA_SIMD void grad_moments(const float* x, const float* dy, const float* mean, std::size_t n,
+                              double* out) {
+  double s[lanes] = {}, q[lanes] = {};
+  float m[lanes];
+  for (int l = 0; l < lanes; ++l) m[l] = mean[l];
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) {
+      const double g = dy[i + l], v = x[i + l] - m[l];
+      s[l] += g;
+      q[l] += g * v;
+    }
+  }
+  for (int l = 0; i < n; ++i, ++l) {
+    const double g = dy[i], v = x[i] - m[l];
+    s[l] += g;
+    q[l] += g * v;
+  }
+  for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
+}
+
+// y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits.
+LAMINA_SIMD void scale(const float* x, const float* mean, const float* a, const float* b, float* y,
+                       std::size_t n) {
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) y[i + l] = (x[i + l] - mean[l]) * a[l] + b[l];
+  }
+  for (int l = 0; i < n; ++i, ++l) y[i] = (x[i] - mean[l]) * a[l] + b[l];
+}
+
+// dx = a * dy + b * (x - mean) + c
+LAMINA_SIMD void combine(const float* x, const float* dy, const float* mean, const float* a,
+                         const float* b, const float* c, float* dx, std::size_t n) {
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) {
+      dx[i + l] = a[l] * dy[i + l] + (b[l] * (x[i + l] - mean[l]) + c[l]);
+    }
+  }
+  for (int l = 0; i < n; ++i, ++l) dx[i] = a[l] * dy[i] + (b[l] * (x[i] - mean[l]) + c[l]);
+}
+
+}  // namespace
+
+BlockedNorm::BlockedNorm(const Form& x, int block)
+    : channels_(x.shape.c),
+      block_(block),
+      blocks_((x.shape.c + block - 1) / block),
+      run_(x.shape.h * x.shape.w * block),
+      per_block_((run_ + piece_size - 1) / piece_size),
+      pieces_(x.shape.n * blocks_ * per_block_),
+      coefficients_(std::size_t(4 * blocks_ * block)),
+      partials_(std::size_t(pieces_ * 2 * block)) {
+  inputs = {x};
+  output = x;
+  algorithm = text("lamina:", x.layout.name());
+  workspace = coefficients_.size() * sizeof(float) + partials_.size() * sizeof(double);
+}
+
+BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
+  const std::int64_t run = index / per_block_, part = index % per_block_;
+  const std::int64_t begin = part * piece_size;
+  return {std::size_t(run * run_ + begin), std::size_t(std::min(piece_size, run_ - begin)),
+          run % blocks_ * block_};
+}
+
+template <class Work>
+void BlockedNorm::for_pieces(const Work& work) const {
+#pragma omp parallel for schedule(static) if (std::size_t(pieces_ * run_) > parallel_elements)
+  for (std::int64_t i = 0; i < pieces_; ++i) work(i, piece(i));
+}
+
+// The coefficient row `which` of the piece's channels, once per lane.
+void BlockedNorm::spread(int which, std::int64_t channel, float* to) const {
+  const float* from = coefficients_.data() + which * blocks_ * block_ + channel;
+  for (int l = 0; l < lanes; ++l) to[l] = from[l % block_];
+}
+
+// Two sums per channel: `sum` gives those of a piece by lanes; the pieces are added in their order.
+template <class Lanes>
+void BlockedNorm::reduce(const Lanes& sum, double* sums) {
+  for_pieces([&](std::int64_t i, const Piece& p) {
+    double both[2 * lanes];
+    sum(p, both);
+    double* to = partials_.data() + i * 2 * block_;
+    for (std::int64_t c = 0; c < 2 * block_; ++c) {
+      const double* from = both + c / block_ * lanes + c % block_;
+      to[c] = 0;
+      for (std::int64_t l = 0; l < lanes; l += block_) to[c] += from[l];
+    }
+  });
+  std::fill(sums, sums + 2 * channels_, 0.0);
+  for (std::int64_t i = 0; i < pieces_; ++i) {
+    const std::int64_t first = i / per_block_ % blocks_ * block_;
+    const double* from = partials_.data() + i * 2 * block_;
+    for (std::int64_t c = 0; c < std::min(block_, channels_ - first); ++c) {
+      sums[first + c] += from[c];
+      sums[channels_ + first + c] += from[block_ + c];
+    }
+  }
+}
+
+void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
+  stream.run(Pass::forward, "statistics", [&] {
+    const float* data = x.as<float>();
+    reduce([&](const Piece& p, double* both) { moments(data + p.begin, p.size, both); },
+           sums.as<double>());
+  });
+}
+
+void BlockedNorm::finish(Stream& stream, const View& sums, double count, double epsilon,
+                         double momentum, const View& mean, const View& inv_std,
+                         const View& running_mean, const View& running_var) {
+  stream.run(Pass::forward, "finish", [&] {
+    const double* s = sums.as<double>();
+    const double unbiased = count > 1 ? count / (count - 1) : 1;
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      const double m = s[c] / count;
+      const double variance = std::max(s[channels_ + c] / count - m * m, 0.0);
+      mean.as<double>()[c] = m;
+      inv_std.as<double>()[c] = 1 / std::sqrt(variance + epsilon);
+      if (running_mean) {
+        float& r = running_mean.as<float>()[c];
+        r = float(r + momentum * (m - r));
+      }
+      if (running_var) {
+        float& r = running_var.as<float>()[c];
+        r = float(r + momentum * (variance * unbiased - r));
+      }
+    }
+  });
+}
+
+void BlockedNorm::from_running(Stream& stream, double epsilon, const View& running_mean,
+                               const View& running_var, const View& mean, const View& inv_std) {
+  stream.run(Pass::forward, "from_running", [&] {
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      mean.as<double>()[c] = running_mean.as<float>()[c];
+      inv_std.as<double>()[c] = 1 / std::sqrt(running_var.as<float>()[c] + epsilon);
+    }
+  });
+}
+
+void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
+                            const View& w, const View& b, const View& y) {
+  stream.run(Pass::forward, "normalize", [&] {
+    // Coefficients of channels beyond the last stay zero, and with them the padding of y.
+    float* rows = coefficients_.data();
+    const std::int64_t row = blocks_ * block_;
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      rows[c] = float(mean.as<double>()[c]);
+      rows[row + c] = float(inv_std.as<double>()[c] * (w ? w.as<float>()[c] : 1.0f));
+      rows[2 * row + c] = b ? b.as<float>()[c] : 0.0f;
+    }
+    for_pieces([&](std::int64_t, const Piece& p) {
+      float m[lanes], a[lanes], shift[lanes];
+      spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
+      scale(x.as<float>() + p.begin, m, a, shift, y.as<float>() + p.begin, p.size);
+    });
+  });
+}
+
+void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
+                            const View& dy, const View& sums, const View& dw, const View& db) {
+  stream.run(Pass::weight_grad, "gradients", [&] {
+    for (std::int64_t c = 0; c < channels_; ++c) coefficients_[c] = float(mean.as<double>()[c]);
+    double* s = sums.as<double>();
+    reduce(
+        [&](const Piece& p, double* both) {
+          float m[lanes];
+          spread(0, p.channel, m);
+          grad_moments(x.as<float>() + p.begin, dy.as<float>() + p.begin, m, p.size, both);
+        },
+        s);
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      s[channels_ + c] *= inv_std.as<double>()[c];
+      if (db) db.as<float>()[c] = float(s[c]);
+      if (dw) dw.as<float>()[c] = float(s[channels_ + c]);
+    }
+  });
+}
+
+void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
+                             const View& w, const View& dy, const View& sums, double count,
+                             const View& dx) {
+  stream.run(Pass::input_grad, "input_grad", [&] {
+    float* rows = coefficients_.data();
+    const std::int64_t row = blocks_ * block_;
+    const double* s = sums.as<double>();
+    for (std::int64_t c = 0; c < channels_; ++c) {
+      const double r = inv_std.as<double>()[c];
+      const double a = r * (w ? double(w.as<float>()[c]) : 1.0);
+      rows[c] = float(mean.as<double>()[c]);
+      rows[row + c] = float(a);
+      rows[2 * row + c] = float(-a * r * s[channels_ + c] / count);
+      rows[3 * row + c] = float(-a * s[c] / count);
+    }
+    for_pieces([&](std::int64_t, const Piece& p) {
+      float m[lanes], a[lanes], b[lanes], c[lanes];
+      spread(0, p.channel, m), spread(1, p.channel, a);
+      spread(2, p.channel, b), spread(3, p.channel, c);
+      combine(x.as<float>() + p.begin, dy.as<float>() + p.begin, m, a, b, c,
+              dx.as<float>() + p.begin, p.size);
+    });
+  });
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,146 @@
+// The oneDNN back end: f32 on the CPU.
+#include "cpu/onednn_core.hpp"
+
+#include <lamina/kernels/backends.hpp>
+
+#include <omp.h>
+
+#include <cstring>
+
+namespace lamina {
+namespace {
+
+using namespace detail;
+
+const char* isa_name() {
+  using dnnl::cpu_isa;
+  switch (dnnl::get_effective_cpu_isa()) {
+    case cpu_isa::sse41: return "SSE4.1";
+    case cpu_isa::avx: return "AVX";
+    case cpu_isa::avx2: return "AVX2";
+    case cpu_isa::avx2_vnni: return "AVX2 (avx2_vnni)";
+    case cpu_isa::avx512_core: return "AVX-512 (avx512_core)";
+    case cpu_isa::avx512_core_vnni: return "AVX-512 (avx512_core_vnni)";
+    case cpu_isa::avx512_core_bf16: return "AVX-512 (avx512_core_bf16)";
+    case cpu_isa::avx512_core_amx: return "AVX-512 (avx512_core_amx)";
+    default: return "another instruction set";
+  }
+}
+
+class OneDnn final : public Backend {
+ public:
+  std::string name() const override { return "onednn"; }
+
+  std::string description() const override {
+    const dnnl_version_t* v = dnnl_version();
+    const int threads = omp_get_max_threads();
+    return text("oneDNN ", v->major, '.', v->minor, '.', v->patch, ", ", isa_name(), ", OpenMP, ",
+                threads, threads == 1 ? " thread" : " threads");
+  }
+
+  bool supports(DType t) const override { return t == DType::f32; }
+
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
+    return make_conv(context_, g, x);
+  }
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
+                                         const Form& x) const override {
+    return make_linear(context_, features, bias, x);
+  }
+  std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
+    return make_activation(context_, a, x);
+  }
+  std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
+    return make_pool(context_, g, x);
+  }
+  std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
+    return make_lrn(context_, g, x);
+  }
+  std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
+    return make_softmax(context_, x);
+  }
+  std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
+    return make_reorder(context_, x, y);
+  }
+  std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override { return make_sum(xs); }
+  std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
+    return make_concat(xs);
+  }
+
+  std::unique_ptr<NormKernel> batch_norm(const Form& x) const override {
+    check_input(x, "batch_norm");
+    const int block = channel_block(x);
+    if (block > 0) return std::make_unique<BlockedNorm>(x, block);
+    return std::make_unique<BlockedNorm>(Form{x.shape, x.dtype, {}}, 1);
+  }
+  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x) const override {
+    return make_dropout(rate, x);
+  }
+  std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
+                                                    const Form& x) const override {
+    return make_loss(label_smoothing, x);
+  }
+
+  void copy(const View& from, const View& to) const override;
+
+  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
+              const View& dw, std::span<const View> states) const override {
+    check_input(w, "update");
+    check_operand(w, w, "update w"), check_operand(dw, w, "update dw");
+    check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
+          " states, got ", states.size());
+    float* buffers[2] = {};
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      check_operand(states[i], w, "update state");
+      buffers[i] = states[i].as<float>();
+    }
+    stream.run(Pass::update, "update", [&] {
+      detail::update(rule, step, w.as<float>(), dw.as<float>(), buffers,
+                     w.bytes() / sizeof(float));
+    });
+  }
+
+  double squared_norm(Stream& stream, Pass pass, const View& x) const override {
+    check_input(x, "squared_norm");
+    check_operand(x, x, "squared_norm");
+    double sum = 0;
+    stream.run(pass, "squared_norm", [&] {
+      sum = detail::squared_norm(x.as<float>(), x.bytes() / sizeof(float));
+    });
+    return sum;
+  }
+
+ private:
+  ContextPtr context_ = std::make_shared<Context>();
+};
+
+// f64 comes in and goes out plainly, as other back ends and checkpoints have it.
+void OneDnn::copy(const View& from, const View& to) const {
+  check(from && to && from.shape == to.shape, "copy: expected two views of the same shape, got ",
+        from.form(), " and ", to.form());
+  const std::int64_t n = from.shape.size();
+  if (from.dtype == to.dtype && from.layout == to.layout) {
+    if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
+  } else if (from.dtype == DType::f32 && to.dtype == DType::f32) {
+    Stream stream;
+    make_reorder(context_, from, to)->forward(stream, from, to);
+  } else if (from.dtype == DType::f64 && from.layout.plain() && to.dtype == DType::f32) {
+    const Tensor rounded(from.shape, DType::f32);
+    for (std::int64_t i = 0; i < n; ++i) rounded.as<float>()[i] = float(from.as<double>()[i]);
+    copy(rounded, to);
+  } else if (from.dtype == DType::f32 && to.dtype == DType::f64 && to.layout.plain()) {
+    const Tensor flat(from.shape, DType::f32);
+    copy(from, flat);
+    for (std::int64_t i = 0; i < n; ++i) to.as<double>()[i] = flat.as<float>()[i];
+  } else {
+    throw Error(text("copy: cannot convert ", from.form(), " to ", to.form()));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Backend> onednn_backend() { return std::make_shared<const OneDnn>(); }
+
+bool has_onednn() { return true; }
+
+}  // namespace lamina

@@ -1,0 +1,175 @@
+// oneDNN 2 and 3 behind one face: 2 makes a primitive descriptor from an operation descriptor, 3
+// from the arguments themselves; 2 shows the fields of a memory descriptor, 3 has functions.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <string>
+#include <vector>
+
+namespace lamina::detail {
+
+using Desc = dnnl::memory::desc;
+using Dims = dnnl::memory::dims;
+
+/// How the elements of a descriptor lie: outer strides per dimension, and inner blocks, outermost
+/// first, each of a dimension `inner_dims[i]`. Not `blocked`: known to oneDNN alone.
+struct Blocking {
+  bool blocked = false;
+  Dims dims, padded, strides, inner_blocks, inner_dims;
+  std::int64_t offset = 0;
+};
+
+#if DNNL_VERSION_MAJOR >= 3
+
+inline Blocking blocking(const Desc& d) {
+  if (d.get_format_kind() != dnnl::memory::format_kind::blocked) return {};
+  return {true, d.get_dims(), d.get_padded_dims(), d.get_strides(), d.get_inner_blks(),
+          d.get_inner_idxs(), d.get_submemory_offset()};
+}
+
+/// A descriptor that is empty where oneDNN has no implementation.
+template <class Primitive, class... Args>
+auto forward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, Args&&... args) {
+  return typename Primitive::primitive_desc(engine, args..., attr, true);
+}
+template <class Primitive, class Hint, class... Args>
+auto backward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Hint& hint,
+                   Args&&... args) {
+  return typename Primitive::primitive_desc(engine, args..., hint, attr, true);
+}
+
+inline auto eltwise_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                         dnnl::algorithm kind, const Desc& x) {
+  return forward_desc<dnnl::eltwise_forward>(engine, attr, dnnl::prop_kind::forward_training, kind,
+                                             x, x, 0.0f, 0.0f);
+}
+inline auto eltwise_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                              const dnnl::eltwise_forward::primitive_desc& hint,
+                              dnnl::algorithm kind, const Desc& x) {
+  return backward_desc<dnnl::eltwise_backward>(engine, attr, hint, kind, x, x, x, 0.0f, 0.0f);
+}
+
+inline auto pool_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                      dnnl::algorithm kind, const Desc& x, const Desc& y, const Dims& stride,
+                      const Dims& window, const Dims& before, const Dims& after) {
+  return forward_desc<dnnl::pooling_forward>(engine, attr, dnnl::prop_kind::forward_training, kind,
+                                             x, y, stride, window, Dims{0, 0}, before, after);
+}
+inline auto pool_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                           const dnnl::pooling_forward::primitive_desc& hint, dnnl::algorithm kind,
+                           const Desc& x, const Desc& y, const Dims& stride, const Dims& window,
+                           const Dims& before, const Dims& after) {
+  return backward_desc<dnnl::pooling_backward>(engine, attr, hint, kind, x, y, stride, window,
+                                               Dims{0, 0}, before, after);
+}
+
+inline auto lrn_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Desc& x,
+                     std::int64_t size, float alpha, float beta, float k) {
+  return forward_desc<dnnl::lrn_forward>(engine, attr, dnnl::prop_kind::forward_training,
+                                         dnnl::algorithm::lrn_across_channels, x, x, size, alpha,
+                                         beta, k);
+}
+inline auto lrn_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                          const dnnl::lrn_forward::primitive_desc& hint, const Desc& x,
+                          std::int64_t size, float alpha, float beta, float k) {
+  return backward_desc<dnnl::lrn_backward>(engine, attr, hint,
+                                           dnnl::algorithm::lrn_across_channels, x, x, x, size,
+                                           alpha, beta, k);
+}
+
+using SoftmaxForward = dnnl::softmax_forward;
+using SoftmaxBackward = dnnl::softmax_backward;
+
+inline auto softmax_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                         const Desc& x) {
+  return forward_desc<SoftmaxForward>(engine, attr, dnnl::prop_kind::forward_training,
+                                      dnnl::algorithm::softmax_accurate, x, x, 1);
+}
+inline auto softmax_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                              const SoftmaxForward::primitive_desc& hint, const Desc& x) {
+  return backward_desc<SoftmaxBackward>(engine, attr, hint, dnnl::algorithm::softmax_accurate, x, x,
+                                        x, 1);
+}
+
+#else
+
+inline Blocking blocking(const Desc& d) {
+  if (d.data.format_kind != dnnl_blocked) return {};
+  const auto n = d.data.ndims;
+  const auto& b = d.data.format_desc.blocking;
+  return {true,
+          Dims(d.data.dims, d.data.dims + n),
+          Dims(d.data.padded_dims, d.data.padded_dims + n),
+          Dims(b.strides, b.strides + n),
+          Dims(b.inner_blks, b.inner_blks + b.inner_nblks),
+          Dims(b.inner_idxs, b.inner_idxs + b.inner_nblks),
+          d.data.offset0};
+}
+
+/// A descriptor that is empty where oneDNN has no implementation.
+template <class Primitive, class... Args>
+auto forward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, Args&&... args) {
+  return typename Primitive::primitive_desc(typename Primitive::desc(args...), attr, engine, true);
+}
+template <class Primitive, class Hint, class... Args>
+auto backward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Hint& hint,
+                   Args&&... args) {
+  return typename Primitive::primitive_desc(typename Primitive::desc(args...), attr, engine, hint,
+                                            true);
+}
+
+inline auto eltwise_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                         dnnl::algorithm kind, const Desc& x) {
+  return forward_desc<dnnl::eltwise_forward>(engine, attr, dnnl::prop_kind::forward_training, kind,
+                                             x, 0.0f, 0.0f);
+}
+inline auto eltwise_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                              const dnnl::eltwise_forward::primitive_desc& hint,
+                              dnnl::algorithm kind, const Desc& x) {
+  return backward_desc<dnnl::eltwise_backward>(engine, attr, hint, kind, x, x, 0.0f, 0.0f);
+}
+
+inline auto pool_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                      dnnl::algorithm kind, const Desc& x, const Desc& y, const Dims& stride,
+                      const Dims& window, const Dims& before, const Dims& after) {
+  return forward_desc<dnnl::pooling_forward>(engine, attr, dnnl::prop_kind::forward_training, kind,
+                                             x, y, stride, window, before, after);
+}
+inline auto pool_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                           const dnnl::pooling_forward::primitive_desc& hint, dnnl::algorithm kind,
+                           const Desc& x, const Desc& y, const Dims& stride, const Dims& window,
+                           const Dims& before, const Dims& after) {
+  return backward_desc<dnnl::pooling_backward>(engine, attr, hint, kind, x, y, stride, window,
+                                               before, after);
+}
+
+inline auto lrn_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Desc& x,
+                     std::int64_t size, float alpha, float beta, float k) {
+  return forward_desc<dnnl::lrn_forward>(engine, attr, dnnl::prop_kind::forward_training,
+                                         dnnl::algorithm::lrn_across_channels, x, size, alpha,
+                                         beta, k);
+}
+inline auto lrn_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                          const dnnl::lrn_forward::primitive_desc& hint, const Desc& x,
+                          std::int64_t size, float alpha, float beta, float k) {
+  return backward_desc<dnnl::lrn_backward>(engine, attr, hint,
+                                           dnnl::algorithm::lrn_across_channels, x, x, size, alpha,
+                                           beta, k);
+}
+
+using SoftmaxForward = dnnl::softmax_forward;
+using SoftmaxBackward = dnnl::softmax_backward;
+
+inline auto softmax_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                         const Desc& x) {
+  return forward_desc<SoftmaxForward>(engine, attr, dnnl::prop_kind::forward_training, x, 1);
+}
+inline auto softmax_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
+                              const SoftmaxForward::primitive_desc& hint, const Desc& x) {
+  return backward_desc<SoftmaxBackward>(engine, attr, hint, x, x, 1);
+}
+
+#endif
+
+}  // namespace lamina::detail

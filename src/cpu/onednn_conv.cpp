@@ -1,0 +1,133 @@
+// Convolution by oneDNN.
+#include "cpu/onednn_weighted.hpp"
+
+#include <algorithm>
+
+namespace lamina::detail {
+
+void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, const View& b_,
+                             const View& y) {
+  check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
+  if (bias_) check_operand(b_, b, what_);
+  stream.run(Pass::forward, what_, [&] { forward_({x.data, w_.data, b_.data, y.data}); });
+}
+
+void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) {
+  check_operand(w_, w, what_), check_operand(dy, output, what_);
+  check_operand(dx, inputs[0], what_);
+  void* weights = w_.data;
+  if (to_data_) {
+    weights = other_.view().data;
+    stream.run(Pass::input_grad, "reorder w", [&] { to_data_({w_.data, weights}); });
+  }
+  stream.run(Pass::input_grad, what_, [&] { data_({weights, dy.data, dx.data}); });
+}
+
+void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
+                                 const View& db) {
+  check_operand(x, inputs[0], what_), check_operand(dy, output, what_);
+  check_operand(dw, w, what_);
+  if (bias_) check_operand(db, b, what_);
+  void* gradient = from_weights_ ? other_.view().data : dw.data;
+  stream.run(Pass::weight_grad, what_, [&] { weights_({x.data, dy.data, gradient, db.data}); });
+  if (from_weights_) {
+    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({gradient, dw.data}); });
+  }
+}
+
+namespace {
+
+using dnnl::algorithm;
+using Forward = dnnl::convolution_forward;
+using Data = dnnl::convolution_backward_data;
+using Weights = dnnl::convolution_backward_weights;
+
+// Weights stay in the layout `kept`, unless another one leads to another implementation.
+template <class Make>
+auto choose(const Desc& kept, const Dims& dims, const Make& make) {
+  auto free = make(any(dims));
+  check(bool(free), "conv: oneDNN has no backward implementation for these windows");
+  auto given = make(kept);
+  const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
+  return as_good ? given : free;
+}
+
+class Conv final : public OneDnnWeighted {
+ public:
+  Conv(ContextPtr context, const ConvGeometry& g, const Form& x)
+      : OneDnnWeighted(std::move(context), "conv"),
+        y_(g.output(x.shape)),
+        stride_{g.stride.h, g.stride.w},
+        dilation_{g.dilation.h - 1, g.dilation.w - 1},
+        before_{g.pad.top, g.pad.left},
+        after_{g.pad.bottom, g.pad.right} {
+    check_input(x, "conv");
+    check(g.groups > 0 && x.shape.c % g.groups == 0 && g.channels % g.groups == 0, "conv: ",
+          x.shape.c, " to ", g.channels, " channels do not divide into ", g.groups, " groups");
+    check(y_.h > 0 && y_.w > 0, "conv: the window ", g.kernel.h, 'x', g.kernel.w,
+          " does not fit into ", x.shape);
+    const Shape shape = g.weight(x.shape);
+    w_ = dims(shape);
+    if (g.groups > 1) {
+      w_[0] /= g.groups;
+      w_.insert(w_.begin(), g.groups);
+    }
+    if (g.bias) bias_desc_ = plain({g.channels});
+
+    const auto forward = choose_forward(x);
+    const Desc kept = forward.weights_desc();
+    const auto data =
+        choose(kept, w_, [&](const Desc& layout) { return data_desc(forward, layout); });
+    const auto weights =
+        choose(kept, w_, [&](const Desc& layout) { return weights_desc(forward, layout); });
+
+    inputs = {to_form(x.shape, forward.src_desc())};
+    output = to_form(y_, forward.dst_desc());
+    w = to_form(shape, kept);
+    if (g.bias) b = {{1, g.channels, 1, 1}, DType::f32, {}};
+    assemble<Forward, Data, Weights>(forward, data, weights, bias_desc_);
+  }
+
+ private:
+  Forward::primitive_desc forward_desc_of(const Desc& x) const {
+    return forward_desc<Forward>(context_->engine, context_->attr,
+                                 dnnl::prop_kind::forward_training, algorithm::convolution_auto, x,
+                                 any(w_), bias_desc_, any(dims(y_)), stride_, dilation_, before_,
+                                 after_);
+  }
+
+  // The layout that x has stays, unless another one leads to another implementation.
+  Forward::primitive_desc choose_forward(const Form& x) const {
+    const auto free = forward_desc_of(any(dims(x.shape)));
+    check(bool(free), "conv: oneDNN has no implementation for ", x, " and these windows");
+    if (to_layout(free.src_desc()) == x.layout) return free;
+    const auto given = forward_desc_of(to_desc(x));
+    const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
+    return as_good ? given : free;
+  }
+
+  Data::primitive_desc data_desc(const Forward::primitive_desc& f, const Desc& layout) const {
+    return backward_desc<Data>(context_->engine, context_->attr, f, algorithm::convolution_auto,
+                               f.src_desc(), layout, f.dst_desc(), stride_, dilation_, before_, after_);
+  }
+
+  Weights::primitive_desc weights_desc(const Forward::primitive_desc& f,
+                                       const Desc& layout) const {
+    return backward_desc<Weights>(context_->engine, context_->attr, f, algorithm::convolution_auto,
+                                  f.src_desc(), layout, bias_desc_, f.dst_desc(), stride_,
+                                  dilation_, before_, after_);
+  }
+
+  Shape y_;
+  Dims w_, stride_, dilation_, before_, after_;
+  Desc bias_desc_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightedKernel> make_conv(ContextPtr context, const ConvGeometry& g,
+                                          const Form& x) {
+  return std::make_unique<Conv>(std::move(context), g, x);
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,124 @@
+// What all oneDNN kernels are made of: the engine, layouts, and primitives with their arguments.
+#pragma once
+
+#include "cpu/blocked.hpp"
+#include "cpu/onednn_compat.hpp"
+
+#include <array>
+#include <initializer_list>
+
+namespace lamina::detail {
+
+inline constexpr auto f32 = dnnl::memory::data_type::f32;
+
+/// Engine, stream and scratchpad of a back end. Kernels share the scratchpad, so the kernels of one
+/// back end run one at a time.
+struct Context {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  dnnl::primitive_attr attr;  // scratchpads are ours
+  Tensor scratch;
+
+  Context() { attr.set_scratchpad_mode(dnnl::scratchpad_mode::user); }
+
+  void reserve(std::size_t bytes) {
+    if (bytes > scratch.bytes()) scratch = bytes_of(bytes);
+  }
+  static Tensor bytes_of(std::size_t bytes) {
+    return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
+  }
+};
+
+/// A memory descriptor as a layout.
+class DescLayout final : public LayoutKind {
+ public:
+  explicit DescLayout(Desc desc) : desc_(std::move(desc)) {}
+
+  const Desc& desc() const { return desc_; }
+  std::string name() const override;  ///< as oneDNN writes it: "aBcd16b"
+  std::size_t bytes() const override { return desc_.get_size(); }
+  bool equals(const LayoutKind& other) const override {
+    const auto* that = dynamic_cast<const DescLayout*>(&other);
+    return that && that->desc_ == desc_;
+  }
+
+ private:
+  Desc desc_;
+};
+
+/// Whether the elements lie contiguous in the order of the dimensions, however that is expressed:
+/// 16 channels of one pixel are plain in nChw16c too.
+bool is_plain(const Desc&);
+Layout to_layout(const Desc&);
+inline Form to_form(Shape shape, const Desc& desc) { return {shape, DType::f32, to_layout(desc)}; }
+
+inline Dims dims(Shape s) { return {s.n, s.c, s.h, s.w}; }
+Desc plain(const Dims&);  ///< f32, contiguous
+Desc any(const Dims&);    ///< f32, layout to be chosen by oneDNN
+/// Of the dimensions of its layout; a plain form gets `plain_dims`, or else its shape's.
+Desc to_desc(const Form&, const Dims& plain_dims = {});
+
+/// The dimensions that the layout itself speaks of (five for grouped weights); empty if plain.
+Dims layout_dims(const Form&);
+
+/// Channels that lie together: 1 in nchw, b in nChw<b>c, 0 if the form is neither.
+int channel_block(const Form&);
+
+/// Throws Error unless x is f32, has elements, and is laid out plainly or by oneDNN.
+void check_input(const Form& x, const char* who);
+
+/// A primitive and its arguments, set up once. A run binds the buffers that differ from the last
+/// run's and executes.
+class Op {
+ public:
+  struct Arg {
+    int id;
+    Desc desc;
+  };
+
+  Op() = default;
+  Op(std::shared_ptr<Context>, const dnnl::primitive_desc_base&, const dnnl::primitive&,
+     std::initializer_list<Arg>);
+
+  explicit operator bool() const { return count_ > 0; }
+  std::size_t scratch() const { return scratch_; }  ///< bytes of the shared scratchpad in use
+  /// `buffers` in the order of the arguments; arguments with an empty descriptor take none.
+  void operator()(std::initializer_list<void*> buffers);
+
+ private:
+  static constexpr std::size_t most = 6;
+
+  void bind(std::size_t i, void* data);
+
+  std::shared_ptr<Context> context_;
+  dnnl::primitive primitive_;
+  std::array<dnnl::memory, most> memories_;
+  std::array<dnnl_exec_arg_t, most> args_{};
+  std::array<void*, most> bound_{};
+  std::array<bool, most> taken_{};
+  std::size_t given_ = 0, count_ = 0, scratch_ = 0;
+};
+
+/// Reorders between two descriptors.
+Op reorder_op(const std::shared_ptr<Context>&, const Desc& from, const Desc& to);
+
+/// "jit_wino", or "brgconv|jit|jit" where the passes differ.
+std::string join(const std::string& forward, const std::string& input_grad,
+                 const std::string& weight_grad);
+
+using ContextPtr = std::shared_ptr<Context>;
+
+std::unique_ptr<WeightedKernel> make_conv(ContextPtr, const ConvGeometry&, const Form& x);
+std::unique_ptr<WeightedKernel> make_linear(ContextPtr, std::int64_t features, bool bias,
+                                            const Form& x);
+std::unique_ptr<UnaryKernel> make_activation(ContextPtr, const Activation&, const Form& x);
+std::unique_ptr<UnaryKernel> make_pool(ContextPtr, const PoolGeometry&, const Form& x);
+std::unique_ptr<UnaryKernel> make_lrn(ContextPtr, const LrnGeometry&, const Form& x);
+std::unique_ptr<UnaryKernel> make_softmax(ContextPtr, const Form& x);
+std::unique_ptr<UnaryKernel> make_reorder(ContextPtr, const Form& x, const Form& y);
+std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs);
+std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs);
+std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x);
+std::unique_ptr<LossKernel> make_loss(double label_smoothing, const Form& x);
+
+}  // namespace lamina::detail

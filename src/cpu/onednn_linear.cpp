@@ -1,0 +1,56 @@
+// Linear by oneDNN's inner product. A blocked image is taken as it is: the weights are laid out to
+// match.
+#include "cpu/onednn_weighted.hpp"
+
+#include <algorithm>
+
+namespace lamina::detail {
+namespace {
+
+using Forward = dnnl::inner_product_forward;
+using Data = dnnl::inner_product_backward_data;
+using Weights = dnnl::inner_product_backward_weights;
+
+class Linear final : public OneDnnWeighted {
+ public:
+  Linear(ContextPtr context, std::int64_t features, bool bias, const Form& form)
+      : OneDnnWeighted(std::move(context), "linear") {
+    check_input(form, "linear");
+    check(features > 0, "linear: the number of features must be positive, got ", features);
+    const Shape shape = form.shape;
+    const bool flat = form.layout.plain();
+    const Dims in = flat ? Dims{shape.n, shape.sample()} : dims(shape);
+    Dims w_dims = in;
+    w_dims[0] = features;
+    const Desc x = to_desc(form, in), y = plain({shape.n, features});
+    const Desc bias_desc = bias ? plain({features}) : Desc();
+    const dnnl::engine& engine = context_->engine;
+    const dnnl::primitive_attr& attr = context_->attr;
+
+    const auto forward = forward_desc<Forward>(engine, attr, dnnl::prop_kind::forward_training, x,
+                                               any(w_dims), bias_desc, y);
+    check(bool(forward), "linear: oneDNN has no implementation for ", form);
+    const Desc kept = forward.weights_desc();
+    auto data = backward_desc<Data>(engine, attr, forward, x, kept, y);
+    if (!data) data = backward_desc<Data>(engine, attr, forward, x, any(w_dims), y);
+    auto weights = backward_desc<Weights>(engine, attr, forward, x, kept, bias_desc, y);
+    if (!weights) weights = backward_desc<Weights>(engine, attr, forward, x, any(w_dims),
+                                                   bias_desc, y);
+    check(data && weights, "linear: oneDNN has no backward implementation for ", form);
+
+    inputs = {form};
+    output = {{shape.n, features, 1, 1}, DType::f32, {}};
+    w = to_form({features, shape.c, shape.h, shape.w}, kept);
+    if (bias) b = {{1, features, 1, 1}, DType::f32, {}};
+    assemble<Forward, Data, Weights>(forward, data, weights, bias_desc);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<WeightedKernel> make_linear(ContextPtr context, std::int64_t features, bool bias,
+                                            const Form& x) {
+  return std::make_unique<Linear>(std::move(context), features, bias, x);
+}
+
+}  // namespace lamina::detail

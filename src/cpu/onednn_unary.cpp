@@ -1,0 +1,254 @@
+// Activations, pooling, local response normalisation, softmax and reorders.
+#include "cpu/onednn_core.hpp"
+
+#include <algorithm>
+
+namespace lamina::detail {
+namespace {
+
+// ReLU and leaky ReLU: y tells the sign of x, so x may be overwritten.
+class Rectifier final : public UnaryKernel {
+ public:
+  Rectifier(float slope, const char* what, const Form& x) : slope_(slope), what_(what) {
+    inputs = {x};
+    output = x;
+    algorithm = "lamina:simd";
+    in_place = true;
+    reads_x = false;
+    reads_y = true;
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    check_operand(x, inputs[0], what_), check_operand(y, output, what_);
+    stream.run(Pass::forward, what_, [&] {
+      leaky_relu(x.as<float>(), slope_, y.as<float>(), x.bytes() / sizeof(float));
+    });
+  }
+
+  void input_grad(Stream& stream, const View&, const View& y, const View& dy,
+                  const View& dx) override {
+    check_operand(y, output, what_), check_operand(dy, output, what_);
+    check_operand(dx, inputs[0], what_);
+    stream.run(Pass::input_grad, what_, [&] {
+      leaky_relu_grad(y.as<float>(), dy.as<float>(), slope_, dx.as<float>(),
+                      y.bytes() / sizeof(float));
+    });
+  }
+
+ private:
+  float slope_;
+  const char* what_;
+};
+
+/// A primitive each way. `reads` says what backward takes beside dy.
+class UnaryOps : public UnaryKernel {
+ public:
+  void forward(Stream& stream, const View& x, const View& y) final {
+    check_operand(x, inputs[0], what_), check_operand(y, output, what_);
+    stream.run(Pass::forward, what_, [&] { forward_({x.data, y.data, kept_.view().data}); });
+  }
+
+  void input_grad(Stream& stream, const View& x, const View& y, const View& dy,
+                  const View& dx) final {
+    if (reads_x) check_operand(x, inputs[0], what_);
+    if (reads_y) check_operand(y, output, what_);
+    check_operand(dy, output, what_), check_operand(dx, inputs[0], what_);
+    void* operand = reads_x ? x.data : reads_y ? y.data : nullptr;
+    stream.run(Pass::input_grad, what_,
+               [&] { backward_({operand, dy.data, dx.data, kept_.view().data}); });
+  }
+
+ protected:
+  explicit UnaryOps(const char* what) : what_(what) {}
+
+  enum class Reads { x, y, none };
+
+  /// `kept` is what forward leaves for backward (the places of the maxima, for example).
+  template <class Forward, class Backward, class F, class B>
+  void assemble(const ContextPtr& context, const F& forward, const B& backward, Reads reads) {
+    reads_x = reads == Reads::x;
+    reads_y = reads == Reads::y;
+    const Desc kept = forward.workspace_desc();
+    kept_ = Context::bytes_of(kept.get_size());
+    forward_ = Op(context, forward, Forward(forward),
+                  {{DNNL_ARG_SRC, forward.src_desc()},
+                   {DNNL_ARG_DST, forward.dst_desc()},
+                   {DNNL_ARG_WORKSPACE, kept}});
+    const Desc operand = reads_x ? forward.src_desc() : reads_y ? forward.dst_desc() : Desc();
+    backward_ = Op(context, backward, Backward(backward),
+                   {{reads_x ? DNNL_ARG_SRC : DNNL_ARG_DST, operand},
+                    {DNNL_ARG_DIFF_DST, backward.diff_dst_desc()},
+                    {DNNL_ARG_DIFF_SRC, backward.diff_src_desc()},
+                    {DNNL_ARG_WORKSPACE, kept}});
+    algorithm = forward.impl_info_str();
+    if (algorithm != backward.impl_info_str()) algorithm += text('|', backward.impl_info_str());
+    workspace = kept_.bytes() + std::max(forward_.scratch(), backward_.scratch());
+  }
+
+ private:
+  const char* what_;
+  Op forward_, backward_;
+  Tensor kept_;
+};
+
+class Eltwise final : public UnaryOps {
+ public:
+  Eltwise(const ContextPtr& context, dnnl::algorithm kind, const char* what, const Form& x)
+      : UnaryOps(what) {
+    const Desc d = to_desc(x);
+    const auto forward = eltwise_desc(context->engine, context->attr, kind, d);
+    check(bool(forward), what, ": oneDNN has no implementation for ", x);
+    const auto backward = eltwise_grad_desc(context->engine, context->attr, forward, kind, d);
+    check(bool(backward), what, ": oneDNN has no backward implementation for ", x);
+    inputs = {x};
+    output = x;
+    in_place = true;
+    assemble<dnnl::eltwise_forward, dnnl::eltwise_backward>(context, forward, backward, Reads::y);
+  }
+};
+
+class Pool final : public UnaryOps {
+ public:
+  Pool(const ContextPtr& context, const PoolGeometry& g, const Form& x)
+      : UnaryOps(g.kind == PoolGeometry::Kind::max ? "max_pool" : "average_pool") {
+    check_input(x, "pool");
+    check(g.window.h > 0 && g.window.w > 0 && g.stride.h > 0 && g.stride.w > 0,
+          "pool: windows and strides must be positive");
+    check(g.pad.top < g.window.h && g.pad.bottom < g.window.h && g.pad.left < g.window.w &&
+              g.pad.right < g.window.w,
+          "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
+    const Shape y = g.output(x.shape);
+    check(y.h > 0 && y.w > 0, "pool: the window ", g.window.h, 'x', g.window.w,
+          " does not fit into ", x.shape);
+    const auto kind = g.kind == PoolGeometry::Kind::max ? dnnl::algorithm::pooling_max
+                      : g.count_padding ? dnnl::algorithm::pooling_avg_include_padding
+                                        : dnnl::algorithm::pooling_avg_exclude_padding;
+    // Rounding the number of positions up means more padding at the end.
+    const auto after = [](std::int64_t positions, std::int64_t stride, std::int64_t window,
+                          std::int64_t extent, std::int64_t before, std::int64_t pad) {
+      return std::max(pad, (positions - 1) * stride + window - extent - before);
+    };
+    const Dims stride{g.stride.h, g.stride.w}, window{g.window.h, g.window.w};
+    const Dims first{g.pad.top, g.pad.left};
+    const Dims last{after(y.h, g.stride.h, g.window.h, x.shape.h, g.pad.top, g.pad.bottom),
+                    after(y.w, g.stride.w, g.window.w, x.shape.w, g.pad.left, g.pad.right)};
+    const Desc d = to_desc(x);
+    const auto forward = pool_desc(context->engine, context->attr, kind, d, any(dims(y)), stride,
+                                   window, first, last);
+    check(bool(forward), "pool: oneDNN has no implementation for ", x);
+    const auto backward = pool_grad_desc(context->engine, context->attr, forward, kind, d,
+                                         forward.dst_desc(), stride, window, first, last);
+    check(bool(backward), "pool: oneDNN has no backward implementation for ", x);
+    inputs = {x};
+    output = to_form(y, forward.dst_desc());
+    assemble<dnnl::pooling_forward, dnnl::pooling_backward>(context, forward, backward,
+                                                            Reads::none);
+  }
+};
+
+class Lrn final : public UnaryOps {
+ public:
+  Lrn(const ContextPtr& context, const LrnGeometry& g, const Form& x) : UnaryOps("lrn") {
+    check_input(x, "lrn");
+    check(g.size > 0 && g.size % 2 == 1, "lrn: expected an odd size, got ", g.size);
+    const Desc d = to_desc(x);
+    const auto forward = lrn_desc(context->engine, context->attr, d, g.size, float(g.alpha),
+                                  float(g.beta), float(g.k));
+    check(bool(forward), "lrn: oneDNN has no implementation for ", x);
+    const auto backward = lrn_grad_desc(context->engine, context->attr, forward, d, g.size,
+                                        float(g.alpha), float(g.beta), float(g.k));
+    check(bool(backward), "lrn: oneDNN has no backward implementation for ", x);
+    inputs = {x};
+    output = x;
+    assemble<dnnl::lrn_forward, dnnl::lrn_backward>(context, forward, backward, Reads::x);
+  }
+};
+
+class Softmax final : public UnaryOps {
+ public:
+  Softmax(const ContextPtr& context, const Form& x) : UnaryOps("softmax") {
+    check_input(x, "softmax");
+    const Desc d = plain(dims(x.shape));
+    const auto forward = softmax_desc(context->engine, context->attr, d);
+    check(bool(forward), "softmax: oneDNN has no implementation for ", x);
+    const auto backward = softmax_grad_desc(context->engine, context->attr, forward, d);
+    check(bool(backward), "softmax: oneDNN has no backward implementation for ", x);
+    inputs = {{x.shape, x.dtype, {}}};
+    output = inputs[0];
+    in_place = true;
+    assemble<SoftmaxForward, SoftmaxBackward>(context, forward, backward, Reads::y);
+  }
+};
+
+class Reorder final : public UnaryKernel {
+ public:
+  Reorder(const ContextPtr& context, const Form& x, const Form& y) {
+    check_input(x, "reorder"), check_input(y, "reorder");
+    check(x.shape == y.shape, "reorder: expected the same shape, got ", x, " and ", y);
+    const Desc from = to_desc(x, layout_dims(y)), to = to_desc(y, layout_dims(x));
+    inputs = {x};
+    output = y;
+    reads_x = false;
+    in_place = x == y;
+    if (!in_place) {
+      forward_ = reorder_op(context, from, to);
+      backward_ = reorder_op(context, to, from);
+    }
+    algorithm = text(x.layout.name(), "->", y.layout.name());
+    workspace = std::max(forward_.scratch(), backward_.scratch());
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    check_operand(x, inputs[0], "reorder"), check_operand(y, output, "reorder");
+    stream.run(Pass::forward, "reorder", [&] { run(forward_, x, y); });
+  }
+
+  void input_grad(Stream& stream, const View&, const View&, const View& dy,
+                  const View& dx) override {
+    check_operand(dy, output, "reorder"), check_operand(dx, inputs[0], "reorder");
+    stream.run(Pass::input_grad, "reorder", [&] { run(backward_, dy, dx); });
+  }
+
+ private:
+  static void run(Op& op, const View& from, const View& to) {
+    if (op) return op({from.data, to.data});
+    copy(from.as<float>(), to.as<float>(), from.bytes() / sizeof(float));
+  }
+
+  Op forward_, backward_;
+};
+
+}  // namespace
+
+std::unique_ptr<UnaryKernel> make_activation(ContextPtr context, const Activation& a,
+                                             const Form& x) {
+  check_input(x, "activation");
+  check(a.slope >= 0, "leaky_relu: expected a slope of at least 0, got ", a.slope);
+  switch (a.kind) {
+    case Activation::Kind::relu:
+      return std::make_unique<Rectifier>(0.0f, "relu", x);
+    case Activation::Kind::leaky_relu:
+      return std::make_unique<Rectifier>(float(a.slope), "leaky_relu", x);
+    case Activation::Kind::sigmoid:
+      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_logistic_use_dst_for_bwd,
+                                       "sigmoid", x);
+    case Activation::Kind::tanh:
+      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd, "tanh", x);
+  }
+  throw Error("activation: unknown kind");
+}
+
+std::unique_ptr<UnaryKernel> make_pool(ContextPtr context, const PoolGeometry& g, const Form& x) {
+  return std::make_unique<Pool>(context, g, x);
+}
+std::unique_ptr<UnaryKernel> make_lrn(ContextPtr context, const LrnGeometry& g, const Form& x) {
+  return std::make_unique<Lrn>(context, g, x);
+}
+std::unique_ptr<UnaryKernel> make_softmax(ContextPtr context, const Form& x) {
+  return std::make_unique<Softmax>(context, x);
+}
+std::unique_ptr<UnaryKernel> make_reorder(ContextPtr context, const Form& x, const Form& y) {
+  return std::make_unique<Reorder>(context, x, y);
+}
+
+}  // namespace lamina::detail
