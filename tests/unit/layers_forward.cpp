@@ -163,6 +163,12 @@ TEST_CASE("AvgPool2D divides by the window, or by what it covers") {
   });
 }
 
+TEST_CASE("AvgPool2D counts padding unless told otherwise, as PyTorch does") {
+  One<AvgPool2D> one({.window = 3, .pad = 1}),
+      counted({.window = 3, .pad = 1, .count_padding = true});
+  CHECK(std::equal(one.run.y().begin(), one.run.y().end(), counted.run.y().begin()));
+}
+
 TEST_CASE("averages to a number of outputs") {
   SECTION("one: global") {
     One<GlobalAvgPool> one({});
