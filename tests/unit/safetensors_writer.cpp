@@ -1,0 +1,191 @@
+// The safetensors writer: its bytes, and what is left when it fails.
+#include "catch.hpp"
+#include "unit/checkpoint_files.hpp"
+
+#include <lamina/train/json_log.hpp>
+#include <lamina/train/safetensors.hpp>
+
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+using namespace lamina;
+using namespace checkpoint_files;
+
+namespace {
+
+/// While it lives, no file of this process can grow beyond `bytes`: a full disk, without a disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FullDisk(const FullDisk&) = delete;
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_ = {};
+};
+
+void save(const std::string& path, float value, std::int64_t size = 1000) {
+  const std::vector<float> data(std::size_t(size), value);
+  SafetensorsWriter writer(path, {{"t", "F32", {size}}}, {{"k", "v"}});
+  writer.write(data.data(), 4 * data.size());
+  writer.commit();
+}
+
+float first_value(const std::string& path) {
+  const SafetensorsFile file(path);
+  float value = 0;
+  file.read(*file.find("t"), 0, 1, DType::f32, &value);
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("safetensors: the bytes are those of the format", "[safetensors]") {
+  const Folder folder;
+  const std::string path = folder / "f.safetensors";
+  const double wide[] = {1, 2};
+  const float narrow[] = {3, 4, 5};
+  {
+    SafetensorsWriter writer(path, {{"w", "F64", {2, 1}}, {"n", "F32", {3}}, {"e", "F32", {0}}},
+                             {{"k", "v"}});
+    writer.write(wide, 8);
+    writer.write(wide + 1, 8);
+    writer.write(narrow, 12);
+    writer.commit();
+  }
+  CHECK(folder.files() == 1);
+  const std::string bytes = read(path);
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  CHECK(length % 8 == 0);
+  const std::string header =
+      R"({"__metadata__":{"k":"v"},"w":{"dtype":"F64","shape":[2,1],"data_offsets":[0,16]},)"
+      R"("n":{"dtype":"F32","shape":[3],"data_offsets":[16,28]},)"
+      R"("e":{"dtype":"F32","shape":[0],"data_offsets":[28,28]}})";
+  CHECK(bytes.substr(8, header.size()) == header);
+  CHECK(bytes.substr(8 + header.size(), length - header.size()) ==
+        std::string(length - header.size(), ' '));
+  REQUIRE(bytes.size() == 8 + length + 28);
+  CHECK(std::memcmp(bytes.data() + 8 + length, wide, 16) == 0);
+  CHECK(std::memcmp(bytes.data() + 8 + length + 16, narrow, 12) == 0);
+  const SafetensorsFile file(path);
+  CHECK(file.tensors().size() == 3);
+}
+
+TEST_CASE("safetensors: a full disk leaves the previous file", "[safetensors]") {
+  const Folder folder;
+  const std::string path = folder / "f.safetensors";
+  save(path, 1);
+  const std::string before = read(path);
+  for (const rlim_t limit : {0, 50, 200, 4000}) {  // in the length, the header, the data
+    std::string message;
+    {
+      const FullDisk full(limit);
+      message = error_of([&] { save(path, 2); });
+    }
+    INFO(limit);
+    CHECK_THAT(message, ContainsSubstring(path + ": not saved: "));
+    CHECK_THAT(message, ContainsSubstring("cannot write: File too large"));
+    CHECK_THAT(message, ContainsSubstring(text("(", before.size(), " bytes are needed)")));
+    CHECK(folder.files() == 1);
+    CHECK(read(path) == before);
+  }
+  save(path, 3);
+  CHECK(first_value(path) == 3);
+}
+
+TEST_CASE("safetensors: a writer that is not committed leaves nothing", "[safetensors]") {
+  const Folder folder;
+  const std::string path = folder / "f.safetensors";
+  const float value = 1;
+  {
+    SafetensorsWriter writer(path, {{"t", "F32", {2}}});
+    CHECK(folder.files() == 1);
+    writer.write(&value, 4);
+    CHECK_THAT(error_of([&] { writer.commit(); }), ContainsSubstring("got 4 of 8 bytes"));
+    CHECK_FALSE(std::filesystem::exists(path));
+    writer.write(&value, 4);
+    CHECK_THROWS_AS(writer.write(&value, 4), Error);
+  }
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("safetensors: places where nothing can be saved", "[safetensors]") {
+  const Folder folder;
+  CHECK_THAT(error_of([&] { save(folder / "absent/f.safetensors", 1); }),
+             ContainsSubstring("cannot create: No such file or directory"));
+  std::filesystem::create_directory(folder / "d");
+  CHECK_THAT(error_of([&] { save(folder / "d", 1); }), ContainsSubstring("regular file"));
+  CHECK_THAT(error_of([] { save("/dev/null", 1); }), ContainsSubstring("regular file"));
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+
+  // Root may write anywhere, so become somebody else for a moment.
+  ::chmod(folder.path.c_str(), 0555);
+  const bool root = ::geteuid() == 0;
+  if (root) REQUIRE(::seteuid(65534) == 0);
+  const std::string message = error_of([&] { save(folder / "f.safetensors", 1); });
+  if (root) REQUIRE(::seteuid(0) == 0);
+  ::chmod(folder.path.c_str(), 0755);
+  CHECK_THAT(message, ContainsSubstring("cannot create: Permission denied"));
+  CHECK(folder.files() == 1);  // the folder "d"
+}
+
+TEST_CASE("safetensors: what cannot be written is refused first", "[safetensors]") {
+  const Folder folder;
+  const auto refusal = [&](std::vector<StoredTensor> tensors) {
+    return error_of([&] { SafetensorsWriter(folder / "f", std::move(tensors)); });
+  };
+  CHECK_THAT(refusal({{"a", "F32", {1}}, {"a", "F32", {1}}}), ContainsSubstring("named 'a'"));
+  CHECK_THAT(refusal({{"__metadata__", "F32", {1}}}), ContainsSubstring("named"));
+  CHECK_THAT(refusal({{"a", "F31", {1}}}), ContainsSubstring("F31"));
+  CHECK_THAT(refusal({{"a", "F32", {-1}}}), ContainsSubstring("extent -1"));
+  CHECK_THAT(refusal({{"a", "F32", {INT64_MAX, INT64_MAX}}}), ContainsSubstring("not possible"));
+  CHECK_THAT(refusal({{"a", "F32", {1}}, {"b", "F64", {1}}}), ContainsSubstring("aligned"));
+  CHECK_THAT(refusal({{"\xff", "F32", {1}}}), ContainsSubstring("UTF-8"));
+  CHECK(folder.files() == 0);
+}
+
+TEST_CASE("JsonLog writes one object per line", "[log]") {
+  const Folder folder;
+  const std::string path = folder / "log.jsonl";
+  {
+    JsonLog log(path);
+    log.write({{"step", 3}, {"loss", 0.1}, {"kind", "a \"b\"\n"}, {"last", true}});
+    CHECK(read(path) ==
+          "{\"step\": 3, \"loss\": 0.1, \"kind\": \"a \\\"b\\\"\\n\", \"last\": true}\n");
+    log.write({{"loss", std::nan("")}, {"bytes", std::uint64_t(1) << 63}, {"bad", "\xff"}});
+  }
+  JsonLog(path).write({});  // appends
+  std::ifstream file(path);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0]["loss"] == 0.1);
+  CHECK(lines[1]["loss"].is_null());
+  CHECK(lines[1]["bytes"] == std::uint64_t(1) << 63);
+  JsonLog(path, false).write({});
+  CHECK(read(path) == "{}\n");
+}
+
+TEST_CASE("JsonLog says why it cannot write", "[log]") {
+  const Folder folder;
+  CHECK_THAT(error_of([&] { JsonLog(folder / "absent/log"); }),
+             ContainsSubstring("absent/log: cannot create: No such file"));
+  CHECK_THAT(error_of([&] {
+               JsonLog("/dev/full").write({{"step", 1}});
+             }),
+             ContainsSubstring("/dev/full: cannot write: No space left on device"));
+}
