@@ -92,7 +92,7 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines,
     }));
   c.push_back(numbers("gflop", 6, 5, [](const Line& l) { return l.row.work.flops / 1e9; }));
   c.push_back(numbers("mbytes", 7, 5, [](const Line& l) { return l.row.work.bytes / 1e6; }));
-  c.push_back(numbers("ai", 5, 5, [](const Line& l) { return l.row.work.intensity(); }));
+  c.push_back({"ai", 5, {}, [](const Line& l) { return l.row.work.intensity(); }, 0, 2});
   c.push_back(
       numbers("gflops", 2, 4, [](const Line& l) { return l.row.flops_per_second() / 1e9; }));
   if (wide)
@@ -183,11 +183,14 @@ std::string footer(const Profile& p) {
   append(s, text("   mean of ", p.steps, p.steps == 1 ? " step" : " steps"));
   if (p.ranks > 1) append(s, text(" on ", p.ranks, " ranks"));
   append(s, format("\nunaccounted %12.1f %%\n", 100 * p.unaccounted()));
-  double comm = 0, exposed = 0;
-  for (const ProfileRow& r : p.rows) comm += r.comm.mean, exposed += r.exposed.mean;
+  double comm = 0, hidden = 0;
+  for (const ProfileRow& r : p.rows) {
+    comm += r.comm.mean;
+    hidden += std::max(0.0, r.comm.mean - r.exposed.mean);  // waking up counts as waiting, too
+  }
   if (comm > 0)
     append(s, format("communication %.1f us, %.1f %% of it behind kernels\n", comm * 1e6,
-                     100 * std::max(0.0, 1 - exposed / comm)));
+                     100 * hidden / comm));
   if (p.ranks > 1)
     append(s, format("slowest rank %d: kernels %.1f us, imbalance %.3f (max / mean)\n",
                      p.compute.slowest, p.compute.max * 1e6, p.compute.imbalance()));
