@@ -75,6 +75,20 @@ TEST_CASE("a span within another one counts in its own place only") {
   CHECK(p.cell(1, Pass::forward).steps[0] == Approx(8));
 }
 
+TEST_CASE("time that two spans share is counted once") {
+  Profiler p;
+  p.begin_step();
+  p.record(kernel(2, Pass::forward, "inner", 0, 2));  // begins with the outer one
+  p.record({1, Pass::forward, Lane::compute, "outer", 0, 5, 16});
+  p.record(kernel(3, Pass::forward, "late", 4, 9));  // of another thread: ends after it
+  p.end_step();
+  CHECK(seconds(p, 1, Pass::forward) == Approx(2));
+  CHECK(seconds(p, 2, Pass::forward) == Approx(2));
+  CHECK(seconds(p, 3, Pass::forward) == Approx(5));
+  CHECK(p.cell(1, Pass::forward).bytes == 16);
+  CHECK(p.cell(1, Pass::forward).kernels[0].calls == 1);
+}
+
 TEST_CASE("only what runs within a step is kept") {
   Profiler p;
   const auto record = [&] { p.record(kernel(0, Pass::forward, "relu", 1, 2)); };

@@ -163,6 +163,26 @@ TEST_CASE("ranks are merged: mean, extremes and the slowest one") {
   }
 }
 
+TEST_CASE("rows are matched by name where ranks have other steps") {
+  std::vector<Profile> profiles(2);
+  run_ranks(2, [&](World& world) {
+    Network net({.c = 1, .h = 2, .w = 2});
+    if (world.rank() == 1) net.add<ReLU>({}, "extra");
+    net.add<ReLU>({}, "last");
+    place(net, world.comm());
+    Profiler p;
+    p.begin_step();
+    p.record({step_of(net, "last"), Pass::forward, Lane::compute, "relu", 0, 2e-3, 0});
+    p.end_step();
+    profiles[std::size_t(world.rank())] = make_profile(net, p, {}, world.comm());
+  });
+  for (const Profile& p : profiles) {
+    REQUIRE(p.rows.size() == 1);
+    CHECK(row(p, "last", Pass::forward).time.min == Approx(2e-3));
+    CHECK(row(p, "last", Pass::forward).time.mean == Approx(2e-3));
+  }
+}
+
 TEST_CASE("every layer that works has rows, with the work that it states") {
   Network net = small();
   const Profile p = profile(net, {}, {.steps = 3, .batch = 4, .backend = "reference"});

@@ -61,7 +61,6 @@ class Profiler final : public Recorder {
     check(begin_ > 0, "end_step() without begin_step()");
     used_ = close();
     if (!overflow_.empty()) {
-      spans_.resize(used_ - overflow_.size());
       spans_.insert(spans_.end(), overflow_.begin(), overflow_.end());
       spans_.resize(2 * spans_.size());
       overflow_.clear();
