@@ -27,6 +27,16 @@ const char* isa_name() {
   }
 }
 
+/// What oneDNN throws, as our own error.
+template <class Make>
+auto made(const char* who, const Form& x, const Make& make) {
+  try {
+    return make();
+  } catch (const dnnl::error& e) {
+    throw Error(text(who, ": oneDNN says '", e.what(), "' for an input ", x));
+  }
+}
+
 class OneDnn final : public Backend {
  public:
   std::string name() const override { return "onednn"; }
@@ -41,26 +51,26 @@ class OneDnn final : public Backend {
   bool supports(DType t) const override { return t == DType::f32; }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
-    return make_conv(context_, g, x);
+    return made("conv", x, [&] { return make_conv(context_, g, x); });
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
                                          const Form& x) const override {
-    return make_linear(context_, features, bias, x);
+    return made("linear", x, [&] { return make_linear(context_, features, bias, x); });
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
-    return make_activation(context_, a, x);
+    return made("activation", x, [&] { return make_activation(context_, a, x); });
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
-    return make_pool(context_, g, x);
+    return made("pool", x, [&] { return make_pool(context_, g, x); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
-    return make_lrn(context_, g, x);
+    return made("lrn", x, [&] { return make_lrn(context_, g, x); });
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
-    return make_softmax(context_, x);
+    return made("softmax", x, [&] { return make_softmax(context_, x); });
   }
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
-    return make_reorder(context_, x, y);
+    return made("reorder", x, [&] { return make_reorder(context_, x, y); });
   }
   std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override { return make_sum(xs); }
   std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {

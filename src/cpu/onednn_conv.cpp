@@ -56,16 +56,17 @@ class Conv final : public OneDnnWeighted {
  public:
   Conv(ContextPtr context, const ConvGeometry& g, const Form& x)
       : OneDnnWeighted(std::move(context), "conv"),
-        y_(g.output(x.shape)),
         stride_{g.stride.h, g.stride.w},
         dilation_{g.dilation.h - 1, g.dilation.w - 1},
         before_{g.pad.top, g.pad.left},
         after_{g.pad.bottom, g.pad.right} {
     check_input(x, "conv");
-    check(g.groups > 0 && x.shape.c % g.groups == 0 && g.channels % g.groups == 0, "conv: ",
-          x.shape.c, " to ", g.channels, " channels do not divide into ", g.groups, " groups");
-    check(y_.h > 0 && y_.w > 0, "conv: the window ", g.kernel.h, 'x', g.kernel.w,
-          " does not fit into ", x.shape);
+    check(g.channels > 0 && g.groups > 0 && g.channels % g.groups == 0 && x.shape.c % g.groups == 0,
+          "conv: ", g.groups, " groups do not divide ", x.shape.c, " input and ", g.channels,
+          " output channels");
+    check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
+    y_ = g.output(x.shape);
+    check_output("conv", x.shape, y_);
     const Shape shape = g.weight(x.shape);
     w_ = dims(shape);
     if (g.groups > 1) {
@@ -108,7 +109,8 @@ class Conv final : public OneDnnWeighted {
 
   Data::primitive_desc data_desc(const Forward::primitive_desc& f, const Desc& layout) const {
     return backward_desc<Data>(context_->engine, context_->attr, f, algorithm::convolution_auto,
-                               f.src_desc(), layout, f.dst_desc(), stride_, dilation_, before_, after_);
+                               f.src_desc(), layout, f.dst_desc(), stride_, dilation_, before_,
+                               after_);
   }
 
   Weights::primitive_desc weights_desc(const Forward::primitive_desc& f,

@@ -92,6 +92,20 @@ void check_input(const Form& x, const char* who) {
   to_desc(x);
 }
 
+void check_window(const char* who, Pair window, Pair stride, Pad pad, Pair dilation) {
+  check(window.h > 0 && window.w > 0, who, ": expected a window of at least 1x1, got ", window.h,
+        'x', window.w);
+  check(stride.h > 0 && stride.w > 0 && dilation.h > 0 && dilation.w > 0, who,
+        ": expected strides and dilations of at least 1");
+  check(pad.top >= 0 && pad.left >= 0 && pad.bottom >= 0 && pad.right >= 0, who,
+        ": expected no negative padding");
+}
+
+void check_output(const char* who, Shape x, Shape y) {
+  check(y.h > 0 && y.w > 0, who, ": the window does not fit into an input of ", x.h, 'x', x.w,
+        " with its padding");
+}
+
 Op::Op(std::shared_ptr<Context> context, const dnnl::primitive_desc_base& pd,
        const dnnl::primitive& primitive, std::initializer_list<Arg> args)
     : context_(std::move(context)), primitive_(primitive) {

@@ -112,14 +112,12 @@ class Pool final : public UnaryOps {
   Pool(const ContextPtr& context, const PoolGeometry& g, const Form& x)
       : UnaryOps(g.kind == PoolGeometry::Kind::max ? "max_pool" : "average_pool") {
     check_input(x, "pool");
-    check(g.window.h > 0 && g.window.w > 0 && g.stride.h > 0 && g.stride.w > 0,
-          "pool: windows and strides must be positive");
+    check_window("pool", g.window, g.stride, g.pad);
     check(g.pad.top < g.window.h && g.pad.bottom < g.window.h && g.pad.left < g.window.w &&
               g.pad.right < g.window.w,
           "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
     const Shape y = g.output(x.shape);
-    check(y.h > 0 && y.w > 0, "pool: the window ", g.window.h, 'x', g.window.w,
-          " does not fit into ", x.shape);
+    check_output("pool", x.shape, y);
     const auto kind = g.kind == PoolGeometry::Kind::max ? dnnl::algorithm::pooling_max
                       : g.count_padding ? dnnl::algorithm::pooling_avg_include_padding
                                         : dnnl::algorithm::pooling_avg_exclude_padding;
@@ -233,7 +231,8 @@ std::unique_ptr<UnaryKernel> make_activation(ContextPtr context, const Activatio
       return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_logistic_use_dst_for_bwd,
                                        "sigmoid", x);
     case Activation::Kind::tanh:
-      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd, "tanh", x);
+      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd, "tanh",
+                                       x);
   }
   throw Error("activation: unknown kind");
 }
