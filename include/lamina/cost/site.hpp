@@ -12,6 +12,8 @@ namespace lamina {
 struct Spec : Form {
   Shape whole;
   Split split;
+
+  const Form& form() const { return *this; }
 };
 
 /// A layer's split, the ranks that take part in it, and the back end that computes.

@@ -35,7 +35,10 @@ class BatchNorm final : public Layer {
     const Shape x = split.of_input(only(xs));
     const double n = double(x.size()), s = double(size_of(t)), c = double(x.c);
     const int ranks = split.batch * split.height * split.width;
-    Cost cost{.forward = {7 * n, 3 * s * n}, .input_grad = {11 * n, 5 * s * n}};
+    // Backward reads x and dy for the sums, then x and dy again for dx.
+    Cost cost{.forward = {7 * n, 3 * s * n},
+              .input_grad = {7 * n, 3 * s * n},
+              .weight_grad = {4 * n, 2 * s * n}};
     if (o_.affine) {
       cost.parameters = 2 * c;
       cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, ranks, true});

@@ -180,8 +180,8 @@ inline void Network::place_activations() {
     bool over = false;
     if (p.in_place && from > 0) {
       const Placement& producer = steps_[std::size_t(from)].placement;
-      over = !p.reads_x && !producer.reads_y && !producer.alias &&
-             consumers[std::size_t(from)].size() == 1;
+      over = step.output.form() == steps_[std::size_t(from)].output.form() && !p.reads_x &&
+             !producer.reads_y && !producer.alias && consumers[std::size_t(from)].size() == 1;
     }
     y[std::size_t(i)] = p.alias || over ? y[std::size_t(from)] : allocate(step.output, i);
     use(y[std::size_t(i)], i);
@@ -222,7 +222,8 @@ inline void Network::place_activations() {
       const Step& input = steps_[std::size_t(step.inputs[k])];
       if (!input.needs_grad) continue;
       const bool same = given >= 0 && (p.alias || p.passes_gradient);
-      const bool over = given >= 0 && p.in_place && !shared[std::size_t(given)];
+      const bool over = given >= 0 && p.in_place && !shared[std::size_t(given)] &&
+                        input.output.form() == step.output.form();
       dx[std::size_t(i)][k] = same || over ? given : allocate(input.output, backward(i));
       passed += same;
     }
@@ -343,8 +344,11 @@ inline void Network::backward(Context& context) {
     Step& step = steps_[i];
     if (!step.needs_grad) continue;
     context.layer = step.vertex;
+    if (step.sum) {
+      context.stream.enter(std::int32_t(i), Pass::input_grad);
+      step.sum->forward(context.stream, step.parts, step.dy);
+    }
     context.stream.enter(std::int32_t(i));
-    if (step.sum) step.sum->forward(context.stream, step.parts, step.dy);
     step.layer->backward(context, step.x, step.y, step.dy, step.dx);
   }
   context.stream.enter(-1);

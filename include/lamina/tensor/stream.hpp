@@ -5,6 +5,7 @@
 #include <lamina/base/clock.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -47,7 +48,9 @@ class Stream {
   Recorder* recorder() const { return recorder_; }
 
   /// The layer under which the following spans are recorded.
-  void enter(std::int32_t layer) { layer_ = layer; }
+  void enter(std::int32_t layer) { layer_ = layer, all_.reset(); }
+  /// The same, and the one pass, whatever pass the kernels are made for.
+  void enter(std::int32_t layer, Pass all) { layer_ = layer, all_ = all; }
   std::int32_t layer() const { return layer_; }
 
   template <class Work>
@@ -55,12 +58,13 @@ class Stream {
     if (!recorder_) return std::forward<Work>(work)();
     const double begin = now();
     std::forward<Work>(work)();
-    recorder_->record({layer_, pass, Lane::compute, what, begin, now(), 0});
+    recorder_->record({layer_, all_.value_or(pass), Lane::compute, what, begin, now(), 0});
   }
 
  private:
   Recorder* recorder_ = nullptr;
   std::int32_t layer_ = -1;
+  std::optional<Pass> all_;
 };
 
 }  // namespace lamina

@@ -180,23 +180,22 @@ class Trainer {
   /// Everything that resuming needs. On failure the file is what it was, and all ranks throw.
   void save(const std::string& path) {
     synchronize_statistics();
-    progress_.rate = optimizer_.rate();
-    progress_.settings["optimizer"] = optimizer_.name();
-    progress_.settings["global_batch"] = text(options_.batch);
+    describe();
     save_checkpoint(path, network_, progress_, ranks_);
   }
-  /// Continues from a checkpoint of the same model, optimizer and global batch.
+  /// Continues from a checkpoint of the same model, optimizer, global batch and seed. Throws Error,
+  /// before anything has changed, if it is of others.
   void resume(const std::string& path) {
-    const Progress p = load_checkpoint(path, network_, ranks_);
-    const auto same = [&](const char* key, const std::string& mine) {
-      const auto it = p.settings.find(key);
-      check(it == p.settings.end() || it->second == mine, path, ": was saved with ", key, " ",
-            it == p.settings.end() ? "" : it->second, ", but this run has ", mine);
-    };
-    same("optimizer", optimizer_.name()), same("global_batch", text(options_.batch));
+    const Progress p = read_progress(path, ranks_);
+    describe();
+    for (const auto& [key, mine] : progress_.settings) {
+      const auto saved = p.settings.find(key);
+      check(saved == p.settings.end() || saved->second == mine, path, ": was saved with ", key, ' ',
+            saved == p.settings.end() ? "" : saved->second, ", but this run has ", mine);
+    }
     check(p.seed == options_.seed, path, ": was saved with seed ", p.seed, ", but this run has ",
           options_.seed);
-    progress_ = p;
+    progress_ = load_checkpoint(path, network_, ranks_);
   }
 
   class Fit;
@@ -231,6 +230,13 @@ class Trainer {
             .first = network_.rows().begin,
             .rows = double(batch.global_valid),
             .labels = labels_};
+  }
+
+  /// What a checkpoint must agree on with the run that continues it.
+  void describe() {
+    progress_.rate = optimizer_.rate();
+    progress_.settings["optimizer"] = optimizer_.name();
+    progress_.settings["global_batch"] = text(options_.batch);
   }
 
   /// With local statistics every rank has running averages of its own: from here on their mean.
