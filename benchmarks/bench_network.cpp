@@ -1,6 +1,7 @@
 // bench_network: how fast a model trains, and what every layer of it costs. Start it with mpirun
 // for more than one rank. Throughput comes from a clean pass; the table from recorded steps after
 // it.
+#include "flags.hpp"
 #include "session.hpp"
 
 #include <lamina/profile/measure.hpp>
@@ -47,6 +48,9 @@ int bench(const BenchOptions& o, World& world) {
   Network net = cli::make_network(o, *data);
   Trainer trainer(net, world, cli::make_optimizer(o),
                   cli::trainer_options(o, o.batch(world.size(), 16)));
+  // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
+  // loaded as a training would.
+  Loader loader = trainer.loader(*data, true, {.augment = o.data != "synthetic"});
   const std::string head = cli::preamble("bench_network", o, trainer, world);
   if (first) {
     std::fputs(head.c_str(), stdout);
@@ -56,9 +60,6 @@ int bench(const BenchOptions& o, World& world) {
     std::fflush(stdout);
   }
 
-  // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
-  // loaded as a training would.
-  Loader loader = trainer.loader(*data, true, {.augment = o.data != "synthetic"});
   const Batch* batch = &loader.next();
   const bool fixed = o.data == "synthetic";
   const std::int64_t total = o.warmup + o.iters + o.profile_steps + 2;
@@ -100,17 +101,10 @@ int main(int argc, char** argv) {
   BenchOptions o;
   cli::add_model_flags(app, o);
   cli::add_run_flags(app, o);
-  app.add_option("--warmup", o.warmup, "steps before the timed ones")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--iters", o.iters, "timed steps")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--display-every", o.display_every, "steps per line")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--profile-steps", o.profile_steps, "steps recorded for the table; 0 = none")
-      ->check(CLI::NonNegativeNumber)
+  cli::count(app, "--warmup", o.warmup, 0, "steps before the timed ones")->capture_default_str();
+  cli::count(app, "--iters", o.iters, 1, "timed steps")->capture_default_str();
+  cli::count(app, "--display-every", o.display_every, 1, "steps per line")->capture_default_str();
+  cli::count(app, "--profile-steps", o.profile_steps, 0, "steps recorded for the table; 0 = none")
       ->capture_default_str();
   cli::add_optimizer_flags(app, o);
   cli::add_profile_flags(app, o);

@@ -1,16 +1,21 @@
 #include "session.hpp"
 
+#include "terminal.hpp"
+
 #include <lamina/base/version.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/table.hpp>
 
-#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 extern char** environ;
 
@@ -29,14 +34,46 @@ Network bare_model(const RunOptions& o) {
 
 std::int64_t classes_of(const Network& net) { return net.input_shapes(net.graph().back(), 1)[0].c; }
 
+/// Why a file could not be written later; empty if it could. Leaves what is there untouched.
+std::string obstacle(const OutputFile& file) {
+  struct stat status = {};
+  const bool exists = ::stat(file.path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) return "it is a folder, expected a file";
+  if (exists && ::access(file.path.c_str(), W_OK) != 0) return std::strerror(errno);
+  if (exists && !(file.replaced && S_ISREG(status.st_mode))) return {};
+  const auto slash = file.path.rfind('/');
+  const std::string folder = slash == file.path.npos ? "." : file.path.substr(0, slash + 1);
+  if (::stat(folder.c_str(), &status) != 0)
+    return text("folder ", folder, ": ", std::strerror(errno));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return text("folder ", folder, ": ", std::strerror(errno));
+  return {};
+}
+
+/// Rank 0 writes the files, so rank 0 looks; all ranks throw.
+void check_outputs(const std::vector<OutputFile>& files, const World& world) {
+  std::string error;
+  for (const OutputFile& file : files) {
+    if (world.rank() != 0 || file.path.empty() || !error.empty()) continue;
+    const std::string why = obstacle(file);
+    if (!why.empty()) error = text(file.flag, ' ', file.path, ": cannot be written: ", why);
+  }
+  error = world.comm().broadcast_text(std::move(error));
+  check(error.empty(), error);
+}
+
 }  // namespace
 
-void prepare(const RunOptions& o, const World& world) {
+void prepare(const RunOptions& o, const World& world, std::vector<OutputFile> outputs) {
   check(o.device != "cuda" && o.backend != "cuda",
         "device cuda: no CUDA back end is built in; expected auto or cpu");
   check(o.comm != "nccl", "--comm nccl: NCCL is not built in; expected auto, mpi or none");
   check(o.comm != "mpi" || world.size() > 1,
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
+  check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
+        o.optimizer);
+  outputs.insert(outputs.end(), {{"--json", o.json}, {"--csv", o.csv}});
+  check_outputs(outputs, world);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
 }
 
@@ -50,6 +87,8 @@ std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {
 }
 
 Network make_network(const RunOptions& o, const Dataset& data) {
+  check(o.classes == 0 || o.classes >= data.classes(), "--classes ", o.classes, ": ", data.name(),
+        " has ", data.classes(), " classes: expected as many or more");
   return make_model(o.model, {.classes = o.classes > 0 ? o.classes : data.classes(),
                               .input = data.shape(),
                               .label_smoothing = o.label_smoothing,
@@ -127,9 +166,8 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
 
 void show_profile(const Profile& profile, const RunOptions& o, bool first) {
   if (!first) return;
-  winsize window{};
-  const bool terminal = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0;
-  const int width = terminal && window.ws_col >= 40 ? window.ws_col : 120;
+  const int columns = terminal_columns();
+  const int width = columns > 0 ? std::max(columns, 40) : 120;
   const std::string lines =
       table(profile, {.width = width, .wide = o.wide, .sort = parse_sort(o.sort), .top = o.top});
   std::printf("\n%s\n", lines.c_str());

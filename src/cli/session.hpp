@@ -9,11 +9,20 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace lamina::cli {
 
-/// Refuses what is not built in or does not fit together, and sets the threads of this rank.
-void prepare(const RunOptions& o, const World& world);
+/// A file that is to be written at the end, or during training.
+struct OutputFile {
+  const char* flag;
+  std::string path;      // empty: none
+  bool replaced = true;  // by a new file in the same folder; otherwise appended to
+};
+
+/// Refuses what is not built in or does not fit together, and files that could not be written: the
+/// profile's and `outputs`. Sets the threads of this rank. Collective.
+void prepare(const RunOptions& o, const World& world, std::vector<OutputFile> outputs = {});
 
 /// A data set in the shape that the model takes. Synthetic data have as many classes as the model.
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data);

@@ -1,5 +1,6 @@
 // `lamina info`: what was built in, what was found.
 #include "commands.hpp"
+#include "flags.hpp"
 #include "session.hpp"
 
 #include <lamina/base/version.hpp>
@@ -9,38 +10,62 @@
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace lamina::cli {
 
 namespace {
 
+/// "4.089 GMAC", "416.520 kMAC".
+std::string macs(double n) {
+  return n >= 1e9   ? format("%.3f GMAC", n / 1e9)
+         : n >= 1e6 ? format("%.3f MMAC", n / 1e6)
+                    : format("%.3f kMAC", n / 1e3);
+}
+
 /// The layers of a model, their shapes, parameters and work, for one sample.
 void print_model(const RunOptions& o) {
-  Shape input = {};
+  Shape input = ModelOptions{}.input;
   if (o.image_size > 0) {
     input = make_model(o.model).sample();
     input.h = input.w = o.image_size;
   }
   const Network net = make_model(o.model, {.classes = o.classes, .input = input});
-  double parameters = 0, flops = 0;
-  std::printf("%-28s %-20s %-22s %14s %12s %12s\n", "layer", "type", "options", "output",
-              "parameters", "forward MMAC");
+  std::vector<std::array<std::string, 6>> rows = {
+      {"layer", "type", "options", "output", "parameters", "forward"}};
+  double parameters = 0, work = 0;
   for (const auto& v : net.graph()) {
     if (!v.layer) continue;
     const Cost cost = v.layer->cost(net.input_shapes(v, 1), {}, DType::f32);
-    const bool multiplies = cost.weight_grad.flops > 0;  // convolution or linear: 1 MAC = 2 FLOP
-    std::printf("%-28s %-20s %-22s %14s %12.0f %12.3f\n", v.name.c_str(),
-                std::string(v.layer->type()).c_str(), v.layer->describe().c_str(),
-                text(v.shape.c, 'x', v.shape.h, 'x', v.shape.w).c_str(), cost.parameters,
-                multiplies ? cost.forward.flops / 2e6 : 0);
+    const bool multiplies = v.layer->type() == "Conv2D" || v.layer->type() == "Linear";
+    const Shape& y = v.shape;
+    rows.push_back({v.name, std::string(v.layer->type()), v.layer->describe(),
+                    y.h * y.w > 1 ? text(y.c, 'x', y.h, 'x', y.w) : text(y.c),
+                    cost.parameters > 0 ? format("%.0f", cost.parameters) : "",
+                    multiplies ? macs(cost.forward.flops / 2) : ""});
     parameters += cost.parameters;
-    if (multiplies) flops += cost.forward.flops;
+    if (multiplies) work += cost.forward.flops / 2;
   }
-  std::printf("%s: input %dx%dx%d, %.0f parameters (%.1f MB of f32), %.3f GMAC forward per image\n",
-              o.model.c_str(), int(net.sample().c), int(net.sample().h), int(net.sample().w),
-              parameters, parameters * 4 / 1e6, flops / 2e9);
+  std::array<std::size_t, 6> width{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string space(width[i] - row[i].size(), ' ');
+      line += (i > 0 ? "  " : "") + (i < 3 ? row[i] + space : space + row[i]);
+    }
+    std::printf("%s\n", line.substr(0, line.find_last_not_of(' ') + 1).c_str());
+  }
+  const Shape x = net.sample();
+  std::printf("%s: input %s, %.0f parameters (%.1f MB of f32), %s forward per image\n",
+              o.model.c_str(), text(x.c, 'x', x.h, 'x', x.w).c_str(), parameters,
+              parameters * 4 / 1e6, macs(work).c_str());
 }
 
 int info(const RunOptions& o, World& world) {
@@ -69,10 +94,9 @@ Command info_command(CLI::App& app) {
   o->model.clear();
   CLI::App* sub =
       app.add_subcommand("info", "what was built in and found; or the layers of a model");
-  sub->add_option("--model", o->model, "print this model's layers, parameters and work");
-  sub->add_option("--image-size", o->image_size, "height and width of its input")
-      ->check(CLI::PositiveNumber);
-  sub->add_option("--classes", o->classes, "its outputs")->check(CLI::PositiveNumber);
+  word(*sub, "--model", o->model, "NAME", "print this model's layers, parameters and work");
+  count(*sub, "--image-size", o->image_size, 0, "height and width of its input; 0 = its own");
+  count(*sub, "--classes", o->classes, 0, "its outputs; 0 = its own");
   return {sub, [o](World& world) { return info(*o, world); }};
 }
 

@@ -1,9 +1,9 @@
 // ProgressBar: how a training goes, for a person: a bar on a terminal, plain lines elsewhere.
 #pragma once
 
-#include <lamina/train/trainer.hpp>
+#include "terminal.hpp"
 
-#include <unistd.h>
+#include <lamina/train/trainer.hpp>
 
 #include <cstdio>
 #include <string>
@@ -20,10 +20,8 @@ inline std::string duration(double seconds) {
 class ProgressBar {
  public:
   ProgressBar(bool shown, std::int64_t total)
-      : shown_(shown),
-        terminal_(shown && isatty(STDOUT_FILENO) == 1),
-        total_(total),
-        start_(now()) {}
+      : shown_(shown), columns_(shown ? terminal_columns() : 0), total_(total), start_(now()) {}
+  ~ProgressBar() { say(""); }  // an error is about to be printed, perhaps
 
   void step(const StepResult& r, std::int64_t batch) {
     if (!shown_) return;
@@ -33,7 +31,7 @@ class ProgressBar {
     loss_ = loss_ < 0 ? r.loss : 0.95 * loss_ + 0.05 * r.loss;
     const double t = now();
     const bool last = r.index == r.count || r.step == total_;
-    if (t - printed_ < (terminal_ ? 0.1 : 10) && !last) return;
+    if (t - printed_ < (columns_ > 0 ? 0.1 : 10) && !last) return;
     printed_ = t;
     const double left = (t - start_) / double(r.step - first_) * double(total_ - r.step);
     const std::string line =
@@ -41,26 +39,32 @@ class ProgressBar {
                static_cast<long long>(r.epoch + 1), int(lamina::text(r.count).size()),
                static_cast<long long>(r.index), static_cast<long long>(r.count), loss_,
                double(images_) / seconds_, duration(left).c_str());
-    if (!terminal_) {
+    if (columns_ == 0) {
       std::printf("%s\n", line.c_str());
-    } else {
-      constexpr int width = 24;
-      const int done = int(width * r.index / r.count);
-      std::printf("\r[%s%s] %s\033[K", std::string(std::size_t(done), '#').c_str(),
-                  std::string(std::size_t(width - done), '.').c_str(), line.c_str());
+    } else {  // a wrapped line could not be overwritten
+      const int width = std::min(24, columns_ - int(line.size()) - 4);
+      std::string bar;
+      if (width >= 4) {
+        const auto done = std::size_t(width * r.index / r.count);
+        bar = text('[', std::string(done, '#'), std::string(std::size_t(width) - done, '.'), "] ");
+      }
+      open_ = true;
+      std::printf("\r%.*s\033[K", columns_ - 1, (bar + line).c_str());
     }
     std::fflush(stdout);
   }
 
   /// A line that stays, in place of the bar.
-  void say(const std::string& line) const {
+  void say(const std::string& line) {
     if (!shown_) return;
-    std::printf("%s%s", terminal_ ? "\r\033[K" : "", line.c_str());
+    std::printf("%s%s", open_ ? "\r\033[K" : "", line.c_str());
     std::fflush(stdout);
+    open_ = false;
   }
 
  private:
-  bool shown_, terminal_;
+  bool shown_, open_ = false;  // open: the cursor is behind the bar
+  int columns_;  // of the terminal; 0 = none
   std::int64_t total_, first_ = 0, images_ = 0;
   double start_, printed_ = 0, seconds_ = 0, loss_ = -1;
 };

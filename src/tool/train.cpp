@@ -1,5 +1,6 @@
 // `lamina train`: trains a model by name on data by name, and says what every layer cost.
 #include "commands.hpp"
+#include "flags.hpp"
 #include "progress.hpp"
 #include "session.hpp"
 
@@ -52,7 +53,7 @@ int train(const TrainOptions& o, World& world) {
   check(!o.resumes || !o.resume.empty() || !o.save.empty(),
         "--resume needs a FILE, or --save FILE to resume from");
   check(o.save_every == 0 || !o.save.empty(), "--save-every needs --save FILE");
-  prepare(o, world);
+  prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   Network net = make_network(o, *data);
@@ -62,19 +63,7 @@ int train(const TrainOptions& o, World& world) {
   if (o.resumes) trainer.resume(o.resume.empty() ? o.save : o.resume);
 
   const bool first = world.rank() == 0;
-  const std::string head = preamble("lamina train", o, trainer, world);
-  if (first) {
-    std::fputs(head.c_str(), stdout);
-    std::printf("# data %s: %lld images%s\n", data->name().c_str(),
-                static_cast<long long>(data->size()),
-                validation ? text(", validation ", validation->size()).c_str() : "");
-    if (o.resumes)
-      std::printf("# resumed at step %lld\n", static_cast<long long>(trainer.progress().step));
-    std::fflush(stdout);
-  }
   std::unique_ptr<JsonLog> log;
-  if (first && !o.log.empty()) log = std::make_unique<JsonLog>(o.log, o.resumes);
-
   StepRecorder recorder(trainer, o.profile_steps);
   std::optional<ProgressBar> progress;
   FitOptions fit{.epochs = o.epochs,
@@ -96,6 +85,18 @@ int train(const TrainOptions& o, World& world) {
                   {"images_per_sec", r.images_per_second}});
   };
   auto epochs = trainer.fit(*data, fit);
+
+  const std::string head = preamble("lamina train", o, trainer, world);
+  if (first) {
+    std::fputs(head.c_str(), stdout);
+    std::printf("# data %s: %lld images%s\n", data->name().c_str(),
+                static_cast<long long>(data->size()),
+                validation ? text(", validation ", validation->size()).c_str() : "");
+    if (o.resumes)
+      std::printf("# resumed at step %lld\n", static_cast<long long>(trainer.progress().step));
+    std::fflush(stdout);
+  }
+  if (first && !o.log.empty()) log = std::make_unique<JsonLog>(o.log, o.resumes);
   progress.emplace(first, epochs.total_steps());
   for (const Epoch& epoch : epochs) {
     progress->say(epoch.text());
@@ -131,31 +132,24 @@ Command train_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("train", "train a model and print what every layer cost");
   add_model_flags(*sub, *o);
   add_run_flags(*sub, *o);
-  sub->add_option("--epochs", o->epochs, "passes over the data")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  sub->add_option("--steps", o->steps, "end after this many steps in all; 0 = after the epochs")
-      ->check(CLI::NonNegativeNumber);
+  count(*sub, "--epochs", o->epochs, 1, "passes over the data")->capture_default_str();
+  count(*sub, "--steps", o->steps, 0, "end after this many steps in all; 0 = after the epochs");
   add_optimizer_flags(*sub, *o);
-  sub->add_option("--limit", o->limit, "use only N images of each set; 0 = all")
-      ->check(CLI::NonNegativeNumber);
+  count(*sub, "--limit", o->limit, 0, "use only N images of each set; 0 = all");
   sub->add_flag("--no-augment", o->no_augment, "leave the images as they are");
   sub->add_flag("--no-shuffle", o->no_shuffle, "keep the data set's order");
   sub->add_flag("--no-validation", o->no_validation, "do not evaluate after each epoch");
-  sub->add_option("--loader-threads", o->loader_threads, "threads per rank that decode images")
-      ->check(CLI::PositiveNumber)
+  count(*sub, "--loader-threads", o->loader_threads, 1, "threads per rank that decode images")
       ->capture_default_str();
-  sub->add_option("--save", o->save, "checkpoint, written after each epoch");
-  sub->add_option("--save-every", o->save_every, "and after every N steps")
-      ->check(CLI::NonNegativeNumber);
-  sub->add_option("--resume", o->resume, "continue from a checkpoint; without FILE, from --save's")
-      ->expected(0, 1)
-      ->type_name("[FILE]");
-  sub->add_option("--init", o->init, "start from the parameters in a safetensors file");
+  word(*sub, "--save", o->save, "FILE", "checkpoint, written after each epoch");
+  count(*sub, "--save-every", o->save_every, 0, "and after every N steps");
+  word(*sub, "--resume", o->resume, "[FILE]",
+       "continue from a checkpoint; without FILE, from --save's")
+      ->expected(0, 1);
+  word(*sub, "--init", o->init, "FILE", "start from the parameters in a safetensors file");
   sub->add_flag("--init-partly", o->not_strict, "--init takes what fits and leaves the rest");
-  sub->add_option("--log", o->log, "write a JSON object per step and per evaluation");
-  sub->add_option("--profile-steps", o->profile_steps, "steps recorded for the table; 0 = none")
-      ->check(CLI::NonNegativeNumber)
+  word(*sub, "--log", o->log, "FILE", "write a JSON object per step and per evaluation");
+  count(*sub, "--profile-steps", o->profile_steps, 0, "steps recorded for the table; 0 = none")
       ->capture_default_str();
   add_profile_flags(*sub, *o);
   return {sub, [o, sub](World& world) {

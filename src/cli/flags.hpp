@@ -1,0 +1,56 @@
+// Flags whose values are checked as they are read, each with one line for what is wrong.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace lamina::cli {
+
+namespace detail {
+
+CLI::Validator whole(std::uint64_t least, std::uint64_t most);
+CLI::Validator real(double least, double most);
+CLI::Validator one_of(std::vector<std::string> names);
+
+}  // namespace detail
+
+/// --flag N: a whole number of at least `least`.
+template <std::integral T>
+CLI::Option* count(CLI::App& app, const char* flag, T& to, std::uint64_t least, const char* help) {
+  // Counts are multiplied with each other: 31 bits leave room for that.
+  constexpr auto most = std::unsigned_integral<T> ? std::numeric_limits<T>::max() : 0x7FFFFFFF;
+  return app.add_option(flag, to, help)->type_name("N")->check(detail::whole(least, most));
+}
+
+/// --flag X: a number from `least` to `most`, never NaN.
+inline CLI::Option* number(CLI::App& app, const char* flag, double& to, const char* help,
+                           double least = 0, double most = std::numeric_limits<double>::max()) {
+  return app.add_option(flag, to, help)->type_name("X")->check(detail::real(least, most));
+}
+
+/// --flag a|b|c: one of the names.
+inline CLI::Option* choice(CLI::App& app, const char* flag, std::string& to,
+                           const std::vector<std::string>& names, const char* help) {
+  return app.add_option(flag, to, help)
+      ->type_name(CLI::detail::join(names, "|"))
+      ->check(detail::one_of(names));
+}
+
+/// --flag NAME, or another `kind` of text.
+inline CLI::Option* word(CLI::App& app, const char* flag, std::string& to, const char* kind,
+                         const char* help) {
+  return app.add_option(flag, to, help)->type_name(kind);
+}
+
+/// Lets --help of an app and its subcommands fit 100 columns.
+void set_help(CLI::App& app);
+
+/// What is wrong with a command line, in one line, with the nearest known flag or command.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace lamina::cli

@@ -1,0 +1,10 @@
+// The terminal that a person looks at, if there is one.
+#pragma once
+
+namespace lamina::cli {
+
+/// Columns of the terminal that shows stdout; 0 where stdout ends in a file or a pipe. Open MPI
+/// gives its ranks a terminal of their own whatever becomes of its output: there its stdout counts.
+int terminal_columns();
+
+}  // namespace lamina::cli
