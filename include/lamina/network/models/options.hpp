@@ -10,7 +10,7 @@ namespace lamina {
 
 struct ModelOptions {
   std::int64_t classes = 0;    ///< 0: the model's own, 1000 or 10
-  Shape input = {};            ///< of one sample; 1x1x1x1: the model's own
+  Shape input = {.c = 0};      ///< of one sample; without channels: the model's own
   double label_smoothing = 0;  ///< of the loss
   double dropout = 0.5;        ///< rate, in models that have dropout
   bool global_norm = false;    ///< batch norm over the samples of all ranks
@@ -20,7 +20,7 @@ struct ModelOptions {
 namespace detail {
 
 inline Shape input_or(const ModelOptions& o, Shape own) {
-  return o.input == Shape{} ? own : o.input;
+  return o.input.c == 0 ? own : o.input;
 }
 inline std::int64_t classes_or(const ModelOptions& o, std::int64_t own) {
   check(o.classes >= 0, "the number of classes must not be negative, got ", o.classes);
