@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <span>
 
 namespace lamina {
@@ -44,7 +43,8 @@ class Tensor {
     const std::size_t padded = (bytes + align - 1) / align * align;
     if (bytes == 0) return;
     buffer_.reset(std::aligned_alloc(align, padded));
-    if (!buffer_) throw std::bad_alloc();
+    check(buffer_ != nullptr, "not enough memory for a tensor of ", shape(), ", which needs ",
+          bytes >> 20, " MiB");
     // Large pages save the address translations that strided kernels would otherwise wait for.
     if (bytes >= large) madvise(buffer_.get(), padded, MADV_HUGEPAGE);
     std::memset(buffer_.get(), 0, padded);
