@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace lamina {
 namespace {
@@ -59,7 +60,9 @@ class Input {
       done += std::uint64_t(got);
     }
     int error = Z_OK;
-    const char* message = gzerror(file_, &error);
+    std::string_view message = gzerror(file_, &error);
+    if (const auto name = path_ + ": "; message.starts_with(name))
+      message.remove_prefix(name.size());
     check(error == Z_OK || error == Z_BUF_ERROR, path_,
           ": damaged: ", error == Z_ERRNO ? std::strerror(errno) : message);
     check(error == Z_OK, path_, ": truncated gzip file");
