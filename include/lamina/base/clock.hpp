@@ -1,13 +1,15 @@
 // The clock of every measurement: monotonic seconds.
 #pragma once
 
-#include <chrono>
+#include <ctime>
 
 namespace lamina {
 
 /// Seconds since an arbitrary fixed point; monotonic and the same for all threads of a process.
 inline double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  timespec t;  // <chrono> would bring all of the streams into every header
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
 }  // namespace lamina

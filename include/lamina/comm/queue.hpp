@@ -4,162 +4,51 @@
 
 #include <lamina/comm/transport.hpp>
 
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 namespace lamina {
 
+/// Compiled once (src/comm/queue.cpp): threads and locks are slow to include.
 class CommQueue {
  public:
   /// Jobs are numbered from 1 in program order, so "done" is one comparison.
   using Ticket = std::uint64_t;
 
   /// `world` is polled for failed peers while the queue is idle.
-  explicit CommQueue(std::shared_ptr<Transport> world) : world_(std::move(world)) {
-    thread_ = std::thread([this] { loop(); });
-  }
-  ~CommQueue() { stop(); }
+  explicit CommQueue(std::shared_ptr<Transport> world);
+  ~CommQueue();
   CommQueue(const CommQueue&) = delete;
   CommQueue& operator=(const CommQueue&) = delete;
 
   /// Queues `operation`; blocks only while the ring is full. Allocates nothing. Throws the error of
   /// the first job that failed, after which no job runs.
   Ticket start(const std::shared_ptr<Transport>& group, const Operation& operation,
-               Recorder* recorder) {
-    return push({group, operation, recorder, nullptr, nullptr});
-  }
+               Recorder* recorder);
 
   /// Runs `work()` on the communication thread after all that was started before, and waits for it.
   template <class Work>
   void call(Work& work) {
-    wait(push({nullptr, {}, nullptr, [](void* w) { (*static_cast<Work*>(w))(); }, &work}));
+    call([](void* w) { (*static_cast<Work*>(w))(); }, &work);
   }
 
-  bool done(Ticket ticket) const noexcept {
-    return completed_.load(std::memory_order_acquire) >= ticket;
-  }
+  bool done(Ticket ticket) const noexcept;
 
   /// Waits until the job is done, well or not. Spins for about as long as a small message takes,
   /// then sleeps: the kernels' threads need the core.
-  void wait_quietly(Ticket ticket) noexcept {
-    for (const double limit = now() + 20e-6; now() < limit;)
-      if (done(ticket)) return;
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [&] { return done(ticket); });
-  }
+  void wait_quietly(Ticket ticket) noexcept;
 
   /// Waits until the job is done; throws what it, or an earlier job, threw.
-  void wait(Ticket ticket) {
-    wait_quietly(ticket);
-    if (!failed_.load(std::memory_order_acquire)) return;
-    const std::lock_guard lock(mutex_);
-    if (ticket >= failed_at_) std::rethrow_exception(error_);
-  }
+  void wait(Ticket ticket);
 
   /// Runs what is queued and ends the thread. Later jobs throw. Must not race with start().
-  void stop() noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    work_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
+  void stop() noexcept;
 
  private:
-  struct Job {
-    std::shared_ptr<Transport> group;
-    Operation operation;
-    Recorder* recorder = nullptr;
-    void (*invoke)(void*) = nullptr;
-    void* work = nullptr;
-  };
-  static constexpr std::size_t capacity = 1024;  // more than the buckets of one step
+  struct Impl;
+  void call(void (*invoke)(void*), void* work);
 
-  Ticket push(Job job) {
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [&] { return failed() || started_ - completed() < capacity; });
-    if (failed()) std::rethrow_exception(error_);
-    check(!stopping_, "a collective was started after the end of its World");
-    ring_[started_ % capacity] = std::move(job);
-    const Ticket ticket = ++started_;
-    lock.unlock();
-    work_.notify_one();
-    return ticket;
-  }
-
-  void loop() noexcept {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      const auto ready = [&] { return stopping_ || completed() < started_; };
-      if (!work_.wait_for(lock, std::chrono::milliseconds(100), ready)) {
-        lock.unlock();
-        std::exception_ptr error = failed() ? nullptr : attempt([&] { world_->poll(); });
-        lock.lock();
-        if (error) fail(std::move(error), completed() + 1);
-        continue;
-      }
-      if (completed() == started_) return;
-      const Ticket ticket = completed() + 1;
-      Job& job = ring_[(ticket - 1) % capacity];
-      std::exception_ptr error;
-      if (!failed()) {
-        lock.unlock();
-        error = attempt([&] { run(job); });
-        job = Job();  // drops the group before anyone is told
-        lock.lock();
-      }
-      if (error) fail(std::move(error), ticket);
-      completed_.store(ticket, std::memory_order_release);
-      finished_.notify_all();
-    }
-  }
-
-  template <class F>
-  static std::exception_ptr attempt(F&& f) noexcept {
-    try {
-      f();
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
-
-  static void run(Job& job) {
-    if (job.invoke) return job.invoke(job.work);
-    const Operation& op = job.operation;
-    const double begin = now();
-    job.group->run(op);
-    if (job.recorder)
-      job.recorder->record({op.layer, op.pass, Lane::communication, name(op.collective), begin,
-                            now(), op.bytes(job.group->size())});
-  }
-
-  // The three below need the mutex, except that failed() may be read at any time.
-  void fail(std::exception_ptr error, Ticket at) {
-    error_ = std::move(error);
-    failed_at_ = at;
-    failed_.store(true, std::memory_order_release);
-  }
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  Ticket completed() const { return completed_.load(std::memory_order_relaxed); }
-
-  std::shared_ptr<Transport> world_;
-  std::vector<Job> ring_{capacity};
-  std::mutex mutex_;
-  std::condition_variable work_, finished_;
-  Ticket started_ = 0, failed_at_ = 0;
-  std::atomic<Ticket> completed_{0};
-  std::atomic<bool> failed_{false};
-  std::exception_ptr error_;
-  bool stopping_ = false;
-  std::thread thread_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace lamina

@@ -4,7 +4,11 @@
 
 #include <lamina/comm/world.hpp>
 
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
+#include <thread>
 
 namespace lamina {
 

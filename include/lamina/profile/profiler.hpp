@@ -4,14 +4,14 @@
 #include <lamina/base/error.hpp>
 #include <lamina/tensor/stream.hpp>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <mutex>
 #include <span>
-#include <thread>
 #include <vector>
 
 namespace lamina {
@@ -41,8 +41,9 @@ class Profiler final : public Recorder {
     if (at < spans_.size()) {
       spans_[at] = span;
     } else {
-      const std::lock_guard lock(mutex_);
+      while (busy_.test_and_set(std::memory_order_acquire)) sched_yield();
       overflow_.push_back(span);
+      busy_.clear(std::memory_order_release);
     }
     written_.fetch_add(1, std::memory_order_release);
   }
@@ -111,7 +112,7 @@ class Profiler final : public Recorder {
   std::size_t close() {
     const std::size_t count = claimed_.exchange(closed, std::memory_order_acq_rel);
     if (count >= closed) return 0;
-    while (written_.load(std::memory_order_acquire) != count) std::this_thread::yield();
+    while (written_.load(std::memory_order_acquire) != count) sched_yield();
     return count;
   }
 
@@ -157,7 +158,7 @@ class Profiler final : public Recorder {
 
   std::vector<Span> spans_;
   std::atomic<std::size_t> claimed_{closed}, written_{0};
-  std::mutex mutex_;  // of overflow_
+  std::atomic_flag busy_;  // guards overflow_
   std::vector<Span> overflow_;
   std::size_t used_ = 0;
   double begin_ = 0, end_ = 0;
