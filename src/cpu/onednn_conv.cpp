@@ -2,6 +2,7 @@
 #include "cpu/onednn_weighted.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 namespace lamina::detail {
 
@@ -20,7 +21,11 @@ void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, 
     weights = other_.view().data;
     stream.run(Pass::input_grad, "reorder w", [&] { to_data_({w_.data, weights}); });
   }
-  stream.run(Pass::input_grad, what_, [&] { data_({weights, dy.data, dx.data}); });
+  void* gradient = to_image_ ? image_.get() : dx.data;
+  stream.run(Pass::input_grad, what_, [&] { data_({weights, dy.data, gradient}); });
+  if (to_image_) {
+    stream.run(Pass::input_grad, "reorder dx", [&] { to_image_({gradient, dx.data}); });
+  }
 }
 
 void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
@@ -37,10 +42,14 @@ void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, 
 
 namespace {
 
-using dnnl::algorithm;
+using Algorithm = dnnl::algorithm;  // Kernel has a member `algorithm`
 using Forward = dnnl::convolution_forward;
 using Data = dnnl::convolution_backward_data;
 using Weights = dnnl::convolution_backward_weights;
+
+bool is(const dnnl::primitive_desc_base& pd, const char* kind) {
+  return std::string_view(pd.impl_info_str()).find(kind) != std::string_view::npos;
+}
 
 // Weights stay in the layout `kept`, unless another one leads to another implementation.
 template <class Make>
@@ -50,6 +59,15 @@ auto choose(const Desc& kept, const Dims& dims, const Make& make) {
   auto given = make(kept);
   const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
   return as_good ? given : free;
+}
+
+// Where forward is faster by Winograd, so is backward, though oneDNN's choice is not always that.
+template <class Make>
+auto as_forward(const Forward::primitive_desc& f, const Make& make) {
+  if (is(f, "wino")) {
+    if (auto same = make(Algorithm::convolution_winograd)) return same;
+  }
+  return make(Algorithm::convolution_auto);
 }
 
 class Conv final : public OneDnnWeighted {
@@ -77,10 +95,21 @@ class Conv final : public OneDnnWeighted {
 
     const auto forward = choose_forward(x);
     const Desc kept = forward.weights_desc();
-    const auto data =
-        choose(kept, w_, [&](const Desc& layout) { return data_desc(forward, layout); });
-    const auto weights =
-        choose(kept, w_, [&](const Desc& layout) { return weights_desc(forward, layout); });
+    const Desc image = forward.src_desc();
+    auto data = choose(kept, w_, [&](const Desc& layout) {
+      return data_desc(forward, image, layout);
+    });
+    // There is no fast kernel for the gradient of an image in a few plain channels.
+    if (is(data, "ref")) {
+      const Desc blocked = any(dims(x.shape));
+      const auto other = choose(kept, w_, [&](const Desc& layout) {
+        return data_desc(forward, blocked, layout);
+      });
+      if (!is(other, "ref")) data = other;
+    }
+    const auto weights = choose(kept, w_, [&](const Desc& layout) {
+      return weights_desc(forward, layout);
+    });
 
     inputs = {to_form(x.shape, forward.src_desc())};
     output = to_form(y_, forward.dst_desc());
@@ -90,34 +119,41 @@ class Conv final : public OneDnnWeighted {
   }
 
  private:
-  Forward::primitive_desc forward_desc_of(const Desc& x) const {
+  Forward::primitive_desc forward_desc_of(Algorithm how, const Desc& x) const {
     return forward_desc<Forward>(context_->engine, context_->attr,
-                                 dnnl::prop_kind::forward_training, algorithm::convolution_auto, x,
-                                 any(w_), bias_desc_, any(dims(y_)), stride_, dilation_, before_,
-                                 after_);
+                                 dnnl::prop_kind::forward_training, how, x, any(w_), bias_desc_,
+                                 any(dims(y_)), stride_, dilation_, before_, after_);
   }
 
-  // The layout that x has stays, unless another one leads to another implementation.
+  // The layout that x has stays, unless another one leads to another implementation. Images of one
+  // to three channels stay plain: Winograd would pad them to sixteen and take three times as long.
   Forward::primitive_desc choose_forward(const Form& x) const {
-    const auto free = forward_desc_of(any(dims(x.shape)));
+    if (x.shape.c <= 3 && x.layout.plain()) {
+      const auto direct = forward_desc_of(Algorithm::convolution_direct, to_desc(x));
+      if (direct && is(direct, "jit:")) return direct;
+    }
+    const auto free = forward_desc_of(Algorithm::convolution_auto, any(dims(x.shape)));
     check(bool(free), "conv: oneDNN has no implementation for ", x, " and these windows");
     if (to_layout(free.src_desc()) == x.layout) return free;
-    const auto given = forward_desc_of(to_desc(x));
+    const auto given = forward_desc_of(Algorithm::convolution_auto, to_desc(x));
     const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
     return as_good ? given : free;
   }
 
-  Data::primitive_desc data_desc(const Forward::primitive_desc& f, const Desc& layout) const {
-    return backward_desc<Data>(context_->engine, context_->attr, f, algorithm::convolution_auto,
-                               f.src_desc(), layout, f.dst_desc(), stride_, dilation_, before_,
-                               after_);
+  Data::primitive_desc data_desc(const Forward::primitive_desc& f, const Desc& x,
+                                 const Desc& layout) const {
+    return as_forward(f, [&](Algorithm how) {
+      return backward_desc<Data>(context_->engine, context_->attr, f, how, x, layout, f.dst_desc(),
+                                 stride_, dilation_, before_, after_);
+    });
   }
 
   Weights::primitive_desc weights_desc(const Forward::primitive_desc& f,
                                        const Desc& layout) const {
-    return backward_desc<Weights>(context_->engine, context_->attr, f, algorithm::convolution_auto,
-                                  f.src_desc(), layout, bias_desc_, f.dst_desc(), stride_,
-                                  dilation_, before_, after_);
+    return as_forward(f, [&](Algorithm how) {
+      return backward_desc<Weights>(context_->engine, context_->attr, f, how, f.src_desc(), layout,
+                                    bias_desc_, f.dst_desc(), stride_, dilation_, before_, after_);
+    });
   }
 
   Shape y_;

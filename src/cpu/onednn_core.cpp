@@ -130,7 +130,7 @@ Op::Op(std::shared_ptr<Context> context, const dnnl::primitive_desc_base& pd,
 // Setting a handle makes oneDNN clear the padding, which costs time: only where it changed.
 void Op::bind(std::size_t i, void* data) {
   if (bound_[i] == data) return;
-  memories_[i].set_data_handle(data, context_->stream);
+  memories_[i].set_data_handle(data);
   bound_[i] = data;
 }
 

@@ -5,6 +5,8 @@
 #include "cpu/onednn_core.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
 
 namespace lamina::detail {
 
@@ -47,16 +49,30 @@ class OneDnnWeighted : public WeightedKernel {
       const std::size_t bytes = weights.diff_weights_desc().get_size();
       if (bytes > other_.bytes()) other_ = Context::bytes_of(bytes);
     }
+    if (data.diff_src_desc() != forward.src_desc()) {
+      to_image_ = reorder_op(context_, data.diff_src_desc(), forward.src_desc());
+      // Hardly anybody wants the gradient of the images: memory that is never touched is never
+      // taken, hence no Tensor, which would clear it.
+      const std::size_t bytes = data.diff_src_desc().get_size();
+      image_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+      if (!image_) throw std::bad_alloc();
+    }
     algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
     workspace = other_.bytes() +
                 std::max({forward_.scratch(), data_.scratch(), weights_.scratch()});
   }
+
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
 
   ContextPtr context_;
   const char* what_;
   bool bias_ = false;
   Op forward_, data_, weights_;
   Op to_data_, from_weights_;  // empty where the layouts agree
+  Op to_image_;                // for an input gradient in another layout than x
+  std::unique_ptr<void, Free> image_;
   Tensor other_;               // weights, or their gradient, in another layout than ours
 };
 
