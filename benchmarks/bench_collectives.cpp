@@ -1,7 +1,8 @@
 // Times collectives between the ranks of mpirun, with the columns of nccl-tests.
-#include <lamina/comm/world.hpp>
+#include "flags.hpp"
+#include "options.hpp"
 
-#include <CLI/CLI.hpp>
+#include <lamina/comm/world.hpp>
 
 #include <cstdio>
 
@@ -19,8 +20,7 @@ Collective parse_collective(const std::string& s) {
   for (const Collective c : {Collective::all_reduce, Collective::reduce_scatter,
                              Collective::all_gather, Collective::broadcast, Collective::all_to_all})
     if (s == name(c)) return c;
-  throw Error(text("--op ", s, ": expected all_reduce, reduce_scatter, all_gather, broadcast or "
-                   "all_to_all"));
+  throw Error(text("no collective is called ", s));
 }
 
 /// Bus bandwidth over algorithm bandwidth: what the slowest link carries, as nccl-tests counts it.
@@ -48,8 +48,7 @@ class Bench {
     comm_.barrier();
     const double begin = now();
     for (int i = 0; i < options_.iters; ++i) call();
-    const double time =
-        comm_.all_reduce_value((now() - begin) / options_.iters, ReduceOp::max);
+    const double time = comm_.all_reduce_value((now() - begin) / options_.iters, ReduceOp::max);
     const double bandwidth = double(whole_.bytes()) / time * 1e-9;
     const bool reduces = op_ == Collective::all_reduce || op_ == Collective::reduce_scatter;
     if (comm_.rank() == 0)
@@ -71,7 +70,8 @@ class Bench {
         return comm_.all_gather(stream_, Pass::update, part_, whole_).wait(stream_);
       case Collective::broadcast:
         return comm_.broadcast(stream_, Pass::update, whole_, 0).wait(stream_);
-      default: return comm_.all_to_all(stream_, Pass::update, whole_, other_).wait(stream_);
+      default:
+        return comm_.all_to_all(stream_, Pass::update, whole_, other_).wait(stream_);
     }
   }
 
@@ -90,11 +90,20 @@ class Bench {
     for (std::int64_t i = 0; i < result.shape().size(); ++i) {
       double right = 0;
       switch (op_) {
-        case Collective::all_reduce: right = ranks + n * value(0, i); break;
-        case Collective::reduce_scatter: right = ranks + n * value(0, rank * count + i); break;
-        case Collective::all_gather: right = value(int(i / count), i % count); break;
-        case Collective::broadcast: right = value(0, i); break;
-        default: right = value(int(i / count), rank * count + i % count);
+        case Collective::all_reduce:
+          right = ranks + n * value(0, i);
+          break;
+        case Collective::reduce_scatter:
+          right = ranks + n * value(0, rank * count + i);
+          break;
+        case Collective::all_gather:
+          right = value(int(i / count), i % count);
+          break;
+        case Collective::broadcast:
+          right = value(0, i);
+          break;
+        default:
+          right = value(int(i / count), rank * count + i % count);
       }
       wrong += double(result.as<T>()[i]) != right;
     }
@@ -122,22 +131,20 @@ void bench(const World& world, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run(argc, argv, [&](World& world) {
-    Options o;
-    CLI::App app("Times collectives between the ranks that mpirun started");
-    app.add_option("--op", o.op, "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all");
-    app.add_option("--dtype", o.dtype, "f32 or f64");
-    app.add_option("--min-bytes", o.min_bytes)->check(CLI::PositiveNumber);
-    app.add_option("--max-bytes", o.max_bytes)->check(CLI::PositiveNumber);
-    app.add_option("--iters", o.iters)->check(CLI::PositiveNumber);
-    app.add_option("--warmup", o.warmup)->check(CLI::NonNegativeNumber);
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-      const int code = world.rank() == 0 ? app.exit(e) : e.get_exit_code();
-      return code == 0 ? 0 : 2;
-    }
-    parse_dtype(o.dtype) == DType::f32 ? bench<float>(world, o) : bench<double>(world, o);
+  CLI::App app("Times collectives between the ranks that mpirun started", "bench_collectives");
+  Options o;
+  cli::choice(app, "--op", o.op,
+              {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"},
+              "the collective")
+      ->capture_default_str();
+  cli::choice(app, "--dtype", o.dtype, {"f32", "f64"}, "of the elements")->capture_default_str();
+  cli::count(app, "--min-bytes", o.min_bytes, 1, "the first row's buffer")->capture_default_str();
+  cli::count(app, "--max-bytes", o.max_bytes, 1, "the last row's buffer, at most")
+      ->capture_default_str();
+  cli::count(app, "--iters", o.iters, 1, "timed calls per row")->capture_default_str();
+  cli::count(app, "--warmup", o.warmup, 0, "calls before them")->capture_default_str();
+  return cli::run(app, argc, argv, [&](World& world) {
+    o.dtype == "f32" ? bench<float>(world, o) : bench<double>(world, o);
     return 0;
   });
 }
