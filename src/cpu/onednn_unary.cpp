@@ -231,8 +231,8 @@ std::unique_ptr<UnaryKernel> make_activation(ContextPtr context, const Activatio
       return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_logistic_use_dst_for_bwd,
                                        "sigmoid", x);
     case Activation::Kind::tanh:
-      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd, "tanh",
-                                       x);
+      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd,
+                                       "tanh", x);
   }
   throw Error("activation: unknown kind");
 }

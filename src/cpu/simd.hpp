@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 
-/// Compiles a function three times, for AVX-512, AVX2 and any x86-64, and picks one when the program
-/// starts, so that one binary runs everywhere. The parallel regions are kept outside of such
+/// Compiles a function three times, for AVX-512, AVX2 and any x86-64, and picks one when the
+/// program starts, so that one binary runs everywhere. The parallel regions are kept outside of such
 /// functions: what OpenMP outlines would not inherit the instruction set. Sanitizers run before the
 /// choice can be made.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
