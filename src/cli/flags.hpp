@@ -19,11 +19,11 @@ CLI::Validator one_of(std::vector<std::string> names);
 
 }  // namespace detail
 
-/// --flag N: a whole number of at least `least`.
+/// --flag N: a whole number from `least` to `most`. Counts are multiplied with each other: 31 bits
+/// leave room for that.
 template <std::integral T>
-CLI::Option* count(CLI::App& app, const char* flag, T& to, std::uint64_t least, const char* help) {
-  // Counts are multiplied with each other: 31 bits leave room for that.
-  constexpr auto most = std::unsigned_integral<T> ? std::numeric_limits<T>::max() : 0x7FFFFFFF;
+CLI::Option* count(CLI::App& app, const char* flag, T& to, std::uint64_t least, const char* help,
+                   std::uint64_t most = 0x7FFFFFFF) {
   return app.add_option(flag, to, help)->type_name("N")->check(detail::whole(least, most));
 }
 

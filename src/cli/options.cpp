@@ -21,7 +21,8 @@ void add_model_flags(CLI::App& app, RunOptions& o) {
   word(app, "--model", o.model, "NAME", "the model; --list-models prints the names")
       ->capture_default_str();
   app.add_flag("--list-models", o.list_models, "print the models and end");
-  count(app, "--image-size", o.image_size, 0, "height and width of the input; 0 = the model's own");
+  count(app, "--image-size", o.image_size, 0, "height and width of the input; 0 = the model's own",
+        65535);
   count(app, "--classes", o.classes, 0, "outputs of the model; 0 = the data set's classes");
   app.add_flag("--global-norm", o.global_norm, "batch norm over the global batch, not per rank");
   number(app, "--label-smoothing", o.label_smoothing, "of the loss", 0, 0.99);
@@ -49,9 +50,9 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   number(app, "--first-bucket-mb", o.first_bucket_mb, "size of the first bucket, near the loss")
       ->capture_default_str();
-  count(app, "--threads", o.threads, 0,
-        "threads per rank; 0 = this rank's share of the processors");
-  count(app, "--seed", o.seed, 0, "of weights, data order, augmentation and dropout")
+  count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",
+        1024);
+  count(app, "--seed", o.seed, 0, "of weights, data order, augmentation and dropout", UINT64_MAX)
       ->capture_default_str();
 }
 

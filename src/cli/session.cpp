@@ -151,8 +151,9 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                    counts[std::size_t(r)], "  batch ", rows[std::size_t(r)], '\n'));
   append(s, text("# global batch ", placing.batch, " over ", world.size(), " rank",
                  world.size() > 1 ? "s" : "", ", plan data\n"));
-  append(s, text("# ", net.buckets().size(), " gradient buckets (--bucket-mb ", o.bucket_mb,
-                 " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
+  append(s,
+         text("# ", net.buckets().size(), " gradient bucket", net.buckets().size() == 1 ? "" : "s",
+              " (--bucket-mb ", o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
   append(s, format("# memory per rank, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
                    "activations %.1f, workspace %.1f\n",
                    double(m.parameters) / 1e6, double(m.gradients) / 1e6,

@@ -70,9 +70,10 @@ void print_model(const RunOptions& o) {
 
 int info(const RunOptions& o, World& world) {
   set_threads(default_threads(world.local_size()));
-  const auto hosts =
-      world.comm().all_gather_text(text(world.hosts()[std::size_t(world.rank())], ", device cpu, ",
-                                        threads(), " threads of ", processors(), " processors"));
+  const auto hosts = world.comm().all_gather_text(
+      text(world.hosts()[std::size_t(world.rank())], ", device cpu, ", threads(),
+           threads() == 1 ? " thread of " : " threads of ", processors(),
+           processors() == 1 ? " processor" : " processors"));
   if (world.rank() != 0) return 0;
   if (!o.model.empty()) return print_model(o), 0;
   constexpr const char* absent = "not built in";
@@ -95,7 +96,8 @@ Command info_command(CLI::App& app) {
   CLI::App* sub =
       app.add_subcommand("info", "what was built in and found; or the layers of a model");
   word(*sub, "--model", o->model, "NAME", "print this model's layers, parameters and work");
-  count(*sub, "--image-size", o->image_size, 0, "height and width of its input; 0 = its own");
+  count(*sub, "--image-size", o->image_size, 0, "height and width of its input; 0 = its own",
+        65535);
   count(*sub, "--classes", o->classes, 0, "its outputs; 0 = its own");
   return {sub, [o](World& world) { return info(*o, world); }};
 }

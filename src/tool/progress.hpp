@@ -64,7 +64,7 @@ class ProgressBar {
 
  private:
   bool shown_, open_ = false;  // open: the cursor is behind the bar
-  int columns_;  // of the terminal; 0 = none
+  int columns_;                // of the terminal; 0 = none
   std::int64_t total_, first_ = 0, images_ = 0;
   double start_, printed_ = 0, seconds_ = 0, loss_ = -1;
 };

@@ -139,7 +139,7 @@ Command train_command(CLI::App& app) {
   sub->add_flag("--no-augment", o->no_augment, "leave the images as they are");
   sub->add_flag("--no-shuffle", o->no_shuffle, "keep the data set's order");
   sub->add_flag("--no-validation", o->no_validation, "do not evaluate after each epoch");
-  count(*sub, "--loader-threads", o->loader_threads, 1, "threads per rank that decode images")
+  count(*sub, "--loader-threads", o->loader_threads, 1, "threads per rank that decode images", 256)
       ->capture_default_str();
   word(*sub, "--save", o->save, "FILE", "checkpoint, written after each epoch");
   count(*sub, "--save-every", o->save_every, 0, "and after every N steps");
