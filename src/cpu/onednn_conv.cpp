@@ -93,32 +93,66 @@ class Conv final : public OneDnnWeighted {
     }
     if (g.bias) bias_desc_ = plain({g.channels});
 
+    if (wide(g, x)) return;
     const auto forward = choose_forward(x);
-    const Desc kept = forward.weights_desc();
-    const Desc image = forward.src_desc();
-    auto data = choose(kept, w_, [&](const Desc& layout) {
-      return data_desc(forward, image, layout);
-    });
-    // There is no fast kernel for the gradient of an image in a few plain channels.
-    if (is(data, "ref")) {
-      const Desc blocked = any(dims(x.shape));
-      const auto other = choose(kept, w_, [&](const Desc& layout) {
-        return data_desc(forward, blocked, layout);
-      });
-      if (!is(other, "ref")) data = other;
-    }
-    const auto weights = choose(kept, w_, [&](const Desc& layout) {
-      return weights_desc(forward, layout);
-    });
-
+    const auto data = data_pass(forward, x.shape);
+    const auto weights = weights_pass(forward);
     inputs = {to_form(x.shape, forward.src_desc())};
     output = to_form(y_, forward.dst_desc());
-    w = to_form(shape, kept);
+    w = to_form(shape, forward.weights_desc());
     if (g.bias) b = {{1, g.channels, 1, 1}, DType::f32, {}};
     assemble<Forward, Data, Weights>(forward, data, weights, bias_desc_);
   }
 
  private:
+  // Between 4 and 15 channels oneDNN has jitted kernels for some passes and its slow reference for
+  // the others. Blocked images and weights are padded with zeros to 16 anyway, so the kernels for
+  // 16 channels compute the same on the same memory. True where that was taken.
+  bool wide(const ConvGeometry& g, const Form& x) {
+    constexpr std::int64_t block = 16;
+    if (g.groups > 1 || x.shape.c <= 3 || x.shape.c % block == 0) return false;
+    const Dims narrow = w_;
+    Form wide_x{x.shape, DType::f32, {}};
+    wide_x.shape.c = w_[1] = (x.shape.c + block - 1) / block * block;
+    const auto forward = forward_desc_of(Algorithm::convolution_auto, any(dims(wide_x.shape)));
+    if (!forward || is(forward, "ref")) return w_ = narrow, false;
+    const auto data = data_pass(forward, wide_x.shape);
+    const auto weights = weights_pass(forward);
+    using Tag = dnnl::memory::format_tag;
+    for (const Tag tag : {Tag::OIhw16i16o, Tag::OIhw8i8o}) {
+      if (is(data, "ref") || is(weights, "ref") || Desc(w_, f32, tag) != forward.weights_desc()) {
+        continue;
+      }
+      const Tag image = tag == Tag::OIhw16i16o ? Tag::nChw16c : Tag::nChw8c;
+      if (Desc(dims(wide_x.shape), f32, image) != forward.src_desc()) continue;
+      inputs = {to_form(x.shape, Desc(dims(x.shape), f32, image))};
+      w = to_form(g.weight(x.shape), Desc(narrow, f32, tag));
+      if (w.bytes() != forward.weights_desc().get_size()) continue;
+      output = to_form(y_, forward.dst_desc());
+      if (g.bias) b = {{1, g.channels, 1, 1}, DType::f32, {}};
+      assemble<Forward, Data, Weights>(forward, data, weights, bias_desc_);
+      return true;
+    }
+    return w_ = narrow, false;
+  }
+
+  Data::primitive_desc data_pass(const Forward::primitive_desc& forward, const Shape& x) const {
+    const auto with = [&](const Desc& image) {
+      return choose(forward.weights_desc(), w_,
+                    [&](const Desc& layout) { return data_desc(forward, image, layout); });
+    };
+    const auto same = with(forward.src_desc());
+    // There is no fast kernel for the gradient of an image in a few plain channels.
+    if (!is(same, "ref")) return same;
+    const auto blocked = with(any(dims(x)));
+    return is(blocked, "ref") ? same : blocked;
+  }
+
+  Weights::primitive_desc weights_pass(const Forward::primitive_desc& forward) const {
+    return choose(forward.weights_desc(), w_,
+                  [&](const Desc& layout) { return weights_desc(forward, layout); });
+  }
+
   Forward::primitive_desc forward_desc_of(Algorithm how, const Desc& x) const {
     return forward_desc<Forward>(context_->engine, context_->attr,
                                  dnnl::prop_kind::forward_training, how, x, any(w_), bias_desc_,
@@ -148,8 +182,7 @@ class Conv final : public OneDnnWeighted {
     });
   }
 
-  Weights::primitive_desc weights_desc(const Forward::primitive_desc& f,
-                                       const Desc& layout) const {
+  Weights::primitive_desc weights_desc(const Forward::primitive_desc& f, const Desc& layout) const {
     return as_forward(f, [&](Algorithm how) {
       return backward_desc<Weights>(context_->engine, context_->attr, f, how, f.src_desc(), layout,
                                     bias_desc_, f.dst_desc(), stride_, dilation_, before_, after_);
