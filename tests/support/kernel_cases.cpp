@@ -19,6 +19,7 @@ constexpr double functions = 2e-5;     // exp, tanh and powers are approximated 
 constexpr double winograd = 3e-4;      // its transforms amplify rounding by one to two digits
 
 Results run_weighted(Setup& setup, WeightedKernel& kernel, const Inputs& in, const Values& dy) {
+  setup.algorithm = kernel.algorithm;
   const bool bias = in.size() == 3;
   const Tensor x = setup.place(kernel.inputs[0], in[0]), w = setup.place(kernel.w, in[1]);
   const Tensor b = bias ? setup.place(kernel.b, in[2]) : Tensor();

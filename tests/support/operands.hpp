@@ -70,6 +70,7 @@ struct Setup {
   bool native = false;  ///< operands in the layout that the back end's convolutions write
   bool watch = false;   ///< run all twice, and note what the second run allocates
   std::size_t allocations = 0, largest_allocation = 0;
+  std::string algorithm = {};  ///< of the convolution that ran last
   Stream stream = {};
 
   Form form(Shape shape) const {

@@ -14,10 +14,10 @@ namespace lamina::test {
 inline Network small_network(bool batch_norm, double dropout = 0.25) {
   Network net({.c = 3, .h = 12, .w = 12});
   Node x =
-      net.input().add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1, .bias = !batch_norm}, "a");
+      net.input().add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1, .bias = !batch_norm}, "a");
   if (batch_norm) x = x.add<BatchNorm>({.global = true}, "norm");
   x = x.add<ReLU>();
-  Node y = x.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1}, "b").add<Tanh>();
+  Node y = x.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "b").add<Tanh>();
   x = net.join<Add>({x, y}).add<MaxPool2D>({.window = 2});
   x.add<Dropout>({.rate = dropout})
       .add<Linear>({.features = 16}, "c")

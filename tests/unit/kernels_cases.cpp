@@ -108,8 +108,10 @@ TEST_CASE("kernels that run allocate nothing") {
         CHECK(setup.allocations == 0);
       } else {
         // oneDNN builds a small map of its arguments at each execution; buffers it must not
-        // allocate.
-        CHECK(setup.largest_allocation < 4096);
+        // allocate. Its matrix product, the fallback for a few odd convolutions, packs its operands
+        // into 72 KiB of its own at each call.
+        const bool product = setup.algorithm.find("gemm:") != std::string::npos;
+        CHECK(setup.largest_allocation < (product ? 80000 : 4096));
       }
     }
   }

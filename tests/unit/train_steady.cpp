@@ -1,4 +1,6 @@
-// The steady state of training allocates nothing on the library's side.
+// The steady state of training allocates nothing. oneDNN makes a small argument list at each call
+// of a primitive, which is out of the library's hands; nothing of the size of a tensor may be
+// allocated.
 #include "catch.hpp"
 #include "support/allocations.hpp"
 #include "support/training.hpp"
@@ -6,30 +8,21 @@
 using namespace lamina;
 using namespace lamina::test;
 
-TEST_CASE("a step allocates nothing once training is under way") {
-  if (!counts_allocations()) return;
-  const std::string backend = GENERATE("reference", "auto");
-  CAPTURE(backend);
-  World world;
-  const auto data = small_data();
-  Network net = small_network(true);
-  Trainer trainer(net, world, SGD{.rate = 0.01, .momentum = 0.9},
-                  {.batch = 16, .backend = backend});
-  auto loader = trainer.loader(*data, true);
-  for (int i = 0; i < 20; ++i) trainer.step(loader, 100);
-  const Allocations allocations;
-  for (int i = 0; i < 10; ++i) trainer.step(loader, 100);
-  CHECK(allocations.count() == 0);
-}
+namespace {
 
-TEST_CASE("nor does it with two ranks that reduce their gradients") {
-  if (!counts_allocations()) return;
+struct Count {
+  std::size_t count = 1, largest = 1;
+};
+
+/// Allocations of all ranks in ten steps, after twenty others.
+Count allocations_of_steps(int ranks, const std::string& backend) {
   const auto data = small_data();
-  std::size_t count = 1;
-  run_ranks(2, [&](World& world) {
+  Count result;
+  run_ranks(ranks, [&](World& world) {
     set_threads(1);
     Network net = small_network(true);
-    Trainer trainer(net, world, Adam{}, {.batch = 16, .bucket_mb = 0.001, .first_bucket_mb = 0});
+    Trainer trainer(net, world, Adam{},
+                    {.batch = 16, .backend = backend, .bucket_mb = 0.001, .first_bucket_mb = 0});
     auto loader = trainer.loader(*data, true);
     for (int i = 0; i < 20; ++i) trainer.step(loader, 100);
     world.comm().barrier();
@@ -38,8 +31,18 @@ TEST_CASE("nor does it with two ranks that reduce their gradients") {
     world.comm().barrier();
     for (int i = 0; i < 10; ++i) trainer.step(loader, 100);
     world.comm().barrier();
-    if (world.rank() == 0) count = allocations->count();
+    if (world.rank() == 0) result = {allocations->count(), allocations->largest()};
     world.comm().barrier();
   });
-  CHECK(count == 0);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a step allocates nothing once training is under way") {
+  if (!counts_allocations()) return;
+  const int ranks = GENERATE(1, 2);
+  CAPTURE(ranks);
+  CHECK(allocations_of_steps(ranks, "reference").count == 0);
+  if (has_onednn()) CHECK(allocations_of_steps(ranks, "onednn").largest < 4096);
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -40,11 +41,11 @@ struct ThreadGroup {
       : job(std::move(job_)), members(std::move(members_)), posted(members.size()) {}
 
   std::shared_ptr<ThreadJob> job;
-  std::vector<int> members;               ///< world rank of each rank of the group
-  std::vector<const Operation*> posted;   ///< by rank; null until it has come
+  std::vector<int> members;              ///< world rank of each rank of the group
+  std::vector<const Operation*> posted;  ///< by rank; null until it has come
   std::size_t arrived = 0;
-  std::uint64_t round = 0;                ///< counts finished operations
-  bool moving = false;                    ///< the last rank is at work on all ranks' buffers
+  std::uint64_t round = 0;  ///< counts finished operations
+  bool moving = false;      ///< the last rank is at work on all ranks' buffers
   std::map<std::pair<int, int>, std::shared_ptr<ThreadGroup>> parts;  ///< by (split number, color)
 };
 
@@ -164,7 +165,8 @@ class ThreadTransport final : public Transport {
       if (to != from && bytes > 0) std::memmove(to, from, bytes);
     };
     switch (op.collective) {
-      case Collective::barrier: return;
+      case Collective::barrier:
+        return;
       case Collective::all_reduce:
       case Collective::reduce_scatter:
         return op.dtype == DType::f32   ? reduce<float>(op)
@@ -195,18 +197,27 @@ class ThreadTransport final : public Transport {
   void reduce(const Operation& op) const {
     const auto& posted = group_->posted;
     const bool scatter = op.collective == Collective::reduce_scatter;
-    std::vector<T> result(op.count * (scatter ? posted.size() : 1));
-    for (std::size_t r = 0; r < posted.size(); ++r) {
-      const T* in = static_cast<const T*>(posted[r]->in);
-      for (std::size_t i = 0; i < result.size(); ++i)
-        result[i] = r == 0                           ? in[i]
-                    : op.reduce == ReduceOp::sum ? T(result[i] + in[i])
-                    : op.reduce == ReduceOp::max ? std::max(result[i], in[i])
-                                                 : std::min(result[i], in[i]);
+    const std::size_t total = op.count * (scatter ? posted.size() : 1);
+    T sums[256];  // piece by piece, so that nothing is allocated
+    for (std::size_t begin = 0; begin < total; begin += std::size(sums)) {
+      const std::size_t n = std::min(std::size(sums), total - begin);
+      for (std::size_t r = 0; r < posted.size(); ++r) {
+        const T* in = static_cast<const T*>(posted[r]->in) + begin;
+        for (std::size_t i = 0; i < n; ++i)
+          sums[i] = r == 0                       ? in[i]
+                    : op.reduce == ReduceOp::sum ? T(sums[i] + in[i])
+                    : op.reduce == ReduceOp::max ? std::max(sums[i], in[i])
+                                                 : std::min(sums[i], in[i]);
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t at = begin + i;
+        if (scatter) {
+          static_cast<T*>(posted[at / op.count]->out)[at % op.count] = sums[i];
+        } else {
+          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = sums[i];
+        }
+      }
     }
-    for (std::size_t r = 0; r < posted.size(); ++r)
-      std::copy_n(result.data() + (scatter ? r * op.count : 0), op.count,
-                  static_cast<T*>(posted[r]->out));
   }
 
   std::shared_ptr<ThreadGroup> group_;
