@@ -8,6 +8,7 @@
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/table.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,12 +42,12 @@ std::string obstacle(const OutputFile& file) {
   if (exists && S_ISDIR(status.st_mode)) return "it is a folder, expected a file";
   if (exists && ::access(file.path.c_str(), W_OK) != 0) return std::strerror(errno);
   if (exists && !(file.replaced && S_ISREG(status.st_mode))) return {};
-  const auto slash = file.path.rfind('/');
-  const std::string folder = slash == file.path.npos ? "." : file.path.substr(0, slash + 1);
-  if (::stat(folder.c_str(), &status) != 0)
-    return text("folder ", folder, ": ", std::strerror(errno));
-  if (::access(folder.c_str(), W_OK | X_OK) != 0)
-    return text("folder ", folder, ": ", std::strerror(errno));
+  // Only making a file tells whether one can be made: think of quotas and read-only file systems.
+  const std::string trial = text(file.path, ".trial.", ::getpid());
+  const int made = ::open(trial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (made < 0) return text("cannot make a file beside it: ", std::strerror(errno));
+  ::close(made);
+  ::unlink(trial.c_str());
   return {};
 }
 

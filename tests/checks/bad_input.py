@@ -124,7 +124,8 @@ def changed(folder, change, name="mnist"):
 def help_and_usage():
     for program, *arguments in (("lamina", "--help"), ("lamina", "train", "--help"),
                                 ("lamina", "info", "--help"), ("bench_network", "--help"),
-                                ("bench_collectives", "--help"), ("lamina", "--version"), ("bench_network", "--version"),
+                                ("bench_collectives", "--help"),
+                                ("lamina", "--version"), ("bench_network", "--version"),
                                 ("lamina", "train", "--list-models"),
                                 ("bench_network", "--list-models")):
         out = fine(*arguments, program=program)
@@ -329,8 +330,10 @@ def outputs():
         wrapper=("sh", "-c", "ulimit -f 100; exec env --ignore-signal=XFSZ \"$0\" \"$@\""))
     bad("/dev/full: .*No space left", *train("--log", "/dev/full"), silent=False)
     bad("/dev/full: .*No space left", *train("--log", "/dev/full"), silent=False, ranks=2)
-    bad("step 2: the loss is not a number: a lower learning rate", *train("--lr", "1e30", *save), silent=False)
-    bad("step 2: the loss is not a number: a lower learning rate", *train("--lr", "1e30", *save), silent=False, ranks=2)
+    bad("step 2: the loss is not a number: a lower learning rate",
+        *train("--lr", "1e30", *save), silent=False)
+    bad("step 2: the loss is not a number: a lower learning rate",
+        *train("--lr", "1e30", *save), silent=False, ranks=2)
 
 
 def plain_output():
