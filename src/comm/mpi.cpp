@@ -1,8 +1,8 @@
 // Ranks as processes: collectives over MPI, and how a job ends when one of its ranks fails.
 //
-// All calls of MPI between its start and its end come from the communication thread. Every wait is a
-// loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when the
-// process of a peer on this host is gone.
+// All calls of MPI between its start and its end come from the communication thread. Every wait is
+// a loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when
+// the process of a peer on this host is gone.
 #include <lamina/comm/world.hpp>
 
 #include <mpi.h>
@@ -29,9 +29,7 @@ void check_mpi(int status, const char* call) {
   throw Error(text(call, ": ", std::string_view(reason, std::size_t(length))));
 }
 
-void pause(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
+void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 double seconds_from(const char* variable, double otherwise) {
   const char* value = std::getenv(variable);
@@ -59,9 +57,7 @@ struct Notice {
   int code = -1;  ///< exit status; -1: not heard of
   char error[508] = "";
 
-  bool says(const std::string& what) const {
-    return what.compare(0, sizeof error - 1, error) == 0;
-  }
+  bool says(const std::string& what) const { return what.compare(0, sizeof error - 1, error) == 0; }
 };
 
 /// A process, and whether its number means anything to us: same host, same PID namespace.
@@ -107,9 +103,9 @@ class Session {
     self_ = Process::self();
     peers_.resize(std::size_t(size));
     notices_.resize(std::size_t(size));
-    check_mpi(MPI_Allgather(&self_, sizeof self_, MPI_BYTE, peers_.data(), sizeof self_, MPI_BYTE,
-                            world),
-              "MPI_Allgather");
+    check_mpi(
+        MPI_Allgather(&self_, sizeof self_, MPI_BYTE, peers_.data(), sizeof self_, MPI_BYTE, world),
+        "MPI_Allgather");
   }
 
   ~Session() {
@@ -137,8 +133,8 @@ class Session {
     }
     for (int r = 0; r < size; ++r)
       if (gone(r))
-        throw Error(text(describe(r), " was lost",
-                         doing ? text(" during ", *doing) : std::string()));
+        throw Error(
+            text(describe(r), " was lost", doing ? text(" during ", *doing) : std::string()));
   }
 
   void tell(const std::string& error, int code) {
@@ -238,8 +234,8 @@ class MpiTransport final : public Transport {
     int status = MPI_SUCCESS;
     switch (op.collective) {
       case Collective::all_reduce:
-        status = MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm_,
-                                &request);
+        status =
+            MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm_, &request);
         break;
       case Collective::reduce_scatter:
         status = MPI_Ireduce_scatter_block(op.in, op.out, count, type, op_of(op.reduce), comm_,
@@ -258,7 +254,9 @@ class MpiTransport final : public Transport {
       case Collective::all_to_all:
         status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm_, &request);
         break;
-      case Collective::barrier: status = MPI_Ibarrier(comm_, &request); break;
+      case Collective::barrier:
+        status = MPI_Ibarrier(comm_, &request);
+        break;
       case Collective::halo: {
         MPI_Request receive = MPI_REQUEST_NULL;
         if (op.from >= 0)
@@ -334,8 +332,10 @@ class MpiJob final : public Job {
     const double limit = now() + 5;
     std::vector<int> silent;
     while (true) {
-      if (code == 0) s.look_around(nullptr, 0);
-      else s.listen();
+      if (code == 0)
+        s.look_around(nullptr, 0);
+      else
+        s.listen();
       silent.clear();
       all_left_ = true;
       for (int r = 0; r < s.size; ++r) {
@@ -354,9 +354,8 @@ class MpiJob final : public Job {
       ++same;
     }
     // An error of all ranks, or one about a rank, needs no "rank 3:" before it.
-    std::string line = same == s.size || error.starts_with("rank ")
-                           ? error
-                           : text("rank ", s.rank, ": ", error);
+    std::string line =
+        same == s.size || error.starts_with("rank ") ? error : text("rank ", s.rank, ": ", error);
     for (const int r : silent) append(line, text("; no answer from ", s.describe(r)));
     return line;
   }

@@ -130,8 +130,10 @@ void dropout(const DropoutMask& mask, float scale, std::uint64_t first, const fl
 void update(const UpdateRule& rule, const UpdateStep& step, float* w, const float* dw,
             float* const* states, std::size_t n) {
   if (rule.kind == UpdateRule::Kind::sgd) {
-    const Sgd s{.rate = float(step.rate), .decay = float(step.weight_decay),
-                .scale = float(step.grad_scale), .momentum = float(rule.momentum)};
+    const Sgd s{.rate = float(step.rate),
+                .decay = float(step.weight_decay),
+                .scale = float(step.grad_scale),
+                .momentum = float(rule.momentum)};
     return in_pieces(n, [&](std::size_t begin, std::size_t end) {
       const std::size_t size = end - begin;
       if (rule.states() == 0) return sgd_piece(s, w + begin, dw + begin, size);

@@ -15,15 +15,24 @@ using namespace detail;
 const char* isa_name() {
   using dnnl::cpu_isa;
   switch (dnnl::get_effective_cpu_isa()) {
-    case cpu_isa::sse41: return "SSE4.1";
-    case cpu_isa::avx: return "AVX";
-    case cpu_isa::avx2: return "AVX2";
-    case cpu_isa::avx2_vnni: return "AVX2 (avx2_vnni)";
-    case cpu_isa::avx512_core: return "AVX-512 (avx512_core)";
-    case cpu_isa::avx512_core_vnni: return "AVX-512 (avx512_core_vnni)";
-    case cpu_isa::avx512_core_bf16: return "AVX-512 (avx512_core_bf16)";
-    case cpu_isa::avx512_core_amx: return "AVX-512 (avx512_core_amx)";
-    default: return "another instruction set";
+    case cpu_isa::sse41:
+      return "SSE4.1";
+    case cpu_isa::avx:
+      return "AVX";
+    case cpu_isa::avx2:
+      return "AVX2";
+    case cpu_isa::avx2_vnni:
+      return "AVX2 (avx2_vnni)";
+    case cpu_isa::avx512_core:
+      return "AVX-512 (avx512_core)";
+    case cpu_isa::avx512_core_vnni:
+      return "AVX-512 (avx512_core_vnni)";
+    case cpu_isa::avx512_core_bf16:
+      return "AVX-512 (avx512_core_bf16)";
+    case cpu_isa::avx512_core_amx:
+      return "AVX-512 (avx512_core_amx)";
+    default:
+      return "another instruction set";
   }
 }
 
@@ -105,8 +114,7 @@ class OneDnn final : public Backend {
       buffers[i] = states[i].as<float>();
     }
     stream.run(Pass::update, "update", [&] {
-      detail::update(rule, step, w.as<float>(), dw.as<float>(), buffers,
-                     w.bytes() / sizeof(float));
+      detail::update(rule, step, w.as<float>(), dw.as<float>(), buffers, w.bytes() / sizeof(float));
     });
   }
 
@@ -114,9 +122,8 @@ class OneDnn final : public Backend {
     check_input(x, "squared_norm");
     check_operand(x, x, "squared_norm");
     double sum = 0;
-    stream.run(pass, "squared_norm", [&] {
-      sum = detail::squared_norm(x.as<float>(), x.bytes() / sizeof(float));
-    });
+    stream.run(pass, "squared_norm",
+               [&] { sum = detail::squared_norm(x.as<float>(), x.bytes() / sizeof(float)); });
     return sum;
   }
 

@@ -24,8 +24,13 @@ struct Blocking {
 
 inline Blocking blocking(const Desc& d) {
   if (d.get_format_kind() != dnnl::memory::format_kind::blocked) return {};
-  return {true, d.get_dims(), d.get_padded_dims(), d.get_strides(), d.get_inner_blks(),
-          d.get_inner_idxs(), d.get_submemory_offset()};
+  return {true,
+          d.get_dims(),
+          d.get_padded_dims(),
+          d.get_strides(),
+          d.get_inner_blks(),
+          d.get_inner_idxs(),
+          d.get_submemory_offset()};
 }
 
 /// A descriptor that is empty where oneDNN has no implementation.
@@ -73,9 +78,8 @@ inline auto lrn_desc(const dnnl::engine& engine, const dnnl::primitive_attr& att
 inline auto lrn_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
                           const dnnl::lrn_forward::primitive_desc& hint, const Desc& x,
                           std::int64_t size, float alpha, float beta, float k) {
-  return backward_desc<dnnl::lrn_backward>(engine, attr, hint,
-                                           dnnl::algorithm::lrn_across_channels, x, x, x, size,
-                                           alpha, beta, k);
+  return backward_desc<dnnl::lrn_backward>(engine, attr, hint, dnnl::algorithm::lrn_across_channels,
+                                           x, x, x, size, alpha, beta, k);
 }
 
 using SoftmaxForward = dnnl::softmax_forward;
@@ -147,15 +151,14 @@ inline auto pool_grad_desc(const dnnl::engine& engine, const dnnl::primitive_att
 inline auto lrn_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Desc& x,
                      std::int64_t size, float alpha, float beta, float k) {
   return forward_desc<dnnl::lrn_forward>(engine, attr, dnnl::prop_kind::forward_training,
-                                         dnnl::algorithm::lrn_across_channels, x, size, alpha,
-                                         beta, k);
+                                         dnnl::algorithm::lrn_across_channels, x, size, alpha, beta,
+                                         k);
 }
 inline auto lrn_grad_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
                           const dnnl::lrn_forward::primitive_desc& hint, const Desc& x,
                           std::int64_t size, float alpha, float beta, float k) {
-  return backward_desc<dnnl::lrn_backward>(engine, attr, hint,
-                                           dnnl::algorithm::lrn_across_channels, x, x, size, alpha,
-                                           beta, k);
+  return backward_desc<dnnl::lrn_backward>(engine, attr, hint, dnnl::algorithm::lrn_across_channels,
+                                           x, x, size, alpha, beta, k);
 }
 
 using SoftmaxForward = dnnl::softmax_forward;

@@ -31,8 +31,8 @@ class Linear final : public OneDnnWeighted {
     auto data = backward_desc<Data>(engine, attr, forward, x, kept, y);
     if (!data) data = backward_desc<Data>(engine, attr, forward, x, any(w_dims), y);
     auto weights = backward_desc<Weights>(engine, attr, forward, x, kept, bias_desc, y);
-    if (!weights) weights = backward_desc<Weights>(engine, attr, forward, x, any(w_dims),
-                                                   bias_desc, y);
+    if (!weights)
+      weights = backward_desc<Weights>(engine, attr, forward, x, any(w_dims), bias_desc, y);
     check(data && weights, "linear: oneDNN has no backward implementation for ", form);
 
     inputs = {{shape, DType::f32, {}}};

@@ -123,9 +123,7 @@ class Concat final : public NaryKernel {
 
 }  // namespace
 
-std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs) {
-  return std::make_unique<Sum>(xs);
-}
+std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs) { return std::make_unique<Sum>(xs); }
 std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs) {
   return std::make_unique<Concat>(xs);
 }

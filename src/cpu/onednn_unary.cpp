@@ -54,8 +54,9 @@ class UnaryOps : public UnaryKernel {
     if (reads_y) check_operand(y, output, what_);
     check_operand(dy, output, what_), check_operand(dx, inputs[0], what_);
     void* operand = reads_x ? x.data : reads_y ? y.data : nullptr;
-    stream.run(Pass::input_grad, what_,
-               [&] { backward_({operand, dy.data, dx.data, kept_.view().data}); });
+    stream.run(Pass::input_grad, what_, [&] {
+      backward_({operand, dy.data, dx.data, kept_.view().data});
+    });
   }
 
  protected:

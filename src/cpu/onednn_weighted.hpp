@@ -58,8 +58,8 @@ class OneDnnWeighted : public WeightedKernel {
       if (!image_) throw std::bad_alloc();
     }
     algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
-    workspace = other_.bytes() +
-                std::max({forward_.scratch(), data_.scratch(), weights_.scratch()});
+    workspace =
+        other_.bytes() + std::max({forward_.scratch(), data_.scratch(), weights_.scratch()});
   }
 
   struct Free {
@@ -73,7 +73,7 @@ class OneDnnWeighted : public WeightedKernel {
   Op to_data_, from_weights_;  // empty where the layouts agree
   Op to_image_;                // for an input gradient in another layout than x
   std::unique_ptr<void, Free> image_;
-  Tensor other_;               // weights, or their gradient, in another layout than ours
+  Tensor other_;  // weights, or their gradient, in another layout than ours
 };
 
 }  // namespace lamina::detail

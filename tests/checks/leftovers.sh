@@ -24,7 +24,10 @@ done <<<"$files"
 
 forbid "a path of one machine" '(^|[^[:alnum:]_./-])/(work|home|root|tmp/build)/' "${text[@]}"
 forbid "a mark of unfinished work" '\b(TODO|FIXME|XXX|HACK)\b|<{7} |>{7} ' "${text[@]}"
-forbid "a line past 100 columns" '^.{101}' "${code[@]}"
+# The expected tables of a wide terminal stand as they are printed.
+narrow=()
+for file in "${code[@]}"; do [[ $file == tests/unit/profile_table.cpp ]] || narrow+=("$file"); done
+forbid "a line past 100 columns" '^.{101}' "${narrow[@]}"
 forbid "a tab" $'\t' "${code[@]}"
 forbid "a trailing blank" '[[:blank:]]$' "${code[@]}"
 stray=$(grep -E '(^|/)(build[^/]*/|.*\.(orig|rej|o|a|swp|pyc))$' <<<"$files" || true)

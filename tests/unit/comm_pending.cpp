@@ -1,9 +1,8 @@
 // What a collective records, how it ends when something fails, and that it allocates nothing.
 #include "catch.hpp"
+#include "support/allocations.hpp"
 
 #include <lamina/comm/threads.hpp>
-
-#include "support/allocations.hpp"
 
 using namespace lamina;
 
@@ -132,37 +131,44 @@ TEST_CASE("ranks that call different things are told what each called") {
     Tensor x({world.rank() == 1 ? 8 : 4, 1, 1, 1}, DType::f32);
     world.comm().all_reduce(s, Pass::weight_grad, x).wait(s);
   });
-  REQUIRE(error == "rank 0 called all_reduce sum of 4 f32 in layer 5 (weight_grad), but rank 1 "
-                   "called all_reduce sum of 8 f32 in layer 5 (weight_grad)");
-  REQUIRE(error_of(2, [](World& world) {
-            Stream s;
-            Tensor x({4, 1, 1, 1}, DType::f32);
-            if (world.rank() == 0)
-              world.comm().all_reduce(s, Pass::forward, x).wait(s);
-            else
-              world.comm().broadcast(s, Pass::forward, x, 0).wait(s);
-          }) == "rank 0 called all_reduce sum of 4 f32, but rank 1 called broadcast from rank 0 of 4 "
-                "f32");
+  REQUIRE(error ==
+          "rank 0 called all_reduce sum of 4 f32 in layer 5 (weight_grad), but rank 1 "
+          "called all_reduce sum of 8 f32 in layer 5 (weight_grad)");
+  REQUIRE(error_of(2,
+                   [](World& world) {
+                     Stream s;
+                     Tensor x({4, 1, 1, 1}, DType::f32);
+                     if (world.rank() == 0)
+                       world.comm().all_reduce(s, Pass::forward, x).wait(s);
+                     else
+                       world.comm().broadcast(s, Pass::forward, x, 0).wait(s);
+                   }) ==
+          "rank 0 called all_reduce sum of 4 f32, but rank 1 called broadcast from rank 0 of 4 "
+          "f32");
 }
 
 TEST_CASE("a rank that ended early, or never comes, is named") {
   REQUIRE(error_of(3, [](World& world) {
             if (world.rank() != 1) world.comm().barrier();
           }) == "rank 1 ended before barrier");
-  REQUIRE(error_of(2, [](World& world) {
-            Stream s;
-            s.enter(2);
-            Tensor x({4, 1, 1, 1}, DType::f32);
-            if (world.rank() == 0) world.comm().all_reduce(s, Pass::forward, x).wait(s);
-            else sleep_ms(600);
-          }, 0.2) == "rank 1 did not come to all_reduce sum of 4 f32 in layer 2 (forward) within "
-                     "0.2 s");
+  REQUIRE(error_of(
+              2,
+              [](World& world) {
+                Stream s;
+                s.enter(2);
+                Tensor x({4, 1, 1, 1}, DType::f32);
+                if (world.rank() == 0)
+                  world.comm().all_reduce(s, Pass::forward, x).wait(s);
+                else
+                  sleep_ms(600);
+              },
+              0.2) ==
+          "rank 1 did not come to all_reduce sum of 4 f32 in layer 2 (forward) within "
+          "0.2 s");
 }
 
 TEST_CASE("views that do not fit are refused before anything is sent") {
-  const auto message = [](auto call) {
-    return error_of(2, call);
-  };
+  const auto message = [](auto call) { return error_of(2, call); };
   REQUIRE_THAT(message([](World& world) {
                  Stream s;
                  s.enter(4);

@@ -27,7 +27,8 @@ class Error : public std::runtime_error {
 /// `check(x.c == c, name, ": expected ", c, " channels, got ", x.c);`
 template <class... Parts>
 void check(bool condition, const Parts&... parts) {
-  if (!condition) [[unlikely]] throw Error(text(parts...));
+  if (!condition) [[unlikely]]
+    throw Error(text(parts...));
 }
 
 }  // namespace lamina

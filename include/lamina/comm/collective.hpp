@@ -73,8 +73,7 @@ struct Operation {
     if (collective == Collective::all_reduce || collective == Collective::reduce_scatter)
       append(s, lamina::text(' ', name(reduce)));
     if (collective == Collective::broadcast) append(s, lamina::text(" from rank ", from));
-    if (collective != Collective::barrier)
-      append(s, lamina::text(" of ", count, ' ', name(dtype)));
+    if (collective != Collective::barrier) append(s, lamina::text(" of ", count, ' ', name(dtype)));
     if (layer >= 0) append(s, lamina::text(" in layer ", layer, " (", name(pass), ')'));
     return s;
   }

@@ -13,9 +13,9 @@ namespace lamina {
 /// Cheap to copy. A default one is one rank: each collective is then a no-op (or a local copy) and
 /// returns a finished Pending, so that layers need no `if (size > 1)`.
 ///
-/// Collectives on views work on the raw buffer, whatever its layout, and must be started in the same
-/// order, with the same counts and types, on all ranks of the group. The buffers must stay alive and
-/// untouched until the Pending is done. All-reduce leaves the same bits on all ranks.
+/// Collectives on views work on the raw buffer, whatever its layout, and must be started in the
+/// same order, with the same counts and types, on all ranks of the group. The buffers must stay
+/// alive and untouched until the Pending is done. All-reduce leaves the same bits on all ranks.
 class Communicator {
  public:
   Communicator() = default;
@@ -63,9 +63,9 @@ class Communicator {
 
   /// Both views are `size()` parts in a row: part j goes to rank j, and part j of `to` is from it.
   Pending all_to_all(Stream& stream, Pass pass, const View& from, const View& to) const {
-    check(from.bytes() == to.bytes() && from.bytes() % (size_of(from.dtype) * size_) == 0,
-          "layer ", stream.layer(), ": all_to_all needs two equal buffers of ", size_,
-          " parts, got ", from.bytes(), " and ", to.bytes(), " bytes");
+    check(from.bytes() == to.bytes() && from.bytes() % (size_of(from.dtype) * size_) == 0, "layer ",
+          stream.layer(), ": all_to_all needs two equal buffers of ", size_, " parts, got ",
+          from.bytes(), " and ", to.bytes(), " bytes");
     return start(stream, pass, Collective::all_to_all, from, to, from, ReduceOp::sum, -1, -1,
                  std::size_t(size_));
   }

@@ -40,7 +40,8 @@ inline bool launched() {
   return false;
 }
 
-/// Throws Error where MPI was not built in or does not start. In src/comm/mpi.cpp or mpi_absent.cpp.
+/// Throws Error where MPI was not built in or does not start. In src/comm/mpi.cpp or
+/// mpi_absent.cpp.
 std::unique_ptr<Job> start_mpi(int& argc, char**& argv);
 
 }  // namespace detail
@@ -76,7 +77,8 @@ class World {
     if (!job_) return;
     const bool failing = std::uncaught_exceptions() > exceptions_;
     try {
-      leave(failing ? "ended by an exception, which lamina::run() would have printed" : "", failing);
+      leave(failing ? "ended by an exception, which lamina::run() would have printed" : "",
+            failing);
     } catch (...) {  // a peer failed while this rank waited for it
       try {
         leave("", 1);

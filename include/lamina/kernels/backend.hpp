@@ -1,5 +1,6 @@
-// Backend: what computes. It makes kernels; a kernel is made once, when a layer is placed, holds what
-// is costly to make (primitives, chosen algorithms, workspace) and allocates nothing when it runs.
+// Backend: what computes. It makes kernels; a kernel is made once, when a layer is placed, holds
+// what is costly to make (primitives, chosen algorithms, workspace) and allocates nothing when it
+// runs.
 #pragma once
 
 #include <lamina/kernels/geometry.hpp>
@@ -13,9 +14,9 @@
 
 namespace lamina {
 
-/// What all kernels have in common. `inputs` are the forms in which the kernel wants its operands; a
-/// caller whose data lie otherwise must reorder them first. Gradients have the form of what they are
-/// the gradient of: dx that of x, dw that of w.
+/// What all kernels have in common. `inputs` are the forms in which the kernel wants its operands;
+/// a caller whose data lie otherwise must reorder them first. Gradients have the form of what they
+/// are the gradient of: dx that of x, dw that of w.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -37,8 +38,9 @@ class WeightedKernel : public Kernel {
                            const View& db) = 0;
 };
 
-/// y = f(x). `backward` may use x and y; which of the two it reads, the layer states to the network.
-/// Every operand may be the same buffer as its counterpart (y = x, dx = dy) where `in_place` is set.
+/// y = f(x). `backward` may use x and y; which of the two it reads, the layer states to the
+/// network. Every operand may be the same buffer as its counterpart (y = x, dx = dy) where
+/// `in_place` is set.
 class UnaryKernel : public Kernel {
  public:
   bool in_place = false;
@@ -67,9 +69,9 @@ class NormKernel : public Kernel {
  public:
   /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
   virtual void statistics(Stream&, const View& x, const View& sums) = 0;
-  /// From summed `sums` over `count` values per channel: `mean` and `inv_std` = 1/sqrt(var + epsilon)
-  /// (f64 {1,c,1,1}); moves running_mean and running_var (unbiased; dtype of x, {1,c,1,1}) by
-  /// `momentum` towards the batch's.
+  /// From summed `sums` over `count` values per channel: `mean` and `inv_std` = 1/sqrt(var +
+  /// epsilon) (f64 {1,c,1,1}); moves running_mean and running_var (unbiased; dtype of x, {1,c,1,1})
+  /// by `momentum` towards the batch's.
   virtual void finish(Stream&, const View& sums, double count, double epsilon, double momentum,
                       const View& mean, const View& inv_std, const View& running_mean,
                       const View& running_var) = 0;
@@ -79,8 +81,8 @@ class NormKernel : public Kernel {
   /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} in the dtype of x, absent = 1 and 0.
   virtual void normalize(Stream&, const View& x, const View& mean, const View& inv_std,
                          const View& w, const View& b, const View& y) = 0;
-  /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which are
-  /// written where present.
+  /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which
+  /// are written where present.
   virtual void gradients(Stream&, const View& x, const View& mean, const View& inv_std,
                          const View& dy, const View& sums, const View& dw, const View& db) = 0;
   /// dx = w * inv_std * (dy - sum(dy)/M - xhat * sum(dy * xhat)/M), sums over all M = count values.
@@ -89,9 +91,9 @@ class NormKernel : public Kernel {
                           const View& dx) = 0;
 };
 
-/// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an element
-/// is a function of (key, its index in the global batch), so it depends on neither threads, ranks nor
-/// layout, and backward computes it anew. x == y and dy == dx are allowed.
+/// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an
+/// element is a function of (key, its index in the global batch), so it depends on neither threads,
+/// ranks nor layout, and backward computes it anew. x == y and dy == dx are allowed.
 class DropoutKernel : public Kernel {
  public:
   /// y = mask * x; `first` is the index of the local row 0 in the global batch.
@@ -99,12 +101,12 @@ class DropoutKernel : public Kernel {
                      const View& y) = 0;
 };
 
-/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain). Rows with a label
-/// below zero do not count.
+/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain). Rows with a
+/// label below zero do not count.
 class LossKernel : public Kernel {
  public:
-  /// labels i32 {n,1,1,1}; p the probabilities, like x; totals f64 {1,3,1,1}: sum over the rows of the
-  /// loss, of top-1 hits and of top-5 hits.
+  /// labels i32 {n,1,1,1}; p the probabilities, like x; totals f64 {1,3,1,1}: sum over the rows of
+  /// the loss, of top-1 hits and of top-5 hits.
   virtual void forward(Stream&, const View& x, const View& labels, const View& p,
                        const View& totals) = 0;
   /// dx = scale * (p - target); scale is 1/(valid rows of the global batch).
@@ -160,7 +162,8 @@ class Backend {
   virtual std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
                                                             const Form& x) const = 0;
 
-  /// Copies between any two layouts of this back end, outside of steps (initial weights, checkpoints).
+  /// Copies between any two layouts of this back end, outside of steps (initial weights,
+  /// checkpoints).
   virtual void copy(const View& from, const View& to) const = 0;
   /// w, dw and the states are alike; dtype f32 or f64, any layout (padding stays zero).
   virtual void update(Stream&, const UpdateRule&, const UpdateStep&, const View& w, const View& dw,

@@ -29,9 +29,9 @@ struct Pair {
   constexpr bool operator==(const Pair&) const = default;
 };
 
-/// Positions that a window takes along an axis: floor((padded - window) / stride) + 1, or with `ceil`
-/// rounded up, where the last window must start inside the input or its leading padding. At most 0 if
-/// the window does not fit.
+/// Positions that a window takes along an axis: floor((padded - window) / stride) + 1, or with
+/// `ceil` rounded up, where the last window must start inside the input or its leading padding. At
+/// most 0 if the window does not fit.
 constexpr std::int64_t window_positions(std::int64_t extent, std::int64_t before,
                                         std::int64_t after, std::int64_t window,
                                         std::int64_t stride, bool ceil = false) {

@@ -1,4 +1,5 @@
-// Layout: how the elements of a shape lie in memory. Opaque: it belongs to the back end that made it.
+// Layout: how the elements of a shape lie in memory. Opaque: it belongs to the back end that made
+// it.
 #pragma once
 
 #include <lamina/tensor/dtype.hpp>

@@ -1,5 +1,6 @@
-// Stream: where the kernels of a rank run, and where their times are taken. Timing is no business of
-// a layer or a kernel: whoever runs work names it, and the stream records a span if somebody asked.
+// Stream: where the kernels of a rank run, and where their times are taken. Timing is no business
+// of a layer or a kernel: whoever runs work names it, and the stream records a span if somebody
+// asked.
 #pragma once
 
 #include <lamina/base/clock.hpp>
@@ -23,8 +24,8 @@ constexpr std::string_view name(Pass p) {
 /// on the compute thread for a collective (the exposed part of it).
 enum class Lane : std::uint8_t { compute, communication, wait };
 
-/// One piece of work, in seconds of now(). `what` is a string with static storage, or one that lives
-/// as long as the kernel.
+/// One piece of work, in seconds of now(). `what` is a string with static storage, or one that
+/// lives as long as the kernel.
 struct Span {
   std::int32_t layer = -1;  ///< index in the network; -1 outside of any layer
   Pass pass = Pass::forward;

@@ -19,9 +19,7 @@ struct ModelOptions {
 
 namespace detail {
 
-inline Shape input_or(const ModelOptions& o, Shape own) {
-  return o.input.c == 0 ? own : o.input;
-}
+inline Shape input_or(const ModelOptions& o, Shape own) { return o.input.c == 0 ? own : o.input; }
 inline std::int64_t classes_or(const ModelOptions& o, std::int64_t own) {
   check(o.classes >= 0, "the number of classes must not be negative, got ", o.classes);
   return o.classes == 0 ? own : o.classes;
