@@ -83,7 +83,8 @@ class UnaryOps : public UnaryKernel {
                     {DNNL_ARG_WORKSPACE, kept}});
     algorithm = forward.impl_info_str();
     if (algorithm != backward.impl_info_str()) algorithm += text('|', backward.impl_info_str());
-    workspace = kept_.bytes() + std::max(forward_.scratch(), backward_.scratch());
+    workspace = kept_.bytes();
+    scratch = std::max(forward_.scratch(), backward_.scratch());
   }
 
  private:
@@ -194,7 +195,7 @@ class Reorder final : public UnaryKernel {
       backward_ = reorder_op(context, to, from);
     }
     algorithm = text(x.layout.name(), "->", y.layout.name());
-    workspace = std::max(forward_.scratch(), backward_.scratch());
+    scratch = std::max(forward_.scratch(), backward_.scratch());
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {

@@ -58,8 +58,8 @@ class OneDnnWeighted : public WeightedKernel {
       if (!image_) throw std::bad_alloc();
     }
     algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
-    workspace =
-        other_.bytes() + std::max({forward_.scratch(), data_.scratch(), weights_.scratch()});
+    workspace = other_.bytes();
+    scratch = std::max({forward_.scratch(), data_.scratch(), weights_.scratch()});
   }
 
   struct Free {

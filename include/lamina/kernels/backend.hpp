@@ -25,6 +25,7 @@ class Kernel {
   Form output;                ///< form of y
   std::string algorithm;      ///< for example "brg:avx512_core", for logs and profiles
   std::size_t workspace = 0;  ///< bytes that the kernel owns beside its operands
+  std::size_t scratch = 0;    ///< bytes it uses while it runs, of a buffer that all kernels share
 };
 
 /// Convolution and linear: an operation with weights. `b` and `db` are absent without a bias.

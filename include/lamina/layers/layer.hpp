@@ -37,6 +37,7 @@ struct Placement {
   bool alias = false;            ///< y is x under another shape, dx is dy: nothing runs (Flatten)
   std::string algorithm;         ///< of the kernels
   std::size_t workspace = 0;     ///< bytes that the layer owns beside parameters
+  std::size_t scratch = 0;       ///< bytes of the back end's shared buffer that it uses
 };
 
 /// The placement of a layer with one kernel.
@@ -44,6 +45,7 @@ inline Placement placed(const Kernel& kernel) {
   Placement p;
   p.output = kernel.output, p.inputs = kernel.inputs;
   p.algorithm = kernel.algorithm, p.workspace = kernel.workspace;
+  p.scratch = kernel.scratch;
   return p;
 }
 

@@ -237,6 +237,7 @@ inline void Network::place_activations() {
     if (storage < 0) return View();
     return View(activations_.as<char>() + storages[std::size_t(storage)].offset, form);
   };
+  std::size_t scratch = 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     step.y = view(y[i], step.output);
@@ -252,7 +253,9 @@ inline void Network::place_activations() {
       step.sum = options_.backend->sum(forms);
     }
     memory_.workspace += step.placement.workspace;
+    scratch = std::max(scratch, step.placement.scratch);
   }
+  memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
 }
 
 /// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.

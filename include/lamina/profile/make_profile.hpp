@@ -58,7 +58,7 @@ inline ProfileRow describe_row(const Step& step, int index, Pass pass, const Upd
   row.name = step.name, row.type = step.layer->type(), row.describe = step.layer->describe();
   row.split = step.output.split.text();
   row.algorithm = step.placement.algorithm;
-  row.workspace = double(step.placement.workspace);
+  row.workspace = double(step.placement.workspace + step.placement.scratch);
   // What flows in says how wide an element is: the loss writes its few sums as f64.
   const DType t = step.x.empty() ? step.output.dtype : step.x[0].dtype;
   const Cost cost = step.layer->cost(step.input_shapes, step.output.split, t);

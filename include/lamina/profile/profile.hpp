@@ -32,7 +32,7 @@ struct ProfileRow {
   int layer = -1;  ///< the step's index in the network; -1 for work outside of layers
   std::string name, type, describe, split, algorithm;
   Pass pass = Pass::forward;
-  double workspace = 0;   ///< bytes, of the layer
+  double workspace = 0;   ///< bytes, of the layer and of the shared scratch that it uses
   Work work;              ///< of the rank with the largest part; compulsory bytes
   Spread time;            ///< in kernels
   Spread comm;            ///< in collectives, on the communication thread
