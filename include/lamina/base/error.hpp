@@ -23,12 +23,16 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
+namespace detail {
+[[noreturn]] inline void fail(std::initializer_list<Word> parts) { throw Error(join(parts)); }
+}  // namespace detail
+
 /// Throws Error with the concatenation of `parts` unless `condition` holds:
 /// `check(x.c == c, name, ": expected ", c, " channels, got ", x.c);`
 template <class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) [[unlikely]]
-    throw Error(text(parts...));
+    detail::fail({Word(parts)...});
 }
 
 }  // namespace lamina

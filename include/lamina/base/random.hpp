@@ -7,9 +7,17 @@
 #include <cstdint>
 #include <numbers>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace lamina {
+
+/// A key for a name (FNV-1a).
+inline std::uint64_t key_of(std::string_view name) {
+  std::uint64_t h = 14695981039346656037ull;
+  for (const char c : name) h = (h ^ std::uint8_t(c)) * 1099511628211ull;
+  return h;
+}
 
 /// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
 /// numbers: as easy as 1, 2, 3" (SC 2011): ten rounds of multiplication and exclusive or that turn

@@ -5,44 +5,68 @@
 #include <charconv>
 #include <concepts>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace lamina {
 
-inline void append(std::string& to, std::string_view part) { to += part; }
-inline void append(std::string& to, char part) { to += part; }
-
-template <std::integral T>
-void append(std::string& to, T part) {
-  if constexpr (std::same_as<T, bool>) {
-    to += part ? "true" : "false";
-  } else {
-    char buffer[24];
-    to.append(buffer, std::to_chars(buffer, buffer + sizeof buffer, part).ptr);
+/// One thing to be said: a string, a character, a number, or anything with a member
+/// `std::string text() const` (Shape, Split, ...). One type for all of them, so that each call of
+/// text() or check() costs the compiler little.
+class Word {
+ public:
+  Word(std::string_view s) : view_(s) {}
+  Word(const char* s) : view_(s) {}
+  Word(const std::string& s) : view_(s) {}
+  Word(char c) : owned_(1, c), view_(owned_) {}
+  Word(bool b) : view_(b ? "true" : "false") {}
+  template <std::integral T>
+  Word(T n) : Word(std::is_signed_v<T> ? whole(static_cast<long long>(n)) : whole(n + 0ull)) {}
+  template <std::floating_point T>
+  Word(T x) : Word(real(double(x))) {}
+  template <class T>
+  requires requires(const T& value) {
+    { value.text() } -> std::convertible_to<std::string>;
   }
-}
+  Word(const T& value) : Word(value.text()) {}
+  Word(std::string&& s) : owned_(std::move(s)), view_(owned_) {}
+  Word(const Word&) = delete;
 
-template <std::floating_point T>
-void append(std::string& to, T part) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.6g", double(part));
-  to += buffer;
-}
+  std::string_view view() const { return view_; }
 
-/// Anything with a member `std::string text() const` (Shape, Split, ...).
-template <class T>
-requires requires(const T& value) {
-  { value.text() } -> std::convertible_to<std::string>;
-}
-void append(std::string& to, const T& part) { to += part.text(); }
+ private:
+  template <class T>
+  static std::string whole(T n) {
+    char buffer[24];
+    return {buffer, std::to_chars(buffer, buffer + sizeof buffer, n).ptr};
+  }
+  static std::string real(double x) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, "%.6g", x);
+    return buffer;
+  }
 
-/// The parts one after the other: strings, numbers, and types with a `text()` member.
+  std::string owned_;
+  std::string_view view_;
+};
+
+inline void append(std::string& to, const Word& part) { to += part.view(); }
+
+namespace detail {
+inline std::string join(std::initializer_list<Word> parts) {
+  std::string to;
+  for (const Word& part : parts) to += part.view();
+  return to;
+}
+}  // namespace detail
+
+/// The parts one after the other.
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::string to;
-  (append(to, parts), ...);
-  return to;
+  return detail::join({Word(parts)...});
 }
 
 /// `std::cout << value` for anything with a `text()` member: Shape, Epoch, Profile ...

@@ -148,6 +148,7 @@ class Network {
  private:
   template <class L>
   Node insert(std::vector<int> inputs, typename L::Options options, std::string name);
+  Node append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name);
   void place_layers();
   void insert_reorders(Step& step, const Site& site);
   void place_activations();
@@ -165,6 +166,20 @@ class Network {
   Memory memory_;
 };
 
-}  // namespace lamina
+template <class L>
+Node Node::add(typename L::Options options, std::string name) const {
+  return network_->join<L>({*this}, std::move(options), std::move(name));
+}
 
-#include <lamina/network/place.hpp>
+template <class L>
+Node Network::insert(std::vector<int> inputs, typename L::Options options, std::string name) {
+  std::unique_ptr<Layer> layer;
+  try {
+    layer = std::make_unique<L>(std::move(options));
+  } catch (const Error& e) {
+    throw Error(text(name.empty() ? "new layer" : name, ": ", e.what()), e.where());
+  }
+  return append(std::move(inputs), std::move(layer), std::move(name));
+}
+
+}  // namespace lamina

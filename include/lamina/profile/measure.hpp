@@ -41,45 +41,8 @@ Profile profile_steps(const Network& network, Stream& stream, const Communicator
 }
 
 /// Forward and backward of `network` on made-up samples; places and initializes it if it is not
-/// placed. There is no update: give profile_steps() your own step for that. Throws Error if the
-/// network does not end in a loss.
-inline Profile profile(Network& network, const Communicator& ranks, ProfileOptions options = {}) {
-  if (!network.placed()) {
-    check(options.batch > 0, "profile: the network is not placed, so a batch is needed");
-    network.place({.batch = options.batch,
-                   .backend = make_backend(options.backend, options.dtype),
-                   .ranks = ranks,
-                   .dtype = options.dtype});
-    network.initialize(0);
-  }
-  const Step& loss = network.steps().back();
-  check(loss.layer->type() == "SoftmaxCrossEntropy", "profile: the network ends in ", loss.name,
-        " (", loss.layer->type(), "): expected a loss, SoftmaxCrossEntropy");
-
-  const Random random(1, std::uint64_t(ranks.rank()));
-  const View x = network.x();
-  for (std::int64_t i = 0; i < x.shape.size(); ++i)
-    if (x.dtype == DType::f64)
-      x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
-    else
-      x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
-  const Tensor labels({x.shape.n, 1, 1, 1}, DType::i32);
-  for (std::int64_t i = 0; i < x.shape.n; ++i)
-    labels.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
-
-  Stream stream;
-  Context context{.stream = stream,
-                  .first = network.rows().begin,
-                  .rows = double(network.placing().batch),
-                  .labels = labels};
-  const auto step = [&] {
-    network.forward(context);
-    network.backward(context);
-    for (const auto& named : network.parameters())
-      if (named.parameter->trained) named.parameter->wait(stream);
-    ++context.step;
-  };
-  return profile_steps(network, stream, ranks, {}, options, step);
-}
+/// placed. Parameters and running statistics stay as they are. There is no update: give
+/// profile_steps() your own step for that. Throws Error if the network does not end in a loss.
+Profile profile(Network& network, const Communicator& ranks, ProfileOptions options = {});
 
 }  // namespace lamina

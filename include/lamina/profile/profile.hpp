@@ -76,5 +76,3 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
                      const Communicator& ranks);
 
 }  // namespace lamina
-
-#include <lamina/profile/make_profile.hpp>

@@ -1,13 +1,11 @@
-// How a network is placed, and how it runs: the definitions of network.hpp.
-#pragma once
-
+// How a network is placed, and how it runs.
 #include <lamina/network/network.hpp>
 
 #include <algorithm>
 
 namespace lamina {
 
-namespace detail {
+namespace {
 
 /// Runs `work`; an Error that passes by gets the layer's name in front.
 template <class Work>
@@ -19,22 +17,11 @@ decltype(auto) naming(const std::string& name, std::string_view type, Work&& wor
   }
 }
 
-inline std::uint64_t hash(std::string_view s) {  // FNV-1a
-  std::uint64_t h = 14695981039346656037ull;
-  for (const char c : s) h = (h ^ std::uint8_t(c)) * 1099511628211ull;
-  return h;
-}
+}  // namespace
 
-}  // namespace detail
+const Shape& Node::shape() const { return network_->graph()[std::size_t(index_)].shape; }
 
-template <class L>
-Node Node::add(typename L::Options options, std::string name) const {
-  return network_->join<L>({*this}, std::move(options), std::move(name));
-}
-
-inline const Shape& Node::shape() const { return network_->graph()[std::size_t(index_)].shape; }
-
-inline std::string Network::unique_name(std::string_view type) const {
+std::string Network::unique_name(std::string_view type) const {
   std::string base;  // "BatchNorm" -> "batchnorm"
   for (const char c : type) base += char(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   for (int i = 1;; ++i) {
@@ -44,21 +31,18 @@ inline std::string Network::unique_name(std::string_view type) const {
   }
 }
 
-template <class L>
-Node Network::insert(std::vector<int> inputs, typename L::Options options, std::string name) {
+Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name) {
   check(steps_.empty(), "the network is placed: no layer can be added any more");
-  auto layer = detail::naming(name.empty() ? "new layer" : name, "?",
-                              [&] { return std::make_unique<L>(std::move(options)); });
   if (name.empty()) name = unique_name(layer->type());
   for (const Vertex& v : graph_) check(v.name != name, "two layers are named '", name, "'");
   Vertex vertex{std::move(layer), std::move(name), std::move(inputs), {}};
-  vertex.shape = detail::naming(vertex.name, vertex.layer->type(),
-                                [&] { return vertex.layer->output(input_shapes(vertex, 1)); });
+  vertex.shape = naming(vertex.name, vertex.layer->type(),
+                        [&] { return vertex.layer->output(input_shapes(vertex, 1)); });
   graph_.push_back(std::move(vertex));
   return {this, int(graph_.size()) - 1};
 }
 
-inline void Network::place(PlaceOptions options) {
+void Network::place(PlaceOptions options) {
   check(steps_.empty(), "the network is placed already");
   check(graph_.size() > 1, "the network has no layers");
   check(options.backend != nullptr, "no back end was given");
@@ -69,8 +53,8 @@ inline void Network::place(PlaceOptions options) {
         " ranks: expected at least one sample per rank");
   for (const Vertex& v : graph_)
     if (v.layer)
-      detail::naming(v.name, v.layer->type(),
-                     [&] { return v.layer->output(input_shapes(v, options.batch)); });
+      naming(v.name, v.layer->type(),
+             [&] { return v.layer->output(input_shapes(v, options.batch)); });
   options_ = std::move(options);
   rows_ = part(options_.batch, ranks, options_.ranks.rank());
   place_layers();
@@ -79,7 +63,7 @@ inline void Network::place(PlaceOptions options) {
 }
 
 /// Makes the steps in forward order; layouts propagate along the edges.
-inline void Network::place_layers() {
+void Network::place_layers() {
   const Split split{.batch = options_.ranks.size()};
   const Site site(*options_.backend, split, options_.ranks);
   const auto spec_of = [&](Form form, Shape whole) {
@@ -105,8 +89,7 @@ inline void Network::place_layers() {
         step.inputs.push_back(step_of[std::size_t(input)]);
         xs.push_back(steps_[std::size_t(step.inputs.back())].output);
       }
-      step.placement =
-          detail::naming(v.name, v.layer->type(), [&] { return v.layer->place(xs, site); });
+      step.placement = naming(v.name, v.layer->type(), [&] { return v.layer->place(xs, site); });
       step.output = spec_of(step.placement.output, v.layer->output(step.input_shapes));
       insert_reorders(step, site);
       for (const Parameter* p : v.layer->parameters()) step.needs_grad |= p->trained;
@@ -118,7 +101,7 @@ inline void Network::place_layers() {
 }
 
 /// Where `step` wants an input in another layout: a reorder, shared by all who want the same.
-inline void Network::insert_reorders(Step& step, const Site& site) {
+void Network::insert_reorders(Step& step, const Site& site) {
   const auto& wanted = step.placement.inputs;
   for (std::size_t i = 0; i < step.inputs.size() && i < wanted.size(); ++i) {
     const int from = step.inputs[i];
@@ -151,7 +134,7 @@ inline void Network::insert_reorders(Step& step, const Site& site) {
 
 /// Gives x, y, dy and dx of every step an address. Forward of step i happens at time i, its
 /// backward at time 2 * steps - i.
-inline void Network::place_activations() {
+void Network::place_activations() {
   const int count = int(steps_.size()), end = 2 * count + 1;
   const auto backward = [&](int i) { return 2 * count - i; };
   std::vector<Lifetime> storages;
@@ -259,7 +242,7 @@ inline void Network::place_activations() {
 }
 
 /// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
-inline void Network::place_parameters() {
+void Network::place_parameters() {
   constexpr std::size_t align = 64;
   const auto room = [](const Parameter& p) { return (p.form.bytes() + align - 1) / align * align; };
   const auto floats = [&](std::size_t bytes) {
@@ -314,11 +297,11 @@ inline void Network::place_parameters() {
   }
 }
 
-inline void Network::initialize(std::uint64_t seed) {
+void Network::initialize(std::uint64_t seed) {
   check(placed(), "the network must be placed before it is initialized");
   for (const Named& n : parameters_) {
     const Parameter& p = *n.parameter;
-    const Random random(seed, detail::hash(n.name));
+    const Random random(seed, key_of(n.name));
     const Tensor plain(p.form.shape, DType::f64);
     const auto values = plain.elements<double>();
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -331,7 +314,7 @@ inline void Network::initialize(std::uint64_t seed) {
   }
 }
 
-inline void Network::forward(Context& context) {
+void Network::forward(Context& context) {
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     context.layer = step.vertex;
@@ -341,7 +324,7 @@ inline void Network::forward(Context& context) {
   context.stream.enter(-1);
 }
 
-inline void Network::backward(Context& context) {
+void Network::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
   for (auto i = steps_.size(); i-- > 1;) {
     Step& step = steps_[i];
