@@ -302,14 +302,18 @@ void Network::initialize(std::uint64_t seed) {
   for (const Named& n : parameters_) {
     const Parameter& p = *n.parameter;
     const Random random(seed, key_of(n.name));
-    const Tensor plain(p.form.shape, DType::f64);
-    const auto values = plain.elements<double>();
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    const Tensor plain(p.form.shape, p.form.dtype);
+    const auto draw = [&](auto values) {
       const double v = p.initial.value;
-      values[i] = p.initial.kind == Initial::Kind::constant  ? v
-                  : p.initial.kind == Initial::Kind::uniform ? v * (2 * random.uniform(i) - 1)
-                                                             : v * random.normal(i);
-    }
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = p.initial.kind == Initial::Kind::constant  ? v
+                    : p.initial.kind == Initial::Kind::uniform ? v * (2 * random.uniform(i) - 1)
+                                                               : v * random.normal(i);
+    };
+    if (p.form.dtype == DType::f64)
+      draw(plain.elements<double>());
+    else
+      draw(plain.elements<float>());
     options_.backend->copy(plain, p.value);
   }
 }
