@@ -322,7 +322,7 @@ void Network::forward(Context& context) {
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     context.layer = step.vertex;
-    context.stream.enter(std::int32_t(i));
+    context.stream.enter(std::int32_t(i), step.name.c_str());
     step.layer->forward(context, step.x, step.y);
   }
   context.stream.enter(-1);
@@ -338,7 +338,7 @@ void Network::backward(Context& context) {
       context.stream.enter(std::int32_t(i), Pass::input_grad);
       step.sum->forward(context.stream, step.parts, step.dy);
     }
-    context.stream.enter(std::int32_t(i));
+    context.stream.enter(std::int32_t(i), step.name.c_str());
     step.layer->backward(context, step.x, step.y, step.dy, step.dx);
   }
   context.stream.enter(-1);

@@ -221,3 +221,12 @@ TEST_CASE("more collectives than the ring holds are started, in order") {
     for (auto& p : pending) check(p.done(), "not done");
   });
 }
+
+TEST_CASE("an operation names its layer, or gives the number of one without a name") {
+  Operation op;
+  op.collective = Collective::all_reduce, op.pass = Pass::weight_grad;
+  op.layer = 3, op.layer_name = "fc", op.count = 2;
+  CHECK(op.text() == "all_reduce sum of 2 f32 in layer fc (weight_grad)");
+  op.layer_name = "";
+  CHECK(op.text() == "all_reduce sum of 2 f32 in layer 3 (weight_grad)");
+}

@@ -48,6 +48,7 @@ struct Operation {
   DType dtype = DType::f32;
   Pass pass = Pass::forward;
   std::int32_t layer = -1;
+  const char* layer_name = "";  ///< where it is known, for messages
   int to = -1, from = -1;
   const void* in = nullptr;
   void* out = nullptr;
@@ -67,14 +68,18 @@ struct Operation {
                        collective == Collective::all_gather || collective == Collective::all_to_all;
     return double(count * size_of(dtype)) * (whole ? ranks : 1);
   }
-  /// "all_reduce sum of 4096 f32 in layer 7 (weight_grad)"
+  /// "all_reduce sum of 4096 f32 in layer fc (weight_grad)"; the layer's number without a name
   std::string text() const {
     std::string s = name(collective);
     if (collective == Collective::all_reduce || collective == Collective::reduce_scatter)
       append(s, lamina::text(' ', name(reduce)));
     if (collective == Collective::broadcast) append(s, lamina::text(" from rank ", from));
     if (collective != Collective::barrier) append(s, lamina::text(" of ", count, ' ', name(dtype)));
-    if (layer >= 0) append(s, lamina::text(" in layer ", layer, " (", name(pass), ')'));
+    if (layer >= 0) {
+      append(s, " in layer ");
+      append(s, *layer_name ? Word(layer_name) : Word(layer));
+      append(s, lamina::text(" (", name(pass), ')'));
+    }
     return s;
   }
 };

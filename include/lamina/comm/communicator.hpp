@@ -162,7 +162,7 @@ class Communicator {
     op.reduce = reduce;
     op.dtype = counted.dtype;
     op.pass = pass;
-    op.layer = stream.layer();
+    op.layer = stream.layer(), op.layer_name = stream.layer_name();
     op.to = to;
     op.from = from;
     op.in = in.data;

@@ -48,11 +48,18 @@ class Stream {
   void record_to(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }
 
-  /// The layer under which the following spans are recorded.
-  void enter(std::int32_t layer) { layer_ = layer, all_.reset(); }
+  /// The layer under which the following spans are recorded; `name` is for messages and must
+  /// outlive the work.
+  void enter(std::int32_t layer, const char* name = "") {
+    layer_ = layer, layer_name_ = name, all_.reset();
+  }
   /// The same, and the one pass, whatever pass the kernels are made for.
-  void enter(std::int32_t layer, Pass all) { layer_ = layer, all_ = all; }
+  void enter(std::int32_t layer, Pass all) {
+    enter(layer);
+    all_ = all;
+  }
   std::int32_t layer() const { return layer_; }
+  const char* layer_name() const { return layer_name_; }
 
   template <class Work>
   void run(Pass pass, const char* what, Work&& work) {
@@ -65,6 +72,7 @@ class Stream {
  private:
   Recorder* recorder_ = nullptr;
   std::int32_t layer_ = -1;
+  const char* layer_name_ = "";
   std::optional<Pass> all_;
 };
 
