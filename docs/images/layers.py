@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the layers of a profile (--json of bench_network or lamina train) as dots: intensity against
-achieved speed, both logarithmic, area by time.  layers.py profile.json >layers.svg"""
+"""Draws the layers of a profile (--json of bench_network or lamina train) as dots: intensity
+against achieved speed, both logarithmic, area by time.  layers.py profile.json >layers.svg"""
 import json
 import math
 import sys
@@ -14,7 +14,7 @@ OTHER = "#777777"
 def main(path):
     profile = json.load(open(path))
     rows = [r for r in profile["rows"]
-            if r["flop"] > 0 and r["bytes"] > 0 and r["time_s"]["mean"] > 0 and r["pass"] != "update"]
+            if min(r["flop"], r["bytes"], r["time_s"]["mean"]) > 0 and r["pass"] != "update"]
     dots = [(r["ai"], r["flop"] / r["time_s"]["mean"] / 1e9, r["time_s"]["mean"], r) for r in rows]
     x0, x1 = (f(math.log10(d[0]) for d in dots) for f in (min, max))
     y0, y1 = (f(math.log10(d[1]) for d in dots) for f in (min, max))
