@@ -124,6 +124,7 @@ class Network {
   /// This rank's part of the batch: rows [begin, begin + size).
   const Part& rows() const { return rows_; }
   /// Where the caller puts the samples: plain {rows, c, h, w} in the network's dtype.
+  /// Forward may use the memory for other things once the samples are read.
   const View& x() const { return steps_[0].y; }
   /// Output of the last layer.
   const View& y() const { return steps_.back().y; }
