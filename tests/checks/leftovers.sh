@@ -33,7 +33,7 @@ forbid "a trailing blank" '[[:blank:]]$' "${code[@]}"
 stray=$(grep -E '(^|/)(build[^/]*/|.*\.(orig|rej|o|a|swp|pyc))$' <<<"$files" || true)
 [[ -z $stray ]] || { echo "stray files: $stray"; bad=1; }
 for file in "${code[@]}"; do
-  first=$(grep -v '^#!' "$file" | head -1)
+  first=$(sed '/^#!/d; q' "$file")
   [[ $first == //* || $first == '#'* || $first == '"""'* ]] ||
     { echo "$file: the first line does not say what the file is for"; bad=1; }
 done
