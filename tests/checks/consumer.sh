@@ -37,7 +37,8 @@ refused() {  # refused COMPONENT MESSAGE
     echo "component $1 was accepted"
     exit 1
   fi
-  tr -s ' \n' ' ' <"$temp/log" | grep -F "$2" >/dev/null || { cat "$temp/log"; echo "expected: $2"; exit 1; }
+  tr -s ' \n' ' ' <"$temp/log" | grep -F "$2" >/dev/null ||
+    { cat "$temp/log"; echo "expected: $2"; exit 1; }
 }
 refused teapot "'teapot' is no component of Lamina"
 if grep -q 'Lamina_HAS_CUDA OFF' "$temp"/prefix/lib*/cmake/Lamina/LaminaConfig.cmake; then
