@@ -2,7 +2,7 @@
 #include "file.hpp"
 
 #include <lamina/base/error.hpp>
-#include <lamina/train/file.hpp>
+#include <lamina/base/file.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -16,8 +16,8 @@ class Reference final : public Backend {
  public:
   std::string name() const override { return "reference"; }
   std::string description() const override {
-    return text("Eigen ", EIGEN_WORLD_VERSION, '.', EIGEN_MAJOR_VERSION, '.',
-                EIGEN_MINOR_VERSION, ", ", Eigen::SimdInstructionSetsInUse(), ", one thread");
+    return text("Eigen ", EIGEN_WORLD_VERSION, '.', EIGEN_MAJOR_VERSION, '.', EIGEN_MINOR_VERSION,
+                ", ", Eigen::SimdInstructionSetsInUse(), ", one thread");
   }
   bool supports(DType t) const override { return t == DType::f32 || t == DType::f64; }
 

@@ -1,8 +1,8 @@
 // JsonLog: a file with one JSON object per line, for plots and scripts that follow a training.
 #pragma once
 
+#include <lamina/base/file.hpp>
 #include <lamina/base/text.hpp>
-#include <lamina/train/file.hpp>
 
 #include <concepts>
 #include <initializer_list>

@@ -2,8 +2,8 @@
 // is; the header says name, type, shape and place of each tensor; their raw bytes follow.
 #pragma once
 
+#include <lamina/base/file.hpp>
 #include <lamina/tensor/dtype.hpp>
-#include <lamina/train/file.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // File, over POSIX calls.
 #include <lamina/base/error.hpp>
-#include <lamina/train/file.hpp>
+#include <lamina/base/file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
