@@ -24,7 +24,9 @@
 #include <lamina/layers/tanh.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/network.hpp>
+#include <lamina/profile/machine.hpp>
 #include <lamina/profile/measure.hpp>
 #include <lamina/profile/report.hpp>
+#include <lamina/profile/roofline.hpp>
 #include <lamina/profile/table.hpp>
 #include <lamina/train/trainer.hpp>

@@ -39,7 +39,7 @@ void write_profile_csv(const std::string& path, const Profile& profile) {
       append(out, format("%.9g,", v * 1e6));
     append(out, schema + '\n');
   }
-  detail::write_report(path, out);
+  detail::write_file(path, out);
 }
 
 }  // namespace lamina

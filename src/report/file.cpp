@@ -13,7 +13,7 @@
 
 namespace lamina::detail {
 
-void write_report(const std::string& path, const std::string& content) {
+void write_file(const std::string& path, const std::string& content) {
   check(!path.empty(), "a report needs a file name");
   struct stat status = {};
   const bool exists = ::stat(path.c_str(), &status) == 0;
@@ -35,7 +35,7 @@ void write_report(const std::string& path, const std::string& content) {
   }
 }
 
-std::string read_report(const std::string& path) {
+std::string read_file(const std::string& path) {
   const File file(path, File::Mode::read);
   std::string content(file.size(), '\0');
   file.read(content.data(), content.size(), 0);

@@ -110,11 +110,11 @@ void write_profile_json(const std::string& path, const Profile& p) {
                   {"unaccounted", p.unaccounted()},
                   {"rows", rows}};
   // A name need not be UTF-8, but JSON must.
-  detail::write_report(path, j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  detail::write_file(path, j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 Profile read_profile_json(const std::string& path) {
-  const std::string content = detail::read_report(path);
+  const std::string content = detail::read_file(path);
   std::string place;
   try {
     const Json j = Json::parse(content);

@@ -168,7 +168,7 @@ class Communicator {
     op.in = in.data;
     op.out = out.data;
     op.count = counted.bytes() / size_of(counted.dtype) / parts;
-    if (size_ > 1 && !silent_)
+    if (size_ > 1 && !silent_ && !stream.silent())
       return op.count ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op)
                       : Pending();
     copy_own_part(op);

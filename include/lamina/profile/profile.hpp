@@ -3,9 +3,12 @@
 
 #include <lamina/base/version.hpp>
 #include <lamina/network/network.hpp>
+#include <lamina/profile/counters.hpp>
+#include <lamina/profile/machine.hpp>
 #include <lamina/profile/profiler.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,12 +35,17 @@ struct ProfileRow {
   int layer = -1;  ///< the step's index in the network; -1 for work outside of layers
   std::string name, type, describe, split, algorithm;
   Pass pass = Pass::forward;
+  Shape output;           ///< of the layer, whole, across all ranks
   double workspace = 0;   ///< bytes, of the layer and of the shared scratch that it uses
   Work work;              ///< of the rank with the largest part; compulsory bytes
   Spread time;            ///< in kernels
   Spread comm;            ///< in collectives, on the communication thread
   Spread exposed;         ///< of that, what the compute thread waited for
   double comm_bytes = 0;  ///< payload of this rank's collectives
+  double wire_bytes = 0;  ///< that each rank's link carries for them, in one direction
+  Spread alone;           ///< `time` in steps without any communication; all 0 if not measured
+  double predicted = 0;   ///< s, of kernels and waiting, by a plan; 0 = there is none
+  std::optional<Counts> counts = {};  ///< of this rank's processor, per step, where it can count
   double step_min = 0, step_median = 0, step_std = 0;  ///< of `time` over this rank's steps
   std::vector<ProfileKernel> kernels = {};
 
@@ -47,12 +55,33 @@ struct ProfileRow {
   double bytes_per_second() const { return time.mean > 0 ? work.bytes / time.mean : 0; }
 };
 
-/// All ranks have the same one, apart from `kernels`, `comm_bytes` and the spread over steps, which
-/// are each rank's own.
+/// What a layer keeps, on this rank, in bytes.
+struct LayerMemory {
+  std::string name, type;
+  double parameters = 0, gradients = 0, optimizer = 0;
+  double activations = 0;  ///< its output; layers that lie in another's have none
+  double workspace = 0;
+
+  double total() const { return parameters + gradients + optimizer + activations + workspace; }
+};
+
+/// A span of the last measured step, in seconds since that step began.
+struct TimelineSpan {
+  int layer = -1;  ///< the step's index in the network; -1 for work outside of layers
+  Pass pass = Pass::forward;
+  Lane lane = Lane::compute;
+  std::string what;
+  double begin = 0, end = 0, bytes = 0;
+};
+
+/// All ranks have the same one, apart from `kernels`, `comm_bytes`, `wire_bytes`, `counts`, the
+/// spread over steps and `memory`, which are each rank's own, and the timeline, which rank 0 has.
 struct Profile {
   std::string version = lamina::version;
   std::string model;  ///< for the caller to fill in
   std::string backend, dtype, optimizer;
+  std::string command;             ///< the command line; for the caller to fill in
+  std::vector<std::string> hosts;  ///< of each rank, with its threads: "node1, 4 threads"
   int ranks = 1, steps = 0;
   std::int64_t batch = 0;  ///< global
 
@@ -60,6 +89,13 @@ struct Profile {
   Spread compute;                ///< in kernels, per rank: who is the slowest
   Spread sum_layers;             ///< kernels and waiting of all rows
   Spread end_to_end;             ///< wall time of a step
+  Spread clean;  ///< the same of steps that were not recorded; all 0 if there were none
+
+  std::optional<Machine> machine = {};  ///< the ceilings; for the caller to fill in
+  std::vector<LayerMemory> memory;      ///< in the network's order
+  double arena = 0;  ///< bytes in which all activations and their gradients share their places
+  std::vector<std::string> layers;                  ///< names by index, for the timeline
+  std::vector<std::vector<TimelineSpan>> timeline;  ///< of the last step, by rank
 
   /// The part of the step that lies in no row, in [0, 1].
   double unaccounted() const {

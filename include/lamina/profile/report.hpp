@@ -8,7 +8,7 @@
 namespace lamina {
 
 inline constexpr const char* profile_schema = "lamina-profile";
-inline constexpr int profile_schema_version = 1;
+inline constexpr int profile_schema_version = 2;
 
 /// Writes all of the profile. The file appears complete or not at all. Throws Error naming `path`.
 void write_profile_json(const std::string& path, const Profile& profile);
@@ -19,5 +19,21 @@ Profile read_profile_json(const std::string& path);
 
 /// Writes a line of column names, then a line per row. Throws Error naming `path`.
 void write_profile_csv(const std::string& path, const Profile& profile);
+
+/// Writes the timeline as a Chrome trace (chrome://tracing, ui.perfetto.dev): a process per rank, a
+/// lane each for kernels, waiting and communication. Throws Error naming `path`.
+void write_trace(const std::string& path, const Profile& profile);
+
+/// The roofline as a drawing of its own. Throws Error without ceilings.
+std::string roofline_svg(const Profile& profile, const Profile* other = nullptr);
+
+/// The report as one HTML page that needs no network; with `other`, a comparison from `profile`
+/// (before) to `other` (after).
+std::string report_html(const Profile& profile, const Profile* other = nullptr);
+
+/// Writes index.html, the drawings as SVG, profile.json, profile.csv and trace.json into `folder`,
+/// which is made if need be. Throws Error naming what could not be written.
+void write_report(const std::string& folder, const Profile& profile,
+                  const Profile* other = nullptr);
 
 }  // namespace lamina

@@ -42,11 +42,41 @@ class Recorder {
   virtual void record(const Span&) = 0;
 };
 
+/// A layer at work in a step.
+struct LayerRun {
+  enum class Phase : std::uint8_t { forward, backward, update };
+  std::int32_t layer = -1;  ///< index in the network
+  const char* name = "";
+  Phase phase = Phase::forward;
+  double begin = 0, end = 0;  ///< seconds of now(); `end` only when it has ended
+};
+
+constexpr const char* name(LayerRun::Phase p) {
+  constexpr const char* names[] = {"forward", "backward", "update"};
+  return names[int(p)];
+}
+
+/// Hears of every layer as it begins and ends, on the thread that runs it: named ranges for a
+/// profiler of the platform (NVTX), or a callback of the user's.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void begin(const LayerRun&) {}
+  virtual void end(const LayerRun&) {}
+};
+
 /// An ordered sequence of kernels. On the CPU it runs each at once, on the calling thread.
 class Stream {
  public:
   void record_to(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }
+  void listen_with(Listener* listener) { listener_ = listener; }
+  Listener* listener() const { return listener_; }
+
+  /// While set, collectives that are started from this stream do nothing: what a step would take if
+  /// communication were free. Results are wrong on purpose.
+  void silence(bool silent) { silent_ = silent; }
+  bool silent() const { return silent_; }
 
   /// The layer under which the following spans are recorded; `name` is for messages and must
   /// outlive the work.
@@ -71,9 +101,33 @@ class Stream {
 
  private:
   Recorder* recorder_ = nullptr;
+  Listener* listener_ = nullptr;
+  bool silent_ = false;
   std::int32_t layer_ = -1;
   const char* layer_name_ = "";
   std::optional<Pass> all_;
+};
+
+/// Between two listeners' calls, a layer's part of a phase; nothing where nobody listens.
+class LayerScope {
+ public:
+  LayerScope(Stream& stream, std::int32_t layer, const char* name, LayerRun::Phase phase)
+      : listener_(stream.listener()) {
+    if (!listener_) return;
+    run_ = {layer, name, phase, now(), 0};
+    listener_->begin(run_);
+  }
+  ~LayerScope() {
+    if (!listener_) return;
+    run_.end = now();
+    listener_->end(run_);
+  }
+  LayerScope(const LayerScope&) = delete;
+  LayerScope& operator=(const LayerScope&) = delete;
+
+ private:
+  Listener* listener_;
+  LayerRun run_;
 };
 
 }  // namespace lamina

@@ -1,0 +1,94 @@
+// Machine: what this machine can do at most, as measured, never as a data sheet says.
+#pragma once
+
+#include <lamina/comm/volume.hpp>
+#include <lamina/comm/world.hpp>
+#include <lamina/kernels/backend.hpp>
+
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+/// A rate of one rank with all of its threads: while the node's other ranks are idle, and while all
+/// of them do the same (the slowest rank's). The second is what a training step can get.
+struct Rate {
+  double alone = 0, together = 0;
+};
+
+/// FLOP per second.
+struct ComputeCeiling {
+  enum class Kind { fma, gemm, conv };
+  Kind kind = Kind::fma;
+  std::string name;  ///< instruction set ("avx512"), or the operation and its algorithm
+  DType dtype = DType::f32;
+  Rate flops;
+};
+
+/// Bytes per second that kernels ask for: triad a = b + s * c as 3 operands (STREAM's count,
+/// without the write-allocate), read = sum of one.
+struct MemoryCeiling {
+  std::string level;    ///< "L1", "L2", "L3", "memory"
+  double capacity = 0;  ///< bytes, of all caches that the rank's threads use; 0 for memory
+  Rate triad, read;
+
+  /// The better of the two, with all ranks at once.
+  double bandwidth() const {
+    return triad.together > read.together ? triad.together : read.together;
+  }
+};
+
+/// One collective at one size.
+struct CommCeiling {
+  Collective op = Collective::all_reduce;  ///< halo = point-to-point, both ways at once
+  int ranks = 2;                           ///< of the group
+  int stride = 1;                          ///< between neighbouring ranks of the group
+  double bytes = 0;                        ///< of the larger buffer
+  double seconds = 0;
+
+  double algorithm_bandwidth() const { return seconds > 0 ? bytes / seconds : 0; }
+  double bus_bandwidth() const { return algorithm_bandwidth() * bus_factor(op, ranks); }
+};
+
+struct Machine {
+  std::string host;     ///< of rank 0
+  std::string cpu;      ///< "AMD EPYC 9554, 2 processors"
+  std::string backend;  ///< that gave GEMM and convolution
+  int threads = 1;      ///< per rank
+  int ranks = 1, nodes = 1;
+  std::string date;   ///< of the measurement, "2026-11-21"
+  double launch = 0;  ///< seconds of a kernel with next to nothing to do
+
+  std::vector<ComputeCeiling> compute;
+  std::vector<MemoryCeiling> memory;  ///< from L1 to memory
+  std::vector<CommCeiling> comm;      ///< empty for one rank
+
+  /// Highest FLOP/s of register-only FMA in that type, all ranks at once; 0 if not measured.
+  double peak(DType t) const {
+    double best = 0;
+    for (const ComputeCeiling& c : compute)
+      if (c.kind == ComputeCeiling::Kind::fma && c.dtype == t && c.flops.together > best)
+        best = c.flops.together;
+    return best;
+  }
+  /// Bytes/s of memory, all ranks at once; 0 if not measured.
+  double bandwidth() const { return memory.empty() ? 0 : memory.back().bandwidth(); }
+  /// Highest bus bandwidth of `op` over `ranks` ranks (over any number if that was not measured).
+  double bus_bandwidth(Collective op, int ranks) const;
+};
+
+/// Measures all ceilings, each in less than a few seconds. Collective. Uses the calling thread's
+/// threads().
+Machine measure_machine(const World& world, const Backend& backend);
+
+/// The same from a cache in $LAMINA_CACHE, else $XDG_CACHE_HOME/lamina or ~/.cache/lamina, keyed by
+/// host, processor, ranks per node, threads and back end; measures and fills it where it has
+/// nothing, or where `again` is set. A cache that cannot be read or written is done without.
+Machine cached_machine(const World& world, const Backend& backend, bool again = false);
+/// The cached one, if there is any: measures nothing. `found` says whether there was. Collective.
+Machine cached_machine(const World& world, const Backend& backend, bool* found);
+
+/// Lines for a terminal.
+std::string table(const Machine& machine);
+
+}  // namespace lamina
