@@ -1,0 +1,43 @@
+// Drawings: a profile as pictures in SVG, for the report's page and as files of their own.
+//
+// What a page can do with them: each mark of a row carries class="mark" with its kind
+// ("bound-compute"), data-row="index in Profile::rows" and a <title>; with two profiles, marks of
+// the first carry data-before in place of data-row. Marks of the communication roofline and of the
+// timeline carry data-layer="index in the network", as their spans stand for a layer.
+#pragma once
+
+#include <lamina/profile/profile.hpp>
+
+#include <string>
+
+namespace lamina::detail {
+
+struct DrawingOptions {
+  /// A file of its own, which brings its style (light and dark) and its background. Else the page
+  /// has drawing_style() once for all.
+  bool standalone = false;
+};
+
+/// FLOP/s over FLOP per byte, with every measured ceiling and a dot per row. With `other`, rows of
+/// the same layer and pass are joined from `profile` (before) to `other` (after). Without ceilings,
+/// dots alone.
+std::string draw_roofline(const Profile& profile, const Profile* other, DrawingOptions options);
+
+/// What each layer computes per byte on the wire, beside what the links can sustain. Empty where
+/// nothing communicates.
+std::string draw_communication(const Profile& profile, const Profile* other,
+                               DrawingOptions options);
+
+/// The last step: kernels, communication and waiting of each rank. Empty without a timeline.
+std::string draw_timeline(const Profile& profile, DrawingOptions options);
+
+/// Bytes per layer, largest first. Empty without memory.
+std::string draw_memory(const Profile& profile, DrawingOptions options);
+
+/// CSS of all drawings. Colours are custom properties of the root (--ink, --muted, --grid, --paper,
+/// --compute, --memory, --communication, --overhead, --forward, --input-grad, --weight-grad,
+/// --update, --flag), which follow the system between light and dark; data-theme="light" or "dark"
+/// on the root overrules it.
+std::string drawing_style();
+
+}  // namespace lamina::detail
