@@ -322,6 +322,8 @@ void Network::forward(Context& context) {
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     context.layer = step.vertex;
+    const LayerScope scope(context.stream, std::int32_t(i), step.name.c_str(),
+                           LayerRun::Phase::forward);
     context.stream.enter(std::int32_t(i), step.name.c_str());
     step.layer->forward(context, step.x, step.y);
   }
@@ -334,6 +336,8 @@ void Network::backward(Context& context) {
     Step& step = steps_[i];
     if (!step.needs_grad) continue;
     context.layer = step.vertex;
+    const LayerScope scope(context.stream, std::int32_t(i), step.name.c_str(),
+                           LayerRun::Phase::backward);
     if (step.sum) {
       context.stream.enter(std::int32_t(i), Pass::input_grad);
       step.sum->forward(context.stream, step.parts, step.dy);

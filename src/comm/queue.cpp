@@ -1,5 +1,6 @@
 // The communication thread.
 #include <lamina/comm/queue.hpp>
+#include <lamina/comm/volume.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -107,8 +108,10 @@ struct CommQueue::Impl {
     const double begin = now();
     job.group->run(op);
     if (job.recorder)
-      job.recorder->record({op.layer, op.pass, Lane::communication, name(op.collective), begin,
-                            now(), op.bytes(job.group->size())});
+      job.recorder->record(
+          {op.layer, op.pass, Lane::communication, name(op.collective), begin, now(),
+           op.bytes(job.group->size()),
+           op.bytes(job.group->size()) * bus_factor(op.collective, job.group->size())});
   }
 
   // The three below need the mutex, except that failed() may be read at any time.

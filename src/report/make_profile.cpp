@@ -1,7 +1,11 @@
-// How a profile is made.
-#include <lamina/profile/measure.hpp>
+// How a profile is made of what the ranks recorded.
+#include <lamina/kernels/threads.hpp>
+#include <lamina/profile/profile.hpp>
+
+#include <unistd.h>
 
 #include <cmath>
+#include <map>
 
 namespace lamina {
 
@@ -12,6 +16,10 @@ struct RankRow {
   std::uint64_t key = 0;  ///< of layer name and pass: ranks may differ in their reorders
   double time = 0, comm = 0, exposed = 0;
 };
+
+std::uint64_t key_of_row(const std::string& layer, Pass pass) {
+  return key_of(text(layer, '\n', name(pass)));
+}
 
 /// All ranks' lists of plain structs, by rank.
 template <class T>
@@ -26,14 +34,27 @@ std::vector<std::vector<T>> gather(const Communicator& ranks, const std::vector<
   return all;
 }
 
-Spread spread(const std::vector<double>& by_rank) {
-  Spread s{by_rank[0], 0, by_rank[0], 0};
-  for (std::size_t r = 0; r < by_rank.size(); ++r) {
-    s.min = std::min(s.min, by_rank[r]);
-    s.mean += by_rank[r] / double(by_rank.size());
-    if (by_rank[r] > s.max) s.max = by_rank[r], s.slowest = int(r);
+/// The rows of all ranks that have the same key as row i of `all[rank]`, by rank; empty ones where
+/// a rank has none.
+std::vector<RankRow> same_row(const std::vector<std::vector<RankRow>>& all, std::uint64_t key,
+                              std::size_t i) {
+  std::vector<RankRow> rows;
+  for (const auto& theirs : all) {
+    const auto same = [&](const RankRow& r) { return r.key == key; };
+    if (i < theirs.size() && same(theirs[i])) {
+      rows.push_back(theirs[i]);
+    } else {
+      const auto it = std::find_if(theirs.begin(), theirs.end(), same);
+      rows.push_back(it != theirs.end() ? *it : RankRow());
+    }
   }
-  return s;
+  return rows;
+}
+
+Spread spread(const std::vector<RankRow>& rows, double RankRow::*member) {
+  std::vector<double> values;
+  for (const RankRow& r : rows) values.push_back(r.*member);
+  return Spread::of(values);
 }
 
 /// Minimum, median and standard deviation over the steps; those without a span count as zero.
@@ -52,7 +73,7 @@ void spread_over_steps(ProfileRow& row, std::vector<double> values, int steps) {
 /// What the arithmetic says about a pass of a step; all rows of a step share the description.
 ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule& rule) {
   ProfileRow row;
-  row.layer = index, row.pass = pass;
+  row.layer = index, row.pass = pass, row.output = step.output.whole;
   row.name = step.name, row.type = step.layer->type(), row.describe = step.layer->describe();
   row.split = step.output.split.text();
   row.algorithm = step.placement.algorithm;
@@ -75,7 +96,118 @@ std::string describe(const UpdateRule& rule) {
   return rule.nesterov ? s + " nesterov" : s;
 }
 
+/// The reduction of a bucket is started by the layer that fills it, but belongs to all whose
+/// gradients it carries: each gets the part of its bytes.
+void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
+                   std::vector<RankRow>& mine) {
+  std::map<const Bucket*, std::map<int, double>> buckets;  // bytes by step
+  for (const auto& n : network.parameters())
+    if (n.parameter->bucket)
+      buckets[n.parameter->bucket][n.step] += double(n.parameter->form.bytes());
+  const auto row_of = [](int step) { return std::size_t(step + 1) * pass_count + 2; };
+  static_assert(int(Pass::weight_grad) == 2);
+  for (const auto& [bucket, layers] : buckets) {
+    if (layers.size() < 2) continue;
+    double total = 0;
+    for (const auto& [step, bytes] : layers) total += bytes;
+    const std::size_t filler = row_of(layers.begin()->first);  // backward runs from last to first
+    const ProfileRow all = rows[filler];
+    const RankRow sum = mine[filler];
+    rows[filler].comm_bytes = rows[filler].wire_bytes = 0;
+    mine[filler].comm = mine[filler].exposed = 0;
+    std::erase_if(rows[filler].kernels, [](const auto& k) { return k.lane != Lane::compute; });
+    for (const auto& [step, bytes] : layers) {
+      const double part = bytes / total;
+      ProfileRow& row = rows[row_of(step)];
+      RankRow& its = mine[row_of(step)];
+      row.comm_bytes += part * all.comm_bytes, row.wire_bytes += part * all.wire_bytes;
+      its.comm += part * sum.comm, its.exposed += part * sum.exposed;
+      for (ProfileKernel k : all.kernels) {
+        if (k.lane == Lane::compute) continue;
+        k.calls *= part, k.seconds *= part, k.bytes *= part;
+        row.kernels.push_back(std::move(k));
+      }
+    }
+  }
+}
+
+std::vector<LayerMemory> memory_of(const Network& network) {
+  std::vector<LayerMemory> layers;
+  for (std::size_t i = 0; i < network.steps().size(); ++i) {
+    const Step& step = network.steps()[i];
+    LayerMemory m{.name = step.name, .type = step.layer ? std::string(step.layer->type()) : ""};
+    const Placement& p = step.placement;
+    const bool over = !step.x.empty() && step.x[0].data == step.y.data;  // in place, or an alias
+    if (!over) m.activations = double(step.output.bytes());
+    m.workspace = double(p.workspace);
+    for (const auto& n : network.parameters()) {
+      if (n.step != int(i)) continue;
+      m.parameters += double(n.parameter->form.bytes());
+      if (n.parameter->grad) m.gradients += double(n.parameter->form.bytes());
+      for (const View& state : n.parameter->states) m.optimizer += double(state.bytes());
+    }
+    if (m.total() > 0) layers.push_back(std::move(m));
+  }
+  return layers;
+}
+
+/// A span on its way to another rank; the names of its layer and its work follow.
+struct PackedSpan {
+  Pass pass;
+  Lane lane;
+  double begin, end, bytes;
+  std::size_t layer, what;  ///< lengths of the names
+};
+
+std::string pack_timeline(const Network& network, const Profiler& profiler) {
+  std::string s;
+  for (const Span& span : profiler.last_step()) {
+    const std::string_view what = span.what;
+    const std::string layer =
+        span.layer >= 0 ? network.steps()[std::size_t(span.layer)].name : std::string();
+    const PackedSpan packed{span.pass,
+                            span.lane,
+                            span.begin - profiler.last_begin(),
+                            span.end - profiler.last_begin(),
+                            span.bytes,
+                            layer.size(),
+                            what.size()};
+    s.append(reinterpret_cast<const char*>(&packed), sizeof packed);
+    s.append(layer).append(what);
+  }
+  return s;
+}
+
+/// `layers` are the names by index of the rank that asks: ranks may differ in their reorders.
+std::vector<TimelineSpan> unpack_timeline(const std::string& s,
+                                          const std::vector<std::string>& layers) {
+  std::map<std::string_view, int> index;
+  for (std::size_t i = 0; i < layers.size(); ++i) index.emplace(layers[i], int(i));
+  std::vector<TimelineSpan> spans;
+  for (std::size_t at = 0; at < s.size();) {
+    PackedSpan packed;
+    std::memcpy(&packed, &s[at], sizeof packed);
+    at += sizeof packed;
+    const auto layer = index.find(std::string_view(s).substr(at, packed.layer));
+    at += packed.layer;
+    spans.push_back({layer != index.end() ? layer->second : -1, packed.pass, packed.lane,
+                     s.substr(at, packed.what), packed.begin, packed.end, packed.bytes});
+    at += packed.what;
+  }
+  return spans;
+}
+
 }  // namespace
+
+Spread Spread::of(const std::vector<double>& by_rank) {
+  Spread s{by_rank[0], 0, by_rank[0], 0};
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    s.min = std::min(s.min, by_rank[r]);
+    s.mean += by_rank[r] / double(by_rank.size());
+    if (by_rank[r] > s.max) s.max = by_rank[r], s.slowest = int(r);
+  }
+  return s;
+}
 
 Profile make_profile(const Network& network, const Profiler& profiler, const UpdateRule& rule,
                      const Communicator& ranks) {
@@ -87,6 +219,10 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   p.dtype = name(placing.dtype);
   p.optimizer = describe(rule);
   p.ranks = ranks.size(), p.steps = profiler.steps(), p.batch = placing.batch;
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  p.hosts =
+      ranks.all_gather_text(text(host, ", ", threads(), threads() == 1 ? " thread" : " threads"));
 
   // Candidates in the network's order, with what this rank measured.
   const double steps = profiler.steps();
@@ -104,10 +240,11 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
       else
         row.name = i < 0 ? outside_layers : "input", row.layer = i, row.pass = pass;
       const auto of = [&](Lane lane) { return cell.seconds[std::size_t(lane)] / steps; };
-      mine.push_back({key_of(text(row.name, '\n', name(pass))), of(Lane::compute),
-                      of(Lane::communication), of(Lane::wait)});
+      mine.push_back(
+          {key_of_row(row.name, pass), of(Lane::compute), of(Lane::communication), of(Lane::wait)});
       compute += mine.back().time, waiting += mine.back().exposed;
-      row.comm_bytes = cell.bytes / steps;
+      row.comm_bytes = cell.bytes / steps, row.wire_bytes = cell.wire / steps;
+      if (cell.counts) row.counts = *cell.counts / steps;
       spread_over_steps(row, cell.steps, profiler.steps());
       for (const auto& kernel : cell.kernels)
         row.kernels.push_back({kernel.what, kernel.lane, double(kernel.calls) / steps,
@@ -115,23 +252,14 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
       p.rows.push_back(std::move(row));
     }
   }
+  share_buckets(network, p.rows, mine);
 
   const auto all = gather(ranks, mine);
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    std::vector<double> time, comm, exposed;
-    for (const auto& rows : all) {
-      RankRow found;
-      const auto same = [&](const RankRow& r) { return r.key == mine[i].key; };
-      if (i < rows.size() && same(rows[i]))
-        found = rows[i];
-      else if (const auto it = std::find_if(rows.begin(), rows.end(), same); it != rows.end())
-        found = *it;
-      time.push_back(found.time), comm.push_back(found.comm), exposed.push_back(found.exposed);
-    }
-    ProfileRow& row = p.rows[i];
-    row.time = spread(time);
-    row.comm = spread(comm);
-    row.exposed = spread(exposed);
+    const auto rows = same_row(all, mine[i].key, i);
+    p.rows[i].time = spread(rows, &RankRow::time);
+    p.rows[i].comm = spread(rows, &RankRow::comm);
+    p.rows[i].exposed = spread(rows, &RankRow::exposed);
   }
   std::erase_if(p.rows, [](const ProfileRow& r) {
     return r.time.max <= 0 && r.comm.max <= 0 && r.exposed.max <= 0;
@@ -140,57 +268,34 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   std::stable_partition(p.rows.begin(), p.rows.end(),
                         [](const ProfileRow& r) { return r.layer >= 0; });
 
-  p.compute = spread(ranks.all_gather_value(compute));
-  p.sum_layers = spread(ranks.all_gather_value(compute + waiting));
-  p.end_to_end = spread(ranks.all_gather_value(wall));
+  p.compute = Spread::of(ranks.all_gather_value(compute));
+  p.sum_layers = Spread::of(ranks.all_gather_value(compute + waiting));
+  p.end_to_end = Spread::of(ranks.all_gather_value(wall));
+
+  p.memory = memory_of(network);
+  p.arena = double(network.memory().activations);
+  for (const Step& step : network.steps()) p.layers.push_back(step.name);
+  for (const std::string& s : ranks.all_gather_text(pack_timeline(network, profiler)))
+    p.timeline.push_back(unpack_timeline(s, p.layers));
   return p;
 }
 
-Profile profile(Network& network, const Communicator& ranks, ProfileOptions options) {
-  if (!network.placed()) {
-    check(options.batch > 0, "profile: the network is not placed, so a batch is needed");
-    network.place({.batch = options.batch,
-                   .backend = make_backend(options.backend, options.dtype),
-                   .ranks = ranks,
-                   .dtype = options.dtype});
-    network.initialize(0);
-  }
-  const Step& loss = network.steps().back();
-  check(loss.layer->type() == "SoftmaxCrossEntropy", "profile: the network ends in ", loss.name,
-        " (", loss.layer->type(), "): expected a loss, SoftmaxCrossEntropy");
-
-  const Random random(1, std::uint64_t(ranks.rank()));
-  const View x = network.x();
-  for (std::int64_t i = 0; i < x.shape.size(); ++i)
-    if (x.dtype == DType::f64)
-      x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
-    else
-      x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
-  const Tensor labels({x.shape.n, 1, 1, 1}, DType::i32);
-  for (std::int64_t i = 0; i < x.shape.n; ++i)
-    labels.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
-
-  // Running averages would move towards those of the made-up samples.
-  std::vector<std::pair<const View*, std::string>> kept;
-  for (const auto& named : network.parameters())
-    if (const View& v = named.parameter->value; !named.parameter->trained)
-      kept.emplace_back(&v, std::string(v.as<char>(), v.bytes()));
-
-  Stream stream;
-  Context context{.stream = stream,
-                  .first = network.rows().begin,
-                  .rows = double(network.placing().batch),
-                  .labels = labels};
-  const auto step = [&] {
-    network.forward(context);
-    network.backward(context);
-    for (const auto& named : network.parameters())
-      if (named.parameter->trained) named.parameter->wait(stream);
-    ++context.step;
-  };
-  Profile result = profile_steps(network, stream, ranks, {}, options, step);
-  for (const auto& [view, bytes] : kept) std::memcpy(view->data, bytes.data(), bytes.size());
-  return result;
+void add_alone(Profile& profile, const Network& network, const Profiler& alone,
+               const Communicator& ranks) {
+  check(alone.steps() > 0, "profile: no step without communication was measured");
+  std::vector<RankRow> mine;
+  for (int i = -1; i < int(network.steps().size()); ++i)
+    for (int k = 0; k < pass_count; ++k) {
+      const std::string layer = i > 0 ? network.steps()[std::size_t(i)].name
+                                      : std::string(i < 0 ? outside_layers : "input");
+      mine.push_back({key_of_row(layer, Pass(k)),
+                      alone.cell(i, Pass(k)).seconds[int(Lane::compute)] / alone.steps()});
+    }
+  const auto all = gather(ranks, mine);
+  for (ProfileRow& row : profile.rows)
+    row.alone = spread(same_row(all, key_of_row(row.name, row.pass),
+                                std::size_t(row.layer + 1) * pass_count + std::size_t(row.pass)),
+                       &RankRow::time);
 }
 
 }  // namespace lamina

@@ -23,6 +23,10 @@ std::shared_ptr<const Backend> cuda_backend(int device);
 /// Whether cuda_backend() is built in.
 bool has_cuda();
 
+/// A listener that marks every layer as a named range for the platform's profilers (NVTX); null
+/// where the CUDA back end is not built in.
+std::unique_ptr<Listener> cuda_ranges();
+
 /// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and supports `dtype`.
 /// Throws Error for other names, and for a named back end that is absent or lacks the dtype.
 std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype);

@@ -18,6 +18,10 @@ struct Counts {
     return {minus(cycles, earlier.cycles), minus(instructions, earlier.instructions),
             minus(misses, earlier.misses), minus(dram_bytes, earlier.dram_bytes)};
   }
+  Counts operator/(double n) const {
+    const auto over = [n](double a) { return a < 0 ? -1 : a / n; };
+    return {over(cycles), over(instructions), over(misses), over(dram_bytes)};
+  }
   Counts& operator+=(const Counts& more) {
     const auto plus = [](double a, double b) { return a < 0 || b < 0 ? -1 : a + b; };
     return *this = {plus(cycles, more.cycles), plus(instructions, more.instructions),

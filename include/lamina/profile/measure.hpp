@@ -4,40 +4,41 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/profile/profile.hpp>
 
+#include <functional>
 #include <utility>
 
 namespace lamina {
 
 struct ProfileOptions {
-  int warmup = 2;                ///< steps before the measured ones
-  int steps = 10;                ///< measured
+  int warmup = 2;     ///< steps before the measured ones
+  int steps = 10;     ///< measured
+  bool alone = true;  ///< and as many without communication, where there are ranks
+  std::function<void(const Profiler&)> on_step = {};  ///< after each recorded step: last_step()
   std::int64_t batch = 0;        ///< global; for a network that is not placed yet, else 0
   std::string backend = "auto";  ///< likewise
   DType dtype = DType::f32;      ///< likewise
 };
 
-/// Calls `step()` for the warm-up and then, recording `stream`, for the measured steps. Whatever
-/// `step` runs on `stream` gets a row: forward, backward, update. It must wait for its collectives.
-/// Collective: every rank calls it.
+namespace detail {
+Profile profile_steps(const Network& network, Stream& stream, const Communicator& ranks,
+                      const UpdateRule& rule, const ProfileOptions& options, void (*step)(void*),
+                      void* of);
+}
+
+/// Calls `step()` for the warm-up, and then in pairs: once as it is, for the time of a clean step,
+/// and once while recording `stream`. Whatever `step` runs on `stream` gets a row: forward,
+/// backward, update. It must wait for its collectives. Collective: every rank calls it.
+///
+/// With `options.alone` steps in which collectives on `stream` do nothing follow, to tell what
+/// overlapping costs the kernels. They leave ranks with different parameters if `step` updates any:
+/// switch that off in the midst of a training.
 template <class Step>
 Profile profile_steps(const Network& network, Stream& stream, const Communicator& ranks,
                       const UpdateRule& rule, const ProfileOptions& options, Step&& step) {
-  check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
-  Profiler profiler(4096, std::size_t(options.steps));
-  for (int i = 0; i < options.warmup; ++i) step();
-  struct Attached {
-    Stream& stream;
-    Recorder* before;
-    ~Attached() { stream.record_to(before); }
-  } attached{stream, stream.recorder()};
-  stream.record_to(&profiler);
-  ranks.barrier();  // nobody's first step waits for another's warm-up
-  for (int i = 0; i < options.steps; ++i) {
-    profiler.begin_step();
-    step();
-    profiler.end_step();
-  }
-  return make_profile(network, profiler, rule, ranks);
+  auto call = [&] { step(); };
+  return detail::profile_steps(
+      network, stream, ranks, rule, options, [](void* f) { (*static_cast<decltype(call)*>(f))(); },
+      &call);
 }
 
 /// Forward and backward of `network` on made-up samples; places and initializes it if it is not

@@ -19,6 +19,8 @@ struct Spread {
   double min = 0, mean = 0, max = 0;
   int slowest = 0;  ///< the rank that has `max`
 
+  /// Of one value per rank, by rank; at least one.
+  static Spread of(const std::vector<double>& by_rank);
   /// 1 = all ranks alike.
   double imbalance() const { return mean > 0 ? max / mean : 1; }
 };
@@ -89,7 +91,8 @@ struct Profile {
   Spread compute;                ///< in kernels, per rank: who is the slowest
   Spread sum_layers;             ///< kernels and waiting of all rows
   Spread end_to_end;             ///< wall time of a step
-  Spread clean;  ///< the same of steps that were not recorded; all 0 if there were none
+  Spread clean;         ///< the same of steps that were not recorded; all 0 if there were none
+  double overhead = 0;  ///< of recording: median of recorded / clean - 1 over pairs of steps
 
   std::optional<Machine> machine = {};  ///< the ceilings; for the caller to fill in
   std::vector<LayerMemory> memory;      ///< in the network's order
@@ -110,5 +113,9 @@ inline constexpr const char* outside_layers = "(trainer)";
 /// Collective: every rank calls it. Throws Error if nothing was measured.
 Profile make_profile(const Network& network, const Profiler& profiler, const UpdateRule& rule,
                      const Communicator& ranks);
+
+/// Fills in ProfileRow::alone from steps that were recorded without communication. Collective.
+void add_alone(Profile& profile, const Network& network, const Profiler& alone,
+               const Communicator& ranks);
 
 }  // namespace lamina

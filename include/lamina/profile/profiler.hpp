@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/base/error.hpp>
+#include <lamina/profile/counters.hpp>
 #include <lamina/tensor/stream.hpp>
 
 #include <sched.h>
@@ -11,7 +12,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -21,18 +24,48 @@ inline constexpr int lane_count = 3;
 /// Records what runs between begin_step() and end_step(); what runs outside of them is not kept.
 ///
 ///   Profiler profiler;
-///   stream.record_to(&profiler);
-///   for (int i = 0; i < 10; ++i) profiler.begin_step(), step(), profiler.end_step();
-///   stream.record_to(nullptr);
+///   profiler.start(stream);
+///   for (int i = 0; i < 10; ++i) step(), profiler.next_step();
+///   profiler.stop();
+///
+/// start() and stop() may come in the midst of a run, as often as one likes; steps add up.
 ///
 /// Any thread may record, at any time. Recording takes no lock and no memory, except in a step with
 /// more spans than any before it.
 class Profiler final : public Recorder {
  public:
   /// Room for that many spans per step and that many steps; it grows where that is too little.
-  explicit Profiler(std::size_t spans = 4096, std::size_t steps = 128) : spans_(spans) {
+  /// `counters`, if any, are read whenever the thread that began the step records: what they
+  /// counted since its last span belongs to this one. They must outlive the profiler.
+  explicit Profiler(std::size_t spans = 4096, std::size_t steps = 128, Counters* counters = nullptr)
+      : spans_(spans), counters_(counters) {
     seconds_.reserve(steps);
     open_.reserve(64);
+    if (counters_) counts_.resize(spans);
+  }
+
+  Profiler(const Profiler&) = delete;
+  Profiler& operator=(const Profiler&) = delete;
+  ~Profiler() override { stop(); }
+
+  /// Records what runs on `stream`, from now on; a step begins. The stream must outlive that.
+  void start(Stream& stream) {
+    stop();
+    stream_ = &stream, before_ = stream.recorder();
+    stream.record_to(this);
+    begin_step();
+  }
+  /// Ends the step, as end_step(), and begins another one.
+  void next_step() {
+    end_step();
+    begin_step();
+  }
+  /// Ends recording; the step that has begun is forgotten. Does nothing before start().
+  void stop() {
+    if (!stream_) return;
+    std::exchange(stream_, nullptr)->record_to(before_);
+    close();
+    begin_ = 0;
   }
 
   void record(const Span& span) override {
@@ -40,6 +73,7 @@ class Profiler final : public Recorder {
     if (at >= closed) return;
     if (at < spans_.size()) {
       spans_[at] = span;
+      if (counters_) count(at, span.lane);
     } else {
       while (busy_.test_and_set(std::memory_order_acquire)) sched_yield();
       overflow_.push_back(span);
@@ -52,6 +86,7 @@ class Profiler final : public Recorder {
   void begin_step() {
     close();
     written_.store(0, std::memory_order_relaxed);
+    if (counters_) counted_ = counters_->read();
     begin_ = now();
     claimed_.store(0, std::memory_order_release);
   }
@@ -64,11 +99,12 @@ class Profiler final : public Recorder {
     if (!overflow_.empty()) {
       spans_.insert(spans_.end(), overflow_.begin(), overflow_.end());
       spans_.resize(2 * spans_.size());
+      if (counters_) counts_.resize(spans_.size());
       overflow_.clear();
     }
     seconds_.push_back(end_ - begin_);
     fold();
-    begin_ = 0;
+    last_begin_ = std::exchange(begin_, 0);
   }
 
   /// All work under one name, over all steps.
@@ -82,7 +118,8 @@ class Profiler final : public Recorder {
   /// only, so that the sum over compute and wait never exceeds the time that has passed.
   struct Cell {
     std::array<double, lane_count> seconds = {};  ///< by lane
-    double bytes = 0;                             ///< payload of the collectives
+    double bytes = 0, wire = 0;                   ///< of the collectives: payload, on the link
+    std::optional<Counts> counts;                 ///< where there are counters
     std::vector<double> steps;                    ///< compute seconds of each step
     std::vector<Kernel> kernels;
   };
@@ -99,6 +136,8 @@ class Profiler final : public Recorder {
   }
   /// The last step's spans by begin, until the next begin_step(): for a timeline.
   std::span<const Span> last_step() const { return {spans_.data(), used_}; }
+  /// When that step began, in seconds of now().
+  double last_begin() const { return last_begin_; }
 
  private:
   static constexpr std::size_t closed = std::size_t(1) << 60;  // more than anybody counts up to
@@ -116,8 +155,23 @@ class Profiler final : public Recorder {
     return count;
   }
 
+  void count(std::size_t at, Lane lane) {
+    counts_[at] = {};
+    if (lane == Lane::communication) return;
+    const Counts total = counters_->read();
+    counts_[at] = total - std::exchange(counted_, total);
+  }
+
   void fold() {
     const auto step = seconds_.size() - 1;
+    for (std::size_t i = 0; counters_ && i < used_; ++i) {  // before they are sorted
+      if (spans_[i].lane == Lane::communication) continue;
+      auto& sum = cell_at(spans_[i].layer, spans_[i].pass).counts;
+      if (sum)
+        *sum += counts_[i];
+      else
+        sum = counts_[i];
+    }
     std::sort(spans_.begin(), spans_.begin() + std::ptrdiff_t(used_),
               [](const Span& a, const Span& b) {
                 return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
@@ -136,12 +190,16 @@ class Profiler final : public Recorder {
     }
   }
 
+  Cell& cell_at(std::int32_t layer, Pass pass) {
+    const std::size_t i = index(layer, pass);
+    if (i >= cells_.size()) cells_.resize(i + 1);
+    return cells_[i];
+  }
+
   void add(const Span& span, std::size_t step, double seconds, int calls) {
-    const std::size_t at = index(span.layer, span.pass);
-    if (at >= cells_.size()) cells_.resize(at + 1);
-    Cell& cell = cells_[at];
+    Cell& cell = cell_at(span.layer, span.pass);
     cell.seconds[std::size_t(span.lane)] += seconds;
-    cell.bytes += calls * span.bytes;
+    cell.bytes += calls * span.bytes, cell.wire += calls * span.wire;
     if (span.lane == Lane::compute) {
       if (cell.steps.empty()) cell.steps.reserve(seconds_.capacity());
       if (cell.steps.size() <= step) cell.steps.resize(step + 1);
@@ -161,7 +219,12 @@ class Profiler final : public Recorder {
   std::atomic_flag busy_;  // guards overflow_
   std::vector<Span> overflow_;
   std::size_t used_ = 0;
-  double begin_ = 0, end_ = 0;
+  Stream* stream_ = nullptr;  // between start() and stop()
+  Recorder* before_ = nullptr;
+  double begin_ = 0, end_ = 0, last_begin_ = 0;
+  Counters* counters_;
+  Counts counted_;              // at the last span of the compute thread
+  std::vector<Counts> counts_;  // by span
 
   std::vector<double> seconds_;
   std::vector<Cell> cells_;

@@ -33,6 +33,7 @@ struct Span {
   const char* what = "";
   double begin = 0, end = 0;
   double bytes = 0;  ///< payload of a collective, per rank; 0 for kernels
+  double wire = 0;   ///< bytes that each rank's link carries for it, in one direction
 };
 
 /// Takes spans. `record` is called from the compute and the communication thread at once.

@@ -88,6 +88,9 @@ class Optimizer {
     for (auto i = all.size(); i-- > 0;) {
       Parameter& p = *all[i].parameter;
       if (!p.trained) continue;
+      const LayerScope scope(stream, all[i].step,
+                             network.steps()[std::size_t(all[i].step)].name.c_str(),
+                             LayerRun::Phase::update);
       stream.enter(all[i].step);
       p.wait(stream);
       UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, clip, step};

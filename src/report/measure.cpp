@@ -1,0 +1,117 @@
+// How steps are measured: clean and recorded in pairs, then without communication.
+#include <lamina/profile/measure.hpp>
+
+namespace lamina {
+
+namespace {
+
+/// Restores what a stream records to, whatever happens.
+class Attached {
+ public:
+  explicit Attached(Stream& stream)
+      : stream_(stream), recorder_(stream.recorder()), silent_(stream.silent()) {}
+  ~Attached() { stream_.record_to(recorder_), stream_.silence(silent_); }
+
+ private:
+  Stream& stream_;
+  Recorder* recorder_;
+  bool silent_;
+};
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
+}
+
+}  // namespace
+
+Profile detail::profile_steps(const Network& network, Stream& stream, const Communicator& ranks,
+                              const UpdateRule& rule, const ProfileOptions& options,
+                              void (*step)(void*), void* of) {
+  check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
+  check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
+  const Attached attached(stream);
+  stream.record_to(nullptr);
+  for (int i = 0; i < options.warmup; ++i) step(of);
+
+  const auto counters = open_counters();  // now that the kernels' threads are there
+  Profiler recorded(4096, std::size_t(options.steps), counters.get());
+  std::vector<double> overheads;
+  double clean = 0;
+  ranks.barrier();  // nobody's first step waits for another's warm-up
+  for (int i = 0; i < options.steps; ++i) {
+    const double begin = now();
+    step(of);
+    const double seconds = now() - begin;
+    stream.record_to(&recorded);
+    recorded.begin_step();
+    step(of);
+    recorded.end_step();
+    stream.record_to(nullptr);
+    if (options.on_step) options.on_step(recorded);
+    clean += seconds / options.steps;
+    overheads.push_back(recorded.seconds().back() / seconds - 1);
+  }
+  Profile p = make_profile(network, recorded, rule, ranks);
+  p.clean = Spread::of(ranks.all_gather_value(clean));
+  p.overhead = ranks.all_reduce_value(median(overheads)) / ranks.size();
+  if (!options.alone || ranks.size() == 1 || ranks.is_silent()) return p;
+
+  stream.silence(true);
+  Profiler alone(4096, std::size_t(options.steps));
+  step(of);
+  ranks.barrier();
+  stream.record_to(&alone);
+  for (int i = 0; i < options.steps; ++i) alone.begin_step(), step(of), alone.end_step();
+  add_alone(p, network, alone, ranks);
+  return p;
+}
+
+Profile profile(Network& network, const Communicator& ranks, ProfileOptions options) {
+  if (!network.placed()) {
+    check(options.batch > 0, "profile: the network is not placed, so a batch is needed");
+    network.place({.batch = options.batch,
+                   .backend = make_backend(options.backend, options.dtype),
+                   .ranks = ranks,
+                   .dtype = options.dtype});
+    network.initialize(0);
+  }
+  const Step& loss = network.steps().back();
+  check(loss.layer->type() == "SoftmaxCrossEntropy", "profile: the network ends in ", loss.name,
+        " (", loss.layer->type(), "): expected a loss, SoftmaxCrossEntropy");
+
+  const Random random(1, std::uint64_t(ranks.rank()));
+  const View x = network.x();
+  for (std::int64_t i = 0; i < x.shape.size(); ++i)
+    if (x.dtype == DType::f64)
+      x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
+    else
+      x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
+  const Tensor labels({x.shape.n, 1, 1, 1}, DType::i32);
+  for (std::int64_t i = 0; i < x.shape.n; ++i)
+    labels.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+
+  // Running averages would move towards those of the made-up samples.
+  std::vector<std::pair<const View*, std::string>> kept;
+  for (const auto& named : network.parameters())
+    if (const View& v = named.parameter->value; !named.parameter->trained)
+      kept.emplace_back(&v, std::string(v.as<char>(), v.bytes()));
+
+  Stream stream;
+  Context context{.stream = stream,
+                  .first = network.rows().begin,
+                  .rows = double(network.placing().batch),
+                  .labels = labels};
+  const auto step = [&] {
+    network.forward(context);
+    network.backward(context);
+    for (const auto& named : network.parameters())
+      if (named.parameter->trained) named.parameter->wait(stream);
+    ++context.step;
+  };
+  Profile result = profile_steps(network, stream, ranks, {}, options, step);
+  for (const auto& [view, bytes] : kept) std::memcpy(view->data, bytes.data(), bytes.size());
+  return result;
+}
+
+}  // namespace lamina
