@@ -1,0 +1,124 @@
+// How rows of a profile stand against the ceilings, and what may excuse those above.
+#include <lamina/profile/roofline.hpp>
+
+#include <algorithm>
+
+namespace lamina {
+
+namespace {
+
+constexpr double tolerance = 0.95;  // ceilings and times are measured: 5 % says nothing yet
+
+struct Ceilings {
+  const Machine& machine;
+  DType dtype;
+  double peak, bandwidth;
+};
+
+Ceilings ceilings_of(const Profile& p) {
+  check(p.machine.has_value(), "roofline: the profile has no ceilings of its machine");
+  const DType t = parse_dtype(p.dtype);
+  const Ceilings c{*p.machine, t, p.machine->peak(t), p.machine->bandwidth()};
+  check(c.peak > 0, "roofline: the machine's peak in ", p.dtype, " has not been measured");
+  check(c.bandwidth > 0, "roofline: the machine's memory bandwidth has not been measured");
+  return c;
+}
+
+std::string alone_reason(double rate, const char* unit) {
+  return format("other ranks were not as busy: below the %.1f %s of a rank alone", rate / 1e9,
+                unit);
+}
+
+std::string above_peak(const Ceilings& c, const ProfileRow& r) {
+  if (r.algorithm.find("wino") != std::string::npos)
+    return "Winograd: FLOPs are counted as those of a direct convolution";
+  double alone = 0;
+  for (const ComputeCeiling& fma : c.machine.compute)
+    if (fma.kind == ComputeCeiling::Kind::fma && fma.dtype == c.dtype)
+      alone = std::max(alone, fma.flops.alone);
+  const bool enough = c.machine.ranks > 1 && tolerance * r.work.flops <= r.time.mean * alone;
+  return enough ? alone_reason(alone, "GFLOP/s") : "";
+}
+
+std::string above_bandwidth(const Ceilings& c, const ProfileRow& r) {
+  const auto& levels = c.machine.memory;
+  const double t = r.time.mean, bytes = r.work.bytes;
+  const MemoryCeiling& memory = levels.back();
+  const double alone = std::max(memory.triad.alone, memory.read.alone);
+  if (c.machine.ranks > 1 && tolerance * bytes <= t * alone) return alone_reason(alone, "GB/s");
+
+  // From memory inwards: what a level cannot have moved must lie in the caches before it.
+  std::string reason;
+  for (std::size_t i = levels.size(); i-- > 0;) {
+    const double moved = t * levels[i].bandwidth();
+    if (tolerance * bytes <= moved) return reason;
+    if (i == 0 || levels[i - 1].capacity < bytes - moved) return "";
+    const MemoryCeiling& cache = levels[i - 1];
+    reason =
+        format("operands in %s (%.3g MB): %s can have moved %.3g of %.3g MB", cache.level.c_str(),
+               cache.capacity / 1e6, levels[i].level.c_str(), moved / 1e6, bytes / 1e6);
+  }
+  return reason;
+}
+
+/// Why the row is above its roof, as far as known: both ceilings need an excuse if both are passed.
+std::string reason_for(const Ceilings& c, const ProfileRow& r) {
+  std::string all;
+  const auto excuse = [&](double least, auto&& of) {
+    if (r.time.mean >= tolerance * least) return true;
+    const std::string reason = of(c, r);
+    append(all, text(all.empty() || reason.empty() ? "" : "; ", reason));
+    return !reason.empty();
+  };
+  const bool known = excuse(r.work.flops / c.peak, above_peak) &&
+                     excuse(r.work.bytes / c.bandwidth, above_bandwidth);
+  return known ? all : "";
+}
+
+}  // namespace
+
+bool has_ceilings(const Profile& p) {
+  return p.machine && p.machine->peak(parse_dtype(p.dtype)) > 0 && p.machine->bandwidth() > 0;
+}
+
+Roof roof(const Profile& profile, const ProfileRow& row) {
+  const ProfileRow* one = &row;
+  return roof(profile, {&one, 1});
+}
+
+Roof roof(const Profile& profile, std::span<const ProfileRow* const> rows) {
+  const Ceilings c = ceilings_of(profile);
+  Roof sum;
+  double flops = 0, time = 0, parts[4] = {};
+  bool known = true;
+  for (const ProfileRow* r : rows) {
+    const double compute = r->work.flops / c.peak, memory = r->work.bytes / c.bandwidth;
+    const double least = std::max(compute, memory);
+    if (r->time.mean <= 0) {  // nothing ran on this rank's compute thread, whatever the arithmetic
+      parts[int(Bound::communication)] += r->exposed.mean, sum.wasted += r->exposed.mean;
+      continue;
+    }
+    double launches = 0;
+    for (const ProfileKernel& k : r->kernels)
+      if (k.lane == Lane::compute) launches += k.calls * c.machine.launch;
+    parts[int(Bound::compute)] += compute, parts[int(Bound::memory)] += memory;
+    parts[int(Bound::communication)] += r->exposed.mean;
+    parts[int(Bound::overhead)] += least > 0 ? launches : r->time.mean;
+    sum.seconds += least, flops += r->work.flops, time += r->time.mean;
+    sum.wasted += std::max(0.0, r->seconds() - least);
+    if (r->time.mean >= tolerance * least) continue;
+    sum.above = true;
+    const std::string reason = reason_for(c, *r);
+    known &= !reason.empty();
+    if (sum.reason.find(reason) == std::string::npos)
+      append(sum.reason, text(sum.reason.empty() ? "" : "; ", reason));
+  }
+  if (!known) sum.reason.clear();
+  if (sum.seconds > 0) sum.flops = flops / sum.seconds;
+  if (time > 0) sum.fraction = sum.seconds / time;
+  for (const Bound b : {Bound::compute, Bound::memory, Bound::communication})
+    if (parts[int(b)] > parts[int(sum.bound)]) sum.bound = b;
+  return sum;
+}
+
+}  // namespace lamina
