@@ -1,0 +1,51 @@
+// Ceilings: small loops that come as close as a program can to what the processor does at most.
+#pragma once
+
+#include <lamina/tensor/dtype.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina {
+
+/// A data cache of this machine.
+struct CacheLevel {
+  std::string name;       ///< "L1", "L2", "L3"
+  std::size_t bytes = 0;  ///< of one such cache
+  int sharers = 1;        ///< processors that share one
+};
+
+/// From the first level on, as the operating system tells; sizes of a usual processor where it does
+/// not.
+std::vector<CacheLevel> cache_levels();
+
+/// Instruction sets for which there are loops and that this processor has, narrowest first: some of
+/// "sse2", "avx2" (with FMA) and "avx512", or "portable" on other architectures.
+std::vector<std::string> instruction_sets();
+
+/// How long a loop is measured: in slices, one after the other, of which the fastest counts. Slices
+/// that begin in the first or end in the last sixth of the time do not count: ranks that start
+/// together do so only to within that.
+struct Slices {
+  double seconds = 0.08;  ///< all of them
+  double slice = 2e-3;  ///< each; longer ones feel interruptions, shorter ones the start of a team
+};
+
+/// FLOP per second of multiply-adds whose operands all stay in registers, on all threads(). A
+/// multiply-add is 2 FLOP, also where it takes two instructions (sse2). Throws Error where the
+/// processor lacks the instruction set; dtype is f32 or f64.
+double fma_rate(std::string_view instruction_set, DType dtype, const Slices& slices = {});
+
+/// Memory that the threads go through, each its own part, again and again.
+struct Bandwidths {
+  double triad = 0;  ///< bytes/s of a = b + s * c, counted as 3 operands
+  double read = 0;   ///< bytes/s of the sum of one operand
+};
+
+/// With `bytes` per thread (of all operands together, at least 3 cache lines) and the widest
+/// instruction set, on all threads(). Throws Error where there is not that much memory.
+Bandwidths bandwidths(std::size_t bytes, const Slices& slices = {});
+
+}  // namespace lamina

@@ -1,0 +1,238 @@
+// Ceilings: small loops that come as close as a program can to what the processor does at most.
+#include <lamina/base/clock.hpp>
+#include <lamina/kernels/ceilings.hpp>
+#include <lamina/kernels/threads.hpp>
+
+#include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <memory>
+
+namespace lamina {
+
+namespace {
+
+struct Loops {
+  std::size_t vector;  // bytes of a register
+  void (*f32)(std::size_t times, float* constants_and_sum);
+  void (*f64)(std::size_t times, double* constants_and_sum);
+  void (*triad)(float* a, const float* b, const float* c, std::size_t n, float s,
+                std::size_t times);
+  float (*read)(const float* x, std::size_t n, std::size_t times);
+};
+
+constexpr int chains = 12;  // of multiply_add()
+
+#if defined(__x86_64__)
+#define LAMINA_SET sse2
+#define LAMINA_VECTOR 16
+#define LAMINA_TARGET __attribute__((target("sse2")))
+#include "cpu/ceilings_loops.hpp"
+#undef LAMINA_SET
+#undef LAMINA_VECTOR
+#undef LAMINA_TARGET
+#define LAMINA_SET avx2
+#define LAMINA_VECTOR 32
+#define LAMINA_TARGET __attribute__((target("avx2,fma")))
+#include "cpu/ceilings_loops.hpp"
+#undef LAMINA_SET
+#undef LAMINA_VECTOR
+#undef LAMINA_TARGET
+#define LAMINA_SET avx512
+#define LAMINA_VECTOR 64
+#define LAMINA_TARGET __attribute__((target("avx512f")))
+#include "cpu/ceilings_loops.hpp"
+#else
+#define LAMINA_SET portable
+#define LAMINA_VECTOR 16
+#define LAMINA_TARGET
+#include "cpu/ceilings_loops.hpp"
+#endif
+#undef LAMINA_SET
+#undef LAMINA_VECTOR
+#undef LAMINA_TARGET
+
+struct InstructionSet {
+  std::string_view name;
+  const Loops* loops;
+};
+
+/// Narrowest first.
+std::vector<InstructionSet> available() {
+#if defined(__x86_64__)
+  std::vector<InstructionSet> sets = {{"sse2", &sse2::loops}};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    sets.push_back({"avx2", &avx2::loops});
+  if (__builtin_cpu_supports("avx512f")) sets.push_back({"avx512", &avx512::loops});
+  return sets;
+#else
+  return {{"portable", &portable::loops}};
+#endif
+}
+
+/// Seconds that a team of threads needs for work(thread): from when the first of them begins to
+/// when the last one ends. Any single thread's clock would miss what the others do while it sleeps.
+template <class Work>
+double time_team(const Work& work) {
+  const int team = threads();
+  double begin = std::numeric_limits<double>::max(), end = 0;
+#pragma omp parallel num_threads(team) reduction(min : begin) reduction(max : end)
+  {
+    const int thread = omp_get_thread_num();
+#pragma omp barrier
+    begin = now();
+    work(thread);
+    end = now();
+  }
+  return end - begin;
+}
+
+/// The most repetitions of work(thread, times) per second.
+template <class Work>
+double best_rate(const Slices& slices, const Work& work) {
+  const double start = now(), margin = slices.seconds / 6;
+  const double first = start + margin, last = start + slices.seconds - margin;
+  // How many fill a slice, this thread finds out by itself: on a busy machine a team may take
+  // longer to come together than for its work.
+  std::size_t times = 1;
+  for (double begin = start, end = 0;; begin = end, times *= 2) {
+    work(0, times);
+    end = now();
+    if (end - begin > slices.slice / 2 || end > last) break;
+  }
+  for (double best = 0;;) {
+    const double begin = now();
+    const double seconds = time_team([&](int thread) { work(thread, times); });
+    const double end = now();
+    // Where a slice takes longer than all of the time, the first one has to do.
+    if ((begin >= first && end <= last) || (best == 0 && end > last))
+      best = std::max(best, double(times) / seconds);
+    if (end > last) return best;
+  }
+}
+
+/// Memory whose pages belong to whoever writes to them first.
+struct Buffer {
+  explicit Buffer(std::size_t bytes) {
+    constexpr std::size_t page = std::size_t(2) << 20;  // address translations cost little so
+    bytes = (bytes + page - 1) / page * page;
+    data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
+    check(data != nullptr, "not enough memory to measure its bandwidth with ", bytes >> 20, " MiB");
+    madvise(data.get(), bytes, MADV_HUGEPAGE);
+  }
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  std::unique_ptr<float, Free> data;
+};
+
+/// The first word of a file of /sys; nothing where there is none.
+std::string word_in(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
+/// "32K" -> 32768.
+std::size_t parse_size(const std::string& s) {
+  const std::size_t n = std::strtoull(s.c_str(), nullptr, 10);
+  const char unit = s.empty() ? ' ' : s.back();
+  return n << (unit == 'K' ? 10 : unit == 'M' ? 20 : unit == 'G' ? 30 : 0);
+}
+
+/// "0-3,8" -> 5.
+int parse_list(const std::string& s) {
+  int n = 0;
+  for (const char* at = s.c_str(); *at;) {
+    char* end = nullptr;
+    const long first = std::strtol(at, &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, &end, 10) : first;
+    if (end == at || last < first) break;
+    n += int(last - first) + 1;
+    at = *end ? end + 1 : end;
+  }
+  return std::max(1, n);
+}
+
+}  // namespace
+
+std::vector<CacheLevel> cache_levels() {
+  std::vector<CacheLevel> levels;
+  for (int i = 0; i < 16; ++i) {
+    const std::string folder = text("/sys/devices/system/cpu/cpu0/cache/index", i, '/');
+    const std::string type = word_in(folder + "type");
+    if (type.empty()) break;
+    const CacheLevel level{"L" + word_in(folder + "level"), parse_size(word_in(folder + "size")),
+                           parse_list(word_in(folder + "shared_cpu_list"))};
+    if (type != "Instruction" && level.bytes > 0) levels.push_back(level);
+  }
+  if (levels.empty()) {  // no Linux, or a container without /sys
+    const auto size = [](int name, std::size_t otherwise) {
+      const long bytes = sysconf(name);
+      return bytes > 0 ? std::size_t(bytes) : otherwise;
+    };
+    levels = {{"L1", size(_SC_LEVEL1_DCACHE_SIZE, std::size_t(32) << 10), 1},
+              {"L2", size(_SC_LEVEL2_CACHE_SIZE, std::size_t(1) << 20), 1},
+              {"L3", size(_SC_LEVEL3_CACHE_SIZE, std::size_t(32) << 20), processors()}};
+  }
+  std::sort(levels.begin(), levels.end(),
+            [](const CacheLevel& a, const CacheLevel& b) { return a.name < b.name; });
+  return levels;
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const InstructionSet& set : available()) names.emplace_back(set.name);
+  return names;
+}
+
+double fma_rate(std::string_view instruction_set, DType dtype, const Slices& slices) {
+  check(dtype != DType::i32, "multiply-adds are measured in f32 or f64, got i32");
+  const Loops* loops = nullptr;
+  std::string known;
+  for (const InstructionSet& set : available()) {
+    known += text(known.empty() ? "" : ", ", set.name);
+    if (set.name == instruction_set) loops = set.loops;
+  }
+  check(loops, "this processor has no ", instruction_set, ": expected one of ", known);
+  // Values go to 0.5 / (1 - 0.5): far from infinities and from denormals.
+  const double rate = best_rate(slices, [&](int, std::size_t times) {
+    volatile float start = 0.5F;  // as far as the compiler knows, any number
+    float single[3] = {start, start, 0};
+    double twofold[3] = {start, start, 0};
+    dtype == DType::f32 ? loops->f32(times, single) : loops->f64(times, twofold);
+    [[maybe_unused]] volatile double sink = single[2] + twofold[2];
+  });
+  return rate * threads() * chains * 2 * double(loops->vector / size_of(dtype));
+}
+
+Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
+  const Loops& loops = *available().back().loops;
+  const int team = threads();
+  constexpr std::size_t block = 128;  // floats that read() takes at a time, at most
+  const std::size_t whole =
+      std::max<std::size_t>(bytes / sizeof(float) / (3 * block), 1) * 3 * block;
+  const std::size_t third = whole / 3;
+  const Buffer buffer(whole * std::size_t(team) * sizeof(float));
+  time_team([&](int thread) {
+    std::fill_n(buffer.data.get() + whole * std::size_t(thread), whole, 0.5F);
+  });
+  const auto part = [&](int thread) { return buffer.data.get() + whole * std::size_t(thread); };
+  const double read = best_rate(slices, [&](int thread, std::size_t times) {
+    [[maybe_unused]] volatile float sink = loops.read(part(thread), whole, times);
+  });
+  const double triad = best_rate(slices, [&](int thread, std::size_t times) {
+    float* a = part(thread);
+    loops.triad(a, a + third, a + 2 * third, third, 0.5F, times);
+  });
+  const double passed = double(whole * sizeof(float)) * team;
+  return {triad * passed, read * passed};
+}
+
+}  // namespace lamina
