@@ -1,0 +1,289 @@
+// How steps are measured: clean, recorded and without communication; who listens; what is kept of
+// the last step.
+#include "catch.hpp"
+
+#include <lamina/comm/threads.hpp>
+#include <lamina/layers/conv2d.hpp>
+#include <lamina/layers/flatten.hpp>
+#include <lamina/layers/linear.hpp>
+#include <lamina/layers/relu.hpp>
+#include <lamina/layers/softmax_cross_entropy.hpp>
+#include <lamina/profile/listen.hpp>
+#include <lamina/profile/measure.hpp>
+#include <lamina/train/trainer.hpp>
+
+#include <thread>
+
+using namespace lamina;
+
+namespace {
+
+Network small() {
+  Network net({.c = 3, .h = 8, .w = 8});
+  net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv")
+      .add<ReLU>({}, "relu")
+      .add<Flatten>({}, "flat")
+      .add<Linear>({.features = 5}, "fc")
+      .add<SoftmaxCrossEntropy>({}, "loss");
+  return net;
+}
+
+void place(Network& net, const Communicator& ranks, double bucket_mb = 25) {
+  net.place({.batch = 4,
+             .backend = reference_backend(),
+             .ranks = ranks,
+             .bucket_mb = bucket_mb,
+             .first_bucket_mb = bucket_mb});
+  net.initialize(1);
+}
+
+int step_of(const Network& net, std::string_view name) {
+  for (std::size_t i = 0; i < net.steps().size(); ++i)
+    if (net.steps()[i].name == name) return int(i);
+  throw Error(text("no step ", name));
+}
+
+const ProfileRow& row(const Profile& p, std::string_view name, Pass pass) {
+  for (const ProfileRow& r : p.rows)
+    if (r.name == name && r.pass == pass) return r;
+  throw Error(text("no row ", name, ' ', lamina::name(pass)));
+}
+
+/// Counts up by one cycle and two instructions whenever it is read.
+class Ticks final : public Counters {
+ public:
+  Counts read() override {
+    ++reads;
+    return {.cycles = double(reads), .instructions = 2.0 * reads};
+  }
+  int reads = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a bucket's reduction is shared among its layers by bytes") {
+  Network net = small();
+  place(net, {});
+  Profiler p;
+  // Backward ends with conv, which fills the bucket that it shares with fc.
+  const int conv = step_of(net, "conv");
+  p.begin_step();
+  p.record({conv, Pass::weight_grad, Lane::communication, "all_reduce", 1, 2, 4096, 8192});
+  p.record({conv, Pass::weight_grad, Lane::wait, "all_reduce", 1.5, 2, 0});
+  p.end_step();
+  const Profile profile = make_profile(net, p, {}, {});
+  const double conv_bytes = 4 * (4 * 3 * 9 + 4), fc_bytes = 4 * (256 * 5 + 5);
+  const double part = conv_bytes / (conv_bytes + fc_bytes);
+  const ProfileRow& first = row(profile, "conv", Pass::weight_grad);
+  const ProfileRow& last = row(profile, "fc", Pass::weight_grad);
+  CHECK(first.comm.mean == Approx(part));
+  CHECK(last.comm.mean == Approx(1 - part));
+  CHECK(first.exposed.mean == Approx(0.5 * part));
+  CHECK(last.exposed.mean == Approx(0.5 * (1 - part)));
+  CHECK(first.comm_bytes == Approx(4096 * part));
+  CHECK(last.wire_bytes == Approx(8192 * (1 - part)));
+  REQUIRE(last.kernels.size() == 2);
+  CHECK(last.kernels[0].calls == Approx(1 - part));
+  CHECK(profile.sum_layers.mean == Approx(0.5));
+}
+
+TEST_CASE("a layer with a bucket of its own keeps its reduction") {
+  Network net = small();
+  place(net, {}, 0);
+  Profiler p;
+  p.begin_step();
+  p.record(
+      {step_of(net, "conv"), Pass::weight_grad, Lane::communication, "all_reduce", 1, 2, 64, 64});
+  p.end_step();
+  const Profile profile = make_profile(net, p, {}, {});
+  CHECK(row(profile, "conv", Pass::weight_grad).comm.mean == Approx(1));
+  CHECK(profile.rows.size() == 1);
+}
+
+TEST_CASE("kernels are timed with and without communication, steps clean and recorded") {
+  std::vector<Profile> profiles(2);
+  int clean = 0, recorded = 0, silent = 0;
+  run_ranks(2, [&](World& world) {
+    Network net = small();
+    Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 4, .backend = "reference"});
+    const std::vector<float> images(2 * 3 * 64, 0.5f);
+    const std::vector<std::int32_t> labels(2, 1);
+    const Batch batch{
+        .images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 4};
+    int on_step = 0;
+    const auto step = [&] {
+      if (world.rank() == 0) {
+        const bool with = trainer.stream().recorder() != nullptr;
+        ++(trainer.stream().silent() ? silent : with ? recorded : clean);
+      }
+      trainer.step(batch, 10, 10);
+    };
+    ProfileOptions options{.warmup = 2, .steps = 3};
+    options.on_step = [&](const Profiler& p) {
+      if (p.steps() == on_step + 1 && !p.last_step().empty()) ++on_step;
+    };
+    profiles[std::size_t(world.rank())] = profile_steps(net, trainer.stream(), trainer.ranks(),
+                                                        trainer.optimizer().rule(), options, step);
+    if (world.rank() != 0) return;  // Catch2 takes one thread
+    CHECK(on_step == 3);
+    CHECK(trainer.stream().recorder() == nullptr);
+    CHECK(!trainer.stream().silent());
+  });
+  CHECK(clean == 2 + 3);
+  CHECK(recorded == 3);
+  CHECK(silent == 1 + 3);
+  for (const Profile& p : profiles) {
+    CHECK(p.steps == 3);
+    CHECK(p.clean.mean > 0);
+    CHECK(p.clean.max == profiles[0].clean.max);
+    CHECK(p.hosts.size() == 2);
+    for (const ProfileRow& r : p.rows) {
+      if (r.layer < 0) continue;
+      INFO(r.name << ' ' << name(r.pass));
+      CHECK((r.time.mean > 0) == (r.alone.mean > 0));
+    }
+    const ProfileRow& dw = row(p, "conv", Pass::weight_grad);
+    const double bytes = 4 * (4 * 3 * 9 + 4);
+    CHECK(dw.comm.mean > 0);
+    CHECK(dw.wire_bytes == Approx(dw.comm_bytes));  // 2 (n - 1) / n = 1 for two ranks
+    CHECK(dw.comm_bytes >= bytes);
+  }
+}
+
+TEST_CASE("a silent stream starts no collective") {
+  run_ranks(2, [](World& world) {
+    Stream stream;
+    const Tensor x({1, 4, 1, 1}, DType::f32);
+    const auto sum = [&] {
+      for (float& v : x.elements<float>()) v = 1;
+      world.comm().all_reduce(stream, Pass::forward, x).wait(stream);
+      return x.as<float>()[3];
+    };
+    stream.silence(true);
+    const float alone = world.rank() == 0 ? sum() : 1;  // nobody waits for the other
+    stream.silence(false);
+    const float both = sum();
+    if (world.rank() != 0) return;  // Catch2 takes one thread
+    CHECK(alone == 1);
+    CHECK(both == 2);
+  });
+}
+
+TEST_CASE("a profile keeps the last step of all ranks, and what layers keep") {
+  std::vector<Profile> profiles(2);
+  run_ranks(2, [&](World& world) {
+    Network net = small();
+    place(net, world.comm());
+    profiles[std::size_t(world.rank())] = profile(net, world.comm(), {.warmup = 1, .steps = 2});
+  });
+  for (const Profile& p : profiles) {
+    REQUIRE(p.timeline.size() == 2);
+    for (const auto& spans : p.timeline) {
+      bool reduced = false, convolved = false;
+      double last = 0;
+      for (const TimelineSpan& s : spans) {
+        CHECK(s.begin >= last);  // in order, and after the step began
+        CHECK(s.end >= s.begin);
+        last = s.begin;
+        REQUIRE(s.layer < int(p.layers.size()));
+        const std::string layer = s.layer < 0 ? "" : p.layers[std::size_t(s.layer)];
+        reduced |= s.lane == Lane::communication && s.what == "all_reduce" && s.bytes > 0;
+        convolved |= layer == "conv" && s.pass == Pass::forward && s.lane == Lane::compute;
+      }
+      CHECK(reduced);
+      CHECK(convolved);
+    }
+    std::vector<std::string> names;
+    for (const LayerMemory& m : p.memory) {
+      names.push_back(m.name);
+      if (m.name != "fc") continue;
+      CHECK(m.parameters == 4 * (256 * 5 + 5));
+      CHECK(m.gradients == m.parameters);
+      CHECK(m.optimizer == 0);
+      CHECK(m.activations == 2 * 5 * 4);
+    }
+    // relu and flat lie where conv lies.
+    CHECK(names == std::vector<std::string>{"input", "conv", "fc", "loss"});
+    CHECK(p.arena > 0);
+    CHECK(row(p, "conv", Pass::forward).output == Shape{4, 4, 8, 8});
+  }
+}
+
+TEST_CASE("recording starts and stops in the midst of a run") {
+  Stream stream;
+  Profiler p;
+  const auto work = [&] { stream.run(Pass::forward, "work", [] {}); };
+  work();
+  p.start(stream);
+  work(), p.next_step();
+  work(), work(), p.next_step();
+  work();  // of a step that stop() forgets
+  p.stop();
+  work();
+  CHECK(stream.recorder() == nullptr);
+  CHECK(p.steps() == 2);
+  CHECK(p.cell(-1, Pass::forward).kernels.at(0).calls == 3);
+  p.start(stream);
+  work(), p.next_step();
+  p.stop(), p.stop();
+  CHECK(p.steps() == 3);
+  CHECK(p.cell(-1, Pass::forward).kernels.at(0).calls == 4);
+}
+
+TEST_CASE("a profiler that goes leaves the stream to the recorder before it") {
+  Stream stream;
+  Profiler before;
+  stream.record_to(&before);
+  {
+    Profiler p;
+    p.start(stream);
+    CHECK(stream.recorder() == &p);
+  }
+  CHECK(stream.recorder() == &before);
+}
+
+TEST_CASE("what was counted since the last span belongs to the next one") {
+  Ticks ticks;
+  Profiler p(16, 4, &ticks);
+  for (int step = 0; step < 2; ++step) {
+    p.begin_step();
+    p.record({1, Pass::forward, Lane::compute, "conv", 0, 1, 0});
+    ticks.reads += 10;
+    p.record({2, Pass::forward, Lane::compute, "relu", 1, 2, 0});
+    std::thread([&] {
+      p.record({2, Pass::weight_grad, Lane::communication, "all_reduce", 1, 2, 0});
+    }).join();
+    p.record({2, Pass::forward, Lane::compute, "relu", 2, 3, 0});
+    p.end_step();
+  }
+  REQUIRE(p.cell(1, Pass::forward).counts);
+  CHECK(p.cell(1, Pass::forward).counts->cycles == 2);
+  CHECK(p.cell(2, Pass::forward).counts->cycles == 2 * (11 + 1));
+  CHECK(p.cell(2, Pass::forward).counts->instructions == 4 * (11 + 1));
+  CHECK(p.cell(2, Pass::forward).counts->misses < 0);
+  CHECK(!p.cell(2, Pass::weight_grad).counts);
+}
+
+TEST_CASE("a listener hears of every layer, forward, backward and update") {
+  Network net = small();
+  World world;
+  Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 2, .backend = "reference"});
+  const std::vector<float> images(2 * 3 * 64, 0.5f);
+  const std::vector<std::int32_t> labels(2, 1);
+  const Batch batch{.images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 2};
+  std::vector<std::string> heard;
+  LayerCallback each([&](const LayerRun& run) {
+    CHECK(run.end >= run.begin);
+    CHECK(net.steps()[std::size_t(run.layer)].name == run.name);
+    heard.push_back(text(name(run.phase), ' ', run.name));
+  });
+  trainer.stream().listen_with(&each);
+  trainer.step(batch, 1, 1);
+  trainer.stream().listen_with(nullptr);
+  trainer.step(batch, 1, 1);
+  CHECK(heard == std::vector<std::string>{
+                     "forward conv", "forward relu", "forward flat", "forward fc", "forward loss",
+                     "backward loss", "backward fc", "backward flat", "backward relu",
+                     "backward conv", "update fc", "update fc", "update conv", "update conv"});
+  CHECK((has_cuda() || cuda_ranges() == nullptr));
+}
