@@ -1,0 +1,106 @@
+// The time of one collective at one size, and whether it is right.
+#include "machine/time_collective.hpp"
+
+#include <algorithm>
+
+namespace lamina::detail {
+
+std::vector<Collective> timed_collectives() {
+  return {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+          Collective::all_to_all, Collective::broadcast,  Collective::halo};
+}
+
+TimedCollective::TimedCollective(const Communicator& ranks, Collective op, DType dtype,
+                                 std::size_t bytes)
+    : ranks_(ranks), op_(op), dtype_(dtype) {
+  check(op != Collective::barrier, "a barrier moves no bytes that could be timed");
+  const auto parts = std::size_t(ranks.size());
+  const auto count = std::int64_t(std::max<std::size_t>(1, bytes / size_of(dtype) / parts));
+  part_ = Tensor({count, 1, 1, 1}, dtype);
+  whole_ = Tensor({count * ranks.size(), 1, 1, 1}, dtype);
+  other_ = Tensor(whole_.view().form());
+}
+
+void TimedCollective::call() {
+  switch (op_) {
+    case Collective::all_reduce:
+      return ranks_.all_reduce(stream_, Pass::update, whole_).wait(stream_);
+    case Collective::reduce_scatter:
+      return ranks_.reduce_scatter(stream_, Pass::update, whole_, part_).wait(stream_);
+    case Collective::all_gather:
+      return ranks_.all_gather(stream_, Pass::update, part_, whole_).wait(stream_);
+    case Collective::broadcast:
+      return ranks_.broadcast(stream_, Pass::update, whole_, 0).wait(stream_);
+    case Collective::all_to_all:
+      return ranks_.all_to_all(stream_, Pass::update, whole_, other_).wait(stream_);
+    default: {
+      const int other = ranks_.rank() ^ 1, peer = other < ranks_.size() ? other : -1;
+      return ranks_.exchange(stream_, Pass::update, whole_, peer, other_, peer).wait(stream_);
+    }
+  }
+}
+
+double TimedCollective::wrong() {
+  const double mine = dtype_ == DType::f64 ? count_wrong<double>() : count_wrong<float>();
+  return ranks_.all_reduce_value(mine);
+}
+
+/// Element i of rank r is r + i % 7: small whole numbers, so that every sum is exact.
+template <class T>
+double TimedCollective::count_wrong() {
+  const int n = ranks_.size(), rank = ranks_.rank();
+  const std::int64_t count = part_.shape().size();
+  const auto value = [](int r, std::int64_t i) { return double(r) + double(i % 7); };
+  for (std::int64_t i = 0; i < count * n; ++i) whole_.as<T>()[i] = T(value(rank, i));
+  for (std::int64_t i = 0; i < count; ++i) part_.as<T>()[i] = T(value(rank, i));
+  for (T& element : other_.elements<T>()) element = T(-1);
+  call();
+  const double ranks = double(n) * (n - 1) / 2;
+  const bool elsewhere = op_ == Collective::all_to_all || op_ == Collective::halo;
+  const Tensor& result = op_ == Collective::reduce_scatter ? part_ : elsewhere ? other_ : whole_;
+  double wrong = 0;
+  for (std::int64_t i = 0; i < result.shape().size(); ++i) {
+    double right = 0;
+    switch (op_) {
+      case Collective::all_reduce:
+        right = ranks + n * value(0, i);
+        break;
+      case Collective::reduce_scatter:
+        right = ranks + n * value(0, rank * count + i);
+        break;
+      case Collective::all_gather:
+        right = value(int(i / count), i % count);
+        break;
+      case Collective::broadcast:
+        right = value(0, i);
+        break;
+      case Collective::all_to_all:
+        right = value(int(i / count), rank * count + i % count);
+        break;
+      default:
+        right = (rank ^ 1) < n ? value(rank ^ 1, i) : -1;
+    }
+    wrong += double(result.as<T>()[i]) != right;
+  }
+  return wrong;
+}
+
+double TimedCollective::time(int calls) {
+  std::memset(whole_.view().data, 0, whole_.bytes());  // repeated sums stay finite
+  ranks_.barrier();
+  const double begin = now();
+  for (int i = 0; i < calls; ++i) call();
+  return ranks_.all_reduce_value((now() - begin) / calls, ReduceOp::max);
+}
+
+double TimedCollective::best_time(double seconds) {
+  constexpr int tries = 4;
+  time(1);
+  const double once = std::max(time(2), 1e-7);  // the same on all ranks, hence `calls` too
+  const int calls = std::clamp(int(seconds / tries / once), 1, 1000);
+  double best = once;
+  for (int i = 0; i < tries; ++i) best = std::min(best, time(calls));
+  return best;
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,44 @@
+// The time of one collective at one size, and whether it is right: for the ceilings and for the
+// benchmark.
+#pragma once
+
+#include <lamina/comm/communicator.hpp>
+#include <lamina/comm/volume.hpp>
+
+#include <vector>
+
+namespace lamina::detail {
+
+/// Those that can be timed, in the order in which they are shown.
+std::vector<Collective> timed_collectives();
+
+/// Owns the buffers. Every member is to be called by all ranks of the group together.
+/// Point-to-point (halo) goes both ways at once between ranks 2i and 2i + 1; the last one of an odd
+/// number has nobody.
+class TimedCollective {
+ public:
+  /// `bytes` is the larger buffer, rounded to whole elements per rank, at least one. f32 or f64.
+  TimedCollective(const Communicator& ranks, Collective op, DType dtype, std::size_t bytes);
+
+  /// Of the larger buffer.
+  std::size_t bytes() const { return whole_.bytes(); }
+  /// Elements of all ranks that one call left wrong.
+  double wrong();
+  /// Mean seconds of that many calls in a row, on the slowest rank.
+  double time(int calls);
+  /// The same, as the best of a few tries that take about `seconds` together, after a warm-up.
+  double best_time(double seconds);
+
+ private:
+  void call();
+  template <class T>
+  double count_wrong();
+
+  Communicator ranks_;
+  Collective op_;
+  DType dtype_;
+  Stream stream_;
+  Tensor part_, whole_, other_;  // of one rank, of all ranks, and a second one of all
+};
+
+}  // namespace lamina::detail
