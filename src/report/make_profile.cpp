@@ -1,5 +1,6 @@
 // How a profile is made of what the ranks recorded.
 #include <lamina/kernels/threads.hpp>
+#include <lamina/layers/add.hpp>
 #include <lamina/profile/profile.hpp>
 
 #include <unistd.h>
@@ -80,7 +81,13 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
   row.workspace = double(step.placement.workspace + step.placement.scratch);
   // What flows in says how wide an element is: the loss writes its few sums as f64.
   const DType t = step.x.empty() ? step.output.dtype : step.x[0].dtype;
-  const Cost cost = step.layer->cost(step.input_shapes, step.output.split, t);
+  Cost cost = step.layer->cost(step.input_shapes, step.output.split, t);
+  if (std::none_of(step.dx.begin(), step.dx.end(), [](const View& dx) { return bool(dx); }))
+    cost.input_grad = {};  // nobody needs it: the network starts here
+  if (step.sum) {          // several layers read y: their gradients are added up in this pass
+    const std::vector<Shape> parts(step.parts.size(), step.output.whole);
+    cost.input_grad += Add({}).cost(parts, step.output.split, t).forward;
+  }
   row.work = pass == Pass::forward       ? cost.forward
              : pass == Pass::input_grad  ? cost.input_grad
              : pass == Pass::weight_grad ? cost.weight_grad
