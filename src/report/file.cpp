@@ -35,8 +35,9 @@ void write_file(const std::string& path, const std::string& content) {
   }
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::uint64_t limit) {
   const File file(path, File::Mode::read);
+  check(file.size() <= limit, path, ": has ", file.size(), " bytes: expected ", limit, " at most");
   std::string content(file.size(), '\0');
   file.read(content.data(), content.size(), 0);
   return content;

@@ -1,25 +1,38 @@
 // Profiles as JSON, both ways. Units are seconds, bytes and FLOP, so that reading gives back the
 // numbers that were written.
+#include "machine/json.hpp"
+
 #include "file.hpp"
+#include "report/json_part.hpp"
 
 #include <lamina/profile/report.hpp>
 
-#include <nlohmann/json.hpp>
+#include <map>
 
 namespace lamina {
 
 namespace {
 
+using detail::JsonPart;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* lanes[lane_count] = {"compute", "communication", "wait"};
+constexpr std::pair<const char*, double Counts::*> counters[] = {
+    {"cycles", &Counts::cycles},
+    {"instructions", &Counts::instructions},
+    {"llc_misses", &Counts::misses},
+    {"dram_bytes", &Counts::dram_bytes}};
+constexpr std::pair<const char*, double LayerMemory::*> kept[] = {
+    {"parameters", &LayerMemory::parameters},
+    {"gradients", &LayerMemory::gradients},
+    {"optimizer", &LayerMemory::optimizer},
+    {"activations", &LayerMemory::activations},
+    {"workspace", &LayerMemory::workspace}};
+
+// ---- writing ---------------------------------------------------------------------------------
 
 Json to_json(const Spread& s) {
   return {{"min", s.min}, {"mean", s.mean}, {"max", s.max}, {"slowest", s.slowest}};
-}
-
-Spread to_spread(const Json& j) {
-  return {j.at("min"), j.at("mean"), j.at("max"), j.at("slowest")};
 }
 
 Json to_json(const ProfileRow& r) {
@@ -30,117 +43,269 @@ Json to_json(const ProfileRow& r) {
                        {"calls", k.calls},
                        {"time_s", k.seconds},
                        {"bytes", k.bytes}});
-  return {{"index", r.layer},
-          {"layer", r.name},
-          {"type", r.type},
-          {"describe", r.describe},
-          {"split", r.split},
-          {"pass", name(r.pass)},
-          {"time_s", to_json(r.time)},
-          {"imbalance", r.time.imbalance()},
-          {"step_s", {{"min", r.step_min}, {"median", r.step_median}, {"std", r.step_std}}},
-          {"flop", r.work.flops},
-          {"bytes", r.work.bytes},
-          {"ai", r.work.intensity()},
-          {"flop_per_s", r.flops_per_second()},
-          {"bytes_per_s", r.bytes_per_second()},
-          {"comm_s", to_json(r.comm)},
-          {"exposed_s", to_json(r.exposed)},
-          {"comm_bytes", r.comm_bytes},
-          {"algo", r.algorithm},
-          {"ws_bytes", r.workspace},
-          {"kernels", kernels}};
+  Json j = {{"index", r.layer},
+            {"layer", r.name},
+            {"type", r.type},
+            {"describe", r.describe},
+            {"split", r.split},
+            {"pass", name(r.pass)},
+            {"output", {r.output.n, r.output.c, r.output.h, r.output.w}},
+            {"time_s", to_json(r.time)},
+            {"imbalance", r.time.imbalance()},
+            {"step_s", {{"min", r.step_min}, {"median", r.step_median}, {"std", r.step_std}}},
+            {"flop", r.work.flops},
+            {"bytes", r.work.bytes},
+            {"ai", r.work.intensity()},
+            {"flop_per_s", r.flops_per_second()},
+            {"bytes_per_s", r.bytes_per_second()},
+            {"comm_s", to_json(r.comm)},
+            {"exposed_s", to_json(r.exposed)},
+            {"comm_bytes", r.comm_bytes},
+            {"wire_bytes", r.wire_bytes},
+            {"alone_s", to_json(r.alone)},
+            {"predicted_s", r.predicted},
+            {"algo", r.algorithm},
+            {"ws_bytes", r.workspace},
+            {"kernels", kernels}};
+  if (!r.counts) return j;
+  Json counts = Json::object();
+  for (const auto& [key, member] : counters)
+    if ((*r.counts).*member >= 0) counts[key] = (*r.counts).*member;
+  j["counts"] = counts;
+  return j;
 }
 
-/// The i below `count` whose name_of(i) is the string j.
-template <class NameOf>
-int find_name(const Json& j, const char* what, int count, NameOf&& name_of) {
-  const auto wanted = j.get<std::string>();
-  for (int i = 0; i < count; ++i)
-    if (wanted == name_of(i)) return i;
-  throw Error(text(what, " '", wanted, "' is not known"));
+Json to_json(const LayerMemory& m) {
+  Json j = {{"layer", m.name}, {"type", m.type}};
+  for (const auto& [key, member] : kept) j[key] = m.*member;
+  return j;
 }
 
-ProfileRow to_row(const Json& j) {
-  ProfileRow r;
-  r.layer = j.at("index");
-  r.name = j.at("layer"), r.type = j.at("type"), r.describe = j.at("describe");
-  r.split = j.at("split"), r.algorithm = j.at("algo");
-  r.pass = Pass(find_name(j.at("pass"), "pass", pass_count, [](int i) { return name(Pass(i)); }));
-  r.workspace = j.at("ws_bytes");
-  r.work = {j.at("flop"), j.at("bytes")};
-  r.time = to_spread(j.at("time_s"));
-  r.comm = to_spread(j.at("comm_s")), r.exposed = to_spread(j.at("exposed_s"));
-  r.comm_bytes = j.at("comm_bytes");
-  const Json& steps = j.at("step_s");
-  r.step_min = steps.at("min"), r.step_median = steps.at("median"), r.step_std = steps.at("std");
-  for (const Json& k : j.at("kernels")) {
-    const int lane = find_name(k.at("lane"), "lane", lane_count, [](int i) { return lanes[i]; });
-    r.kernels.push_back({k.at("what"), Lane(lane), k.at("calls"), k.at("time_s"), k.at("bytes")});
+/// A span is a list of numbers: there are thousands of them.
+Json to_json(const std::vector<std::vector<TimelineSpan>>& timeline) {
+  std::map<std::string, std::size_t> index;
+  Json what = Json::array(), ranks = Json::array();
+  for (const auto& spans : timeline) {
+    Json list = Json::array();
+    for (const TimelineSpan& s : spans) {
+      const auto [at, added] = index.emplace(s.what, index.size());
+      if (added) what.push_back(s.what);
+      list.push_back({s.layer, int(s.pass), int(s.lane), at->second, s.begin, s.end, s.bytes});
+    }
+    ranks.push_back(std::move(list));
   }
-  return r;
+  return {{"columns", {"layer", "pass", "lane", "what", "begin_s", "end_s", "bytes"}},
+          {"what", what},
+          {"ranks", ranks}};
 }
 
-/// "[json.exception.out_of_range.403] key 'rows' not found" -> "key 'rows' not found"
-std::string reason(const Json::exception& e) {
-  const std::string s = e.what();
-  const auto end = s.find("] ");
-  return end == std::string::npos ? s : s.substr(end + 2);
+/// A line per member of the document, and per element of those that hold lists or objects.
+void put(std::string& out, const Json& j, int depth) {
+  bool nested = depth == 0;
+  for (const Json& element : j) nested = nested || element.is_structured();
+  if (!j.is_structured() || !nested || depth > 1 || j.empty()) {
+    // A name need not be UTF-8, but JSON must.
+    out += j.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return;
+  }
+  out += j.is_object() ? '{' : '[';
+  const char* separator = "";
+  for (const auto& [key, value] : j.items()) {
+    out += text(separator, '\n', std::string(std::size_t(depth + 1), ' '));
+    if (j.is_object()) out += text(Json(key).dump(), ": ");
+    put(out, value, depth + 1);
+    separator = ",";
+  }
+  out += text('\n', std::string(std::size_t(depth), ' '), j.is_object() ? '}' : ']');
+}
+
+// ---- reading ---------------------------------------------------------------------------------
+
+constexpr double any = -1e300;
+// What a kernel within another one took is subtracted from the other's time, which may leave
+// nothing, give or take the rounding.
+constexpr double nothing = -1e-6;
+
+/// Reads the parts of a profile whose number of ranks and names of layers are known.
+class Reader {
+ public:
+  Reader(int ranks, std::size_t layers) : ranks_(ranks), layers_(layers) {}
+
+  Spread spread(const JsonPart& j) const {
+    return {j.at("min").number(nothing), j.at("mean").number(nothing), j.at("max").number(nothing),
+            int(j.at("slowest").whole(0, ranks_ - 1))};
+  }
+
+  int layer(const JsonPart& j) const {
+    return int(j.whole(-1, layers_ > 0 ? std::int64_t(layers_) - 1 : INT32_MAX));
+  }
+
+  ProfileRow row(const JsonPart& j) const {
+    ProfileRow r;
+    r.layer = layer(j.at("index"));
+    r.name = j.at("layer").string(), r.type = j.at("type").string();
+    r.describe = j.at("describe").string(), r.split = j.at("split").string();
+    r.algorithm = j.at("algo").string();
+    r.pass = Pass(j.at("pass").one_of(pass_count, [](int i) { return name(Pass(i)); }));
+    const JsonPart output = j.at("output");
+    if (output.size() != 4) output.fail("four extents");
+    std::int64_t* const extents[] = {&r.output.n, &r.output.c, &r.output.h, &r.output.w};
+    for (std::size_t i = 0; i < 4; ++i) *extents[i] = output.at(i).whole(0, INT32_MAX);
+    r.workspace = j.at("ws_bytes").number(0);
+    r.work = {j.at("flop").number(0), j.at("bytes").number(0)};
+    r.time = spread(j.at("time_s"));
+    r.comm = spread(j.at("comm_s")), r.exposed = spread(j.at("exposed_s"));
+    r.comm_bytes = j.at("comm_bytes").number(0), r.wire_bytes = j.at("wire_bytes").number(0);
+    r.alone = spread(j.at("alone_s"));
+    r.predicted = j.at("predicted_s").number(0);
+    const JsonPart steps = j.at("step_s");
+    r.step_min = steps.at("min").number(nothing);
+    r.step_median = steps.at("median").number(nothing);
+    r.step_std = steps.at("std").number(0);
+    if (const auto counts = j.find("counts")) {
+      r.counts.emplace();
+      for (const auto& [key, member] : counters)
+        if (const auto count = counts->find(key)) (*r.counts).*member = count->number(0);
+    }
+    const JsonPart kernels = j.at("kernels");
+    for (std::size_t i = 0; i < kernels.size(); ++i) r.kernels.push_back(kernel(kernels.at(i)));
+    return r;
+  }
+
+  LayerMemory memory(const JsonPart& j) const {
+    LayerMemory m;
+    m.name = j.at("layer").string(), m.type = j.at("type").string();
+    for (const auto& [key, member] : kept) m.*member = j.at(key).number(0);
+    return m;
+  }
+
+  std::vector<std::vector<TimelineSpan>> timeline(const JsonPart& j) const {
+    const std::vector<std::string> what = strings(j.at("what"));
+    const JsonPart by_rank = j.at("ranks");
+    std::vector<std::vector<TimelineSpan>> all(by_rank.size_or_empty(std::size_t(ranks_), "ranks"));
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      const JsonPart spans = by_rank.at(r);
+      for (std::size_t i = 0; i < spans.size(); ++i) {
+        const JsonPart s = spans.at(i);
+        if (s.size() != 7) s.fail("seven numbers");
+        TimelineSpan span;
+        span.layer = layer(s.at(std::size_t(0)));
+        span.pass = Pass(s.at(1).whole(0, pass_count - 1));
+        span.lane = Lane(s.at(2).whole(0, lane_count - 1));
+        span.what = what[std::size_t(s.at(3).whole(0, std::int64_t(what.size()) - 1))];
+        span.begin = s.at(4).number(any);
+        span.end = s.at(5).number(span.begin);
+        span.bytes = s.at(6).number(0);
+        all[r].push_back(std::move(span));
+      }
+    }
+    return all;
+  }
+
+  static std::vector<std::string> strings(const JsonPart& j) {
+    std::vector<std::string> all(j.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = j.at(i).string();
+    return all;
+  }
+
+ private:
+  static ProfileKernel kernel(const JsonPart& j) {
+    const Lane lane = Lane(j.at("lane").one_of(lane_count, [](int i) { return lanes[i]; }));
+    return {j.at("what").string(), lane, j.at("calls").number(0), j.at("time_s").number(nothing),
+            j.at("bytes").number(0)};
+  }
+
+  int ranks_;
+  std::size_t layers_;
+};
+
+Machine to_machine(const JsonPart& j) {
+  try {
+    return detail::machine_from_json(j.json());
+  } catch (const Json::exception& e) {
+    // "[json.exception.out_of_range.403] key 'host' not found" -> "key 'host' not found"
+    const std::string s = e.what();
+    const auto end = s.find("] ");
+    throw Error("machine: " + (end == std::string::npos ? s : s.substr(end + 2)));
+  } catch (const Error& e) {
+    throw Error(text("machine: ", e.what()), e.where());
+  }
+}
+
+Profile to_profile(const JsonPart& j) {
+  Profile p;
+  p.version = j.at("lamina").string(), p.model = j.at("model").string();
+  p.backend = j.at("backend").string(), p.dtype = j.at("dtype").string();
+  p.optimizer = j.at("optimizer").string(), p.command = j.at("command").string();
+  p.ranks = int(j.at("ranks").whole(1, INT32_MAX));
+  p.batch = j.at("batch").whole(0, INT64_MAX);
+  p.steps = int(j.at("steps").whole(0, INT32_MAX));
+  p.hosts = Reader::strings(j.at("hosts"));
+  j.at("hosts").size_or_empty(std::size_t(p.ranks), "ranks");
+  p.layers = Reader::strings(j.at("layers"));
+  p.overhead = j.at("overhead").number(any);
+  p.arena = j.at("arena_bytes").number(0);
+
+  const Reader reader(p.ranks, p.layers.size());
+  p.compute = reader.spread(j.at("compute_s"));
+  p.sum_layers = reader.spread(j.at("sum_layers_s"));
+  p.end_to_end = reader.spread(j.at("end_to_end_s"));
+  p.clean = reader.spread(j.at("clean_s"));
+  if (const auto machine = j.find("machine")) p.machine = to_machine(*machine);
+  const JsonPart rows = j.at("rows"), memory = j.at("memory");
+  for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
+  for (std::size_t i = 0; i < memory.size(); ++i) p.memory.push_back(reader.memory(memory.at(i)));
+  p.timeline = reader.timeline(j.at("timeline"));
+  return p;
 }
 
 }  // namespace
 
 void write_profile_json(const std::string& path, const Profile& p) {
-  Json rows = Json::array();
-  for (const ProfileRow& r : p.rows) rows.push_back(to_json(r));
-  const Json j = {{"schema", profile_schema},
-                  {"version", profile_schema_version},
-                  {"lamina", p.version},
-                  {"model", p.model},
-                  {"backend", p.backend},
-                  {"dtype", p.dtype},
-                  {"optimizer", p.optimizer},
-                  {"ranks", p.ranks},
-                  {"batch", p.batch},
-                  {"steps", p.steps},
-                  {"byte_model", "compulsory"},
-                  {"compute_s", to_json(p.compute)},
-                  {"sum_layers_s", to_json(p.sum_layers)},
-                  {"end_to_end_s", to_json(p.end_to_end)},
-                  {"unaccounted", p.unaccounted()},
-                  {"rows", rows}};
-  // A name need not be UTF-8, but JSON must.
-  detail::write_file(path, j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  Json j = {{"schema", profile_schema},
+            {"version", profile_schema_version},
+            {"lamina", p.version},
+            {"command", p.command},
+            {"model", p.model},
+            {"backend", p.backend},
+            {"dtype", p.dtype},
+            {"optimizer", p.optimizer},
+            {"ranks", p.ranks},
+            {"hosts", p.hosts},
+            {"batch", p.batch},
+            {"steps", p.steps},
+            {"byte_model", "compulsory"},
+            {"compute_s", to_json(p.compute)},
+            {"sum_layers_s", to_json(p.sum_layers)},
+            {"end_to_end_s", to_json(p.end_to_end)},
+            {"clean_s", to_json(p.clean)},
+            {"overhead", p.overhead},
+            {"unaccounted", p.unaccounted()},
+            {"arena_bytes", p.arena},
+            {"layers", p.layers}};
+  if (p.machine) j["machine"] = detail::machine_to_json(*p.machine);
+  j["rows"] = Json::array();
+  for (const ProfileRow& r : p.rows) j["rows"].push_back(to_json(r));
+  j["memory"] = Json::array();
+  for (const LayerMemory& m : p.memory) j["memory"].push_back(to_json(m));
+  j["timeline"] = to_json(p.timeline);
+  std::string out;
+  put(out, j, 0);
+  detail::write_file(path, out + '\n');
 }
 
 Profile read_profile_json(const std::string& path) {
-  const std::string content = detail::read_file(path);
-  std::string place;
+  const std::string content = detail::read_file(path, std::uint64_t(1) << 28);
   try {
-    const Json j = Json::parse(content);
+    const Json j = JsonPart::parse(content);
     check(j.is_object() && j.contains("schema") && j["schema"] == profile_schema,
           "not a profile: expected schema '", profile_schema, "'");
-    const Json& found = j.at("version");
-    check(found == profile_schema_version, "version ", found.dump(),
-          " of the profile schema: expected ", profile_schema_version);
-    Profile p;
-    p.version = j.at("lamina"), p.model = j.at("model");
-    p.backend = j.at("backend"), p.dtype = j.at("dtype"), p.optimizer = j.at("optimizer");
-    p.ranks = j.at("ranks"), p.batch = j.at("batch"), p.steps = j.at("steps");
-    p.compute = to_spread(j.at("compute_s"));
-    p.sum_layers = to_spread(j.at("sum_layers_s"));
-    p.end_to_end = to_spread(j.at("end_to_end_s"));
-    for (const Json& row : j.at("rows")) {
-      place = text("row ", p.rows.size(), ": ");
-      p.rows.push_back(to_row(row));
-    }
-    return p;
-  } catch (const Json::parse_error& e) {
-    throw Error(text(path, ": not valid JSON, near byte ", e.byte));
-  } catch (const Json::exception& e) {
-    throw Error(text(path, ": damaged profile: ", place, reason(e)));
+    const JsonPart schema = JsonPart(j).at("version");
+    if (schema.json() != profile_schema_version)
+      schema.fail(text(profile_schema_version, ", of the profile schema"));
+    return to_profile(JsonPart(j));
   } catch (const Error& e) {
-    throw Error(text(path, ": ", place, e.what()), e.where());
+    throw Error(text(path, ": ", detail::one_line(e.what())), e.where());
   }
 }
 

@@ -1,38 +1,24 @@
 // Profiles as files: JSON both ways, CSV, and what happens to files that are wrong.
 #include "catch.hpp"
+#include "profile_folder.hpp"
 #include "profile_made.hpp"
+#include "profile_same.hpp"
 
 #include <lamina/profile/report.hpp>
+#include <lamina/profile/roofline.hpp>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include <random>
 #include <sstream>
 
 using namespace lamina;
-using test::made_profile;
+using namespace lamina::test;
+using Json = nlohmann::ordered_json;
 
 namespace {
 
-struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / text("lamina-profile-", ::getpid());
-  Folder() { std::filesystem::create_directories(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string operator/(const std::string& name) const { return path / name; }
-  int files() const { return int(std::distance(std::filesystem::directory_iterator(path), {})); }
-};
-
-std::string content(const std::string& path) {
-  std::ostringstream out;
-  out << std::ifstream(path).rdbuf();
-  return out.str();
-}
-
-void write(const std::string& path, const std::string& content) { std::ofstream(path) << content; }
-
+/// Reads and says what was wrong with it.
 std::string error(const std::string& path) {
   try {
     read_profile_json(path);
@@ -42,85 +28,136 @@ std::string error(const std::string& path) {
   return "none";
 }
 
+/// No member is what it is by default, wherever members() knows them.
+Profile full_profile() {
+  Profile p = made_profile_on_machine(2);
+  p.version = "9.8.7", p.overhead = -0.0125;
+  p.machine->nodes = 2;
+  p.machine->comm[0].stride = 4;
+  ProfileRow& r = p.rows[1];
+  r.time.mean = 1.0 / 3;  // no decimal number
+  r.exposed.min = 1e-9, r.exposed.slowest = 1;
+  r.alone.min = 5e-324;  // the smallest there is
+  r.predicted = 0.25, r.step_std = 1e-9;
+  r.wire_bytes = 12345;
+  r.counts = {1e9, 2e9, 3e6, 4e12};
+  r.kernels[0] = {"all_reduce", Lane::communication, 1, 900e-6, 9408 * 4};
+  p.end_to_end.slowest = p.sum_layers.slowest = p.clean.slowest = 1;
+  p.timeline[1][2].what = "caf\xc3\xa9 \"1\"";
+  return p;
+}
+
+/// The same with less of what there is much of.
+Profile small_profile() {
+  Profile p = full_profile();
+  p.rows.resize(2), p.machine->comm.resize(2), p.machine->compute.resize(2);
+  for (auto& spans : p.timeline) spans.resize(3);
+  return p;
+}
+
 }  // namespace
 
 TEST_CASE("a profile that is written and read is the same") {
   const Folder folder;
-  Profile p = made_profile(2);
-  p.rows[0].time.mean = 1.0 / 3;  // no decimal number
-  p.rows[1].step_std = 1e-9;
+  const Profile p = full_profile();
+  REQUIRE(first_default(p) == -1);
+  REQUIRE(first_default(p.rows[1]) == -1);
+  REQUIRE(first_default(p.rows[1].time) == -1);
+  REQUIRE(first_default(*p.rows[1].counts) == -1);
+  REQUIRE(first_default(p.rows[1].kernels[0]) == -1);
+  REQUIRE(first_default(p.memory[0]) == -1);
+  REQUIRE(first_default(*p.machine) == -1);
+  REQUIRE(first_default(p.machine->comm[0]) == 0);  // all_reduce
   write_profile_json(folder / "a.json", p);
   const Profile q = read_profile_json(folder / "a.json");
+  REQUIRE(q.rows.size() == p.rows.size());
+  for (std::size_t i = 0; i < p.rows.size(); ++i) CHECK((q.rows[i] == p.rows[i]));
+  CHECK((q.machine == p.machine));
+  CHECK((q.memory == p.memory));
+  CHECK((q.timeline == p.timeline));
+  CHECK((q == p));
   write_profile_json(folder / "b.json", q);
   CHECK(content(folder / "a.json") == content(folder / "b.json"));
-  CHECK(q.rows[0].time.mean == 1.0 / 3);
-  REQUIRE(q.rows.size() == p.rows.size());
-  for (std::size_t i = 0; i < p.rows.size(); ++i) {
-    CHECK(q.rows[i].name == p.rows[i].name);
-    CHECK(q.rows[i].pass == p.rows[i].pass);
-    CHECK(q.rows[i].layer == p.rows[i].layer);
-    CHECK(q.rows[i].work.flops == p.rows[i].work.flops);
-    CHECK(q.rows[i].exposed.max == p.rows[i].exposed.max);
-    CHECK(q.rows[i].step_std == p.rows[i].step_std);
-    CHECK(q.rows[i].kernels.size() == p.rows[i].kernels.size());
-  }
-  CHECK(q.rows[1].kernels[1].lane == Lane::wait);
-  CHECK(q.rows[1].comm.slowest == 1);
-  CHECK(q.rows[0].workspace == 1.5e6);
-  CHECK(q.compute.max == p.compute.max);
-  CHECK(q.sum_layers.mean == p.sum_layers.mean);
-  CHECK(q.end_to_end.mean == p.end_to_end.mean);
-  CHECK(q.model == "made");
-  CHECK(q.backend == "onednn 2.6");
-  CHECK(q.optimizer == "sgd momentum 0.9");
-  CHECK(q.batch == 32);
-  CHECK(q.ranks == 2);
-  CHECK(q.steps == 10);
   CHECK(folder.files() == 2);  // nothing temporary is left
+}
+
+TEST_CASE("what was not measured is not in the file, and absent when read") {
+  const Folder folder;
+  Profile p = made_profile();
+  p.hosts.clear(), p.memory.clear(), p.layers.clear(), p.timeline.clear();
+  p.rows[0].counts = Counts{.instructions = 7};
+  p.rows[1].counts = Counts();  // there were counters, and they counted nothing
+  write_profile_json(folder / "p.json", p);
+  const Json j = Json::parse(content(folder / "p.json"));
+  CHECK_FALSE(j.contains("machine"));
+  CHECK(j.at("rows")[0].at("counts") == Json{{"instructions", 7.0}});
+  CHECK_FALSE(j.at("rows")[2].contains("counts"));
+  CHECK((read_profile_json(folder / "p.json") == p));
 }
 
 TEST_CASE("the JSON says what it is") {
   const Folder folder;
-  Profile p = made_profile();
+  Profile p = made_profile(2);
   p.rows[0].name = "caf\xe9";  // not UTF-8
   write_profile_json(folder / "p.json", p);
-  const auto j = nlohmann::json::parse(content(folder / "p.json"));
+  const std::string text = content(folder / "p.json");
+  const Json j = Json::parse(text);
   CHECK(j.at("schema") == "lamina-profile");
-  CHECK(j.at("version") == 1);
+  CHECK(j.at("version") == 2);
   CHECK(j.at("unaccounted") == Approx(p.unaccounted()));
   CHECK(j.at("rows").size() == p.rows.size());
   CHECK(j.at("rows")[1].at("flop_per_s") == Approx(236.027e6 / 1200.25e-6));
   CHECK(j.at("rows")[3].at("pass") == "forward");
+  CHECK(j.at("rows")[0].at("output") == Json{32, 64, 112, 112});
+  CHECK(j.at("timeline").at("what") == Json{"kernel", "all_reduce", "load"});
+  CHECK(j.at("timeline").at("ranks")[0][2] ==
+        Json{1, 2, 1, 1, p.timeline[0][2].begin, p.timeline[0][2].end, 9408.0 * 4});
+  // A line per row, per layer's memory, per rank's timeline: it can be searched and compared.
+  for (const char* start : {"\n  {\"index\":", "\n  {\"layer\":", "\n  \"ranks\": ["})
+    CHECK_THAT(text, ContainsSubstring(start));
 }
 
 TEST_CASE("the CSV has a line of names and a line per row") {
   const Folder folder;
-  Profile p = made_profile(2);
+  Profile p = made_profile_on_machine(2);
   p.rows[0].split = "batch:2,channel:2";
   p.rows[0].name = "a \"b\"";
-  write_profile_csv(folder / "p.csv", p);
-  std::istringstream in(content(folder / "p.csv"));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  REQUIRE(lines.size() == p.rows.size() + 1);
+  p.rows[0].predicted = 0.002;
+  p.rows[0].counts = Counts{.cycles = 4e9, .misses = 0};
+  const auto lines_of = [&] {
+    write_profile_csv(folder / "p.csv", p);
+    std::istringstream in(content(folder / "p.csv"));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    REQUIRE(lines.size() == p.rows.size() + 1);
+    return lines;
+  };
+  const auto lines = lines_of();
   CHECK(lines[0] ==
-        "layer,type,split,pass,time_us,gflop,mbytes,ai,gflops,gbs,comm_us,exposed_us,comm_bytes,"
-        "algo,ws_mb,describe,min_us,max_us,slowest_rank,imbalance,step_min_us,step_median_us,"
-        "step_std_us,schema");
+        "layer,type,split,pass,output,time_us,gflop,mbytes,ai,gflops,gbs,roof_gflops,pct_roof,"
+        "bound,wasted_us,comm_us,exposed_us,comm_bytes,wire_bytes,alone_us,pred_us,algo,ws_mb,"
+        "describe,min_us,max_us,slowest_rank,imbalance,step_min_us,step_median_us,step_std_us,"
+        "cycles,instructions,llc_misses,dram_bytes,schema");
+  // 236 MFLOP at 200 GFLOP/s and 12.9 MB at 20 GB/s take at least 1180 us.
   CHECK(lines[1] ==
-        "\"a \"\"b\"\"\",Conv2D,\"batch:2,channel:2\",forward,1200.25,0.236027,12.883,18.3208104,"
-        "196.648198,10.7335972,0,0,0,jit:avx512_core,1.5,64 7x7 s2 p3,600.125,1800.375,1,1.5,"
-        "1200.25,1200.25,0,lamina-profile 1");
+        "\"a \"\"b\"\"\",Conv2D,\"batch:2,channel:2\",forward,32x64x112x112,1200.25,0.236027,"
+        "12.883,18.3208104,196.648198,10.7335972,200,98.3240991,compute,20.115,0,0,0,0,,2000,"
+        "jit:avx512_core,1.5,64 7x7 s2 p3,600.125,1800.375,1,1.5,1200.25,1200.25,0,4e+09,,0,,"
+        "lamina-profile 2");
   const auto columns = [](const std::string& s) { return std::count(s.begin(), s.end(), ','); };
   for (std::size_t i = 2; i < lines.size(); ++i) CHECK(columns(lines[i]) == columns(lines[0]));
-  CHECK_THAT(lines[2], ContainsSubstring(",1000,100,37632,"));
+  CHECK_THAT(lines[2], ContainsSubstring(",1000,100,37632,37632,1080.225,,"));
+  CHECK_THAT(lines.back(), ContainsSubstring("(trainer),,,forward,,40,0,0,0,0,0,,,overhead,40,"));
+
+  p.machine.reset();
+  CHECK_THAT(lines_of()[2], ContainsSubstring(",196.648198,10.7335972,,,,,1000,100,37632,"));
 }
 
 TEST_CASE("a path that cannot be written is one clear error") {
   const Folder folder;
   const Profile p = made_profile();
   const std::string missing = folder / "no/where.json", here = folder.path;
-  for (const auto write_profile : {write_profile_json, write_profile_csv}) {
+  for (const auto write_profile : {write_profile_json, write_profile_csv, write_trace}) {
     CHECK_THROWS_WITH(write_profile(missing, p), ContainsSubstring(missing + ": not written"));
     CHECK_THROWS_WITH(write_profile(here, p), ContainsSubstring("directory"));
     CHECK_THROWS_WITH(write_profile("", p), ContainsSubstring("file name"));
@@ -131,7 +168,7 @@ TEST_CASE("a path that cannot be written is one clear error") {
   CHECK_THROWS_WITH(write_profile_csv("/dev/full", p), ContainsSubstring("/dev/full"));
 }
 
-TEST_CASE("a file that is no profile is one clear error") {
+TEST_CASE("a file that is no profile is one clear error", "[fuzz]") {
   const Folder folder;
   const std::string path = folder / "p.json";
   CHECK_THAT(error(path), ContainsSubstring(path));
@@ -140,27 +177,128 @@ TEST_CASE("a file that is no profile is one clear error") {
     const std::string e = error(path);
     CHECK_THAT(e, ContainsSubstring(path + ": "));
     CHECK(e.find('\n') == std::string::npos);
+    CHECK(e.size() < path.size() + 320);
     return e;
   };
   CHECK_THAT(of(""), ContainsSubstring("JSON"));
   CHECK_THAT(of("[1, 2"), ContainsSubstring("near byte"));
   CHECK_THAT(of("[1, 2]"), ContainsSubstring("not a profile"));
+  CHECK_THAT(of("17"), ContainsSubstring("not a profile"));
+  CHECK_THAT(of("{\"a\": 1e999}"), ContainsSubstring("too large"));
+  CHECK_THAT(of("{\"a\": NaN}"), ContainsSubstring("near byte 7"));
   CHECK_THAT(of(R"({"schema": "lamina-plan", "version": 1})"), ContainsSubstring("lamina-profile"));
   CHECK_THAT(of(R"({"schema": "lamina-profile"})"), ContainsSubstring("version"));
-  CHECK_THAT(of(R"({"schema": "lamina-profile", "version": 2})"),
-             ContainsSubstring("version 2") && ContainsSubstring("expected 1"));
+  for (const char* v : {"1", "3", "\"2\"", "[2]", "-2", "null"})
+    CHECK_THAT(of(text(R"({"schema": "lamina-profile", "version": )", v, "}")),
+               ContainsSubstring("version: expected 2"));
+  CHECK_THAT(of(std::string(100000, '[')), ContainsSubstring("deep"));
+  std::string wide = "{";
+  for (int i = 0; i < 100; ++i) wide += text('"', i, "\": {},");
+  CHECK_THAT(of(wide + "\"a\": 1}"), ContainsSubstring("members"));
 
-  write_profile_json(path, made_profile());
-  const auto good = nlohmann::json::parse(content(path));
-  auto bad = good;
-  bad["rows"][2].erase("flop");
-  CHECK_THAT(of(bad.dump()), ContainsSubstring("row 2") && ContainsSubstring("flop"));
-  bad = good;
-  bad["rows"][1]["time_s"]["mean"] = "long";
-  CHECK_THAT(of(bad.dump()), ContainsSubstring("row 1") && ContainsSubstring("number"));
-  bad = good;
-  bad["rows"][0]["pass"] = "sideways";
-  CHECK_THAT(of(bad.dump()), ContainsSubstring("row 0") && ContainsSubstring("sideways"));
-  const std::string whole = good.dump();
-  for (std::size_t n = 0; n < whole.size(); n += 97) CHECK(of(whole.substr(0, n)) != "none");
+  write(path, "");
+  std::filesystem::resize_file(path, std::uintmax_t(1) << 40);  // takes no room
+  CHECK_THAT(error(path), ContainsSubstring("1099511627776 bytes"));
+}
+
+TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]") {
+  const Folder folder;
+  const std::string path = folder / "p.json";
+  write_profile_json(path, full_profile());
+  const Json good = Json::parse(content(path));
+  const auto with = [&](const char* pointer, const Json& value) {
+    Json bad = good;
+    bad[Json::json_pointer(pointer)] = value;
+    write(path, bad.dump());
+    return error(path);
+  };
+  const auto says = [&](const std::string& message) { return ContainsSubstring(path + message); };
+  CHECK(with("/model", "other") == "none");
+  CHECK_THAT(with("/model", 3), says(": model: expected a string, got 3"));
+  CHECK_THAT(with("/rows/1/time_s/mean", "long"),
+             says(": rows[1].time_s.mean: expected a number of at least -1e-06, got \"long\""));
+  CHECK_THAT(with("/rows/1/time_s/mean", nullptr), says(": rows[1].time_s.mean: expected a num"));
+  CHECK_THAT(with("/rows/1/time_s", Json{1, 2}), says(": rows[1].time_s: expected an object, got"));
+  CHECK_THAT(with("/rows/0/pass", "side\nways"),
+             says(": rows[0].pass: expected a known name, got \"side\\nways\""));
+  CHECK_THAT(with("/rows/0/output", Json{1, 2, 3}), says(": rows[0].output: expected four"));
+  CHECK_THAT(with("/rows/0/output/1", -3), says(": rows[0].output[1]: expected a whole number"));
+  CHECK_THAT(with("/rows/0/output/1", 1.5), says(": rows[0].output[1]: expected a whole number"));
+  CHECK_THAT(with("/rows/0/index", 4), says(": rows[0].index: expected a whole number from -1 to"));
+  CHECK_THAT(with("/rows/0/bytes", -1), says(": rows[0].bytes: expected a number of at least 0"));
+  CHECK_THAT(with("/rows/0/ws_bytes", -1), says(": rows[0].ws_bytes: "));
+  CHECK_THAT(with("/rows/1/counts/cycles", -1), says(": rows[1].counts.cycles: "));
+  CHECK_THAT(with("/rows/0/kernels", Json::object()), says(": rows[0].kernels: expected a list"));
+  CHECK_THAT(with("/clean_s/slowest", 2), says(": clean_s.slowest: expected a whole number"));
+  CHECK_THAT(with("/memory/2/gradients", -1), says(": memory[2].gradients: "));
+  CHECK_THAT(with("/machine/threads", -1), says(": machine: "));
+  CHECK_THAT(with("/machine/memory/0/level", 1), says(": machine: "));
+  CHECK_THAT(with("/ranks", 0), says(": ranks: expected a whole number"));
+  CHECK_THAT(with("/ranks", 1e300), says(": ranks: expected a whole number"));
+  CHECK_THAT(with("/ranks", std::uint64_t(1) << 63), says(": ranks: expected a whole number"));
+  CHECK_THAT(with("/ranks", 3), says(": hosts: expected one element for each of 3 ranks"));
+  CHECK_THAT(with("/timeline/ranks", Json{Json::array()}), says(": timeline.ranks: expected one"));
+  CHECK(with("/timeline/ranks", Json::array()) == "none");
+  const std::string span = "/timeline/ranks/1/2/", place = ": timeline.ranks[1][2]";
+  CHECK_THAT(with((span + "0").c_str(), 4), says(place + "[0]: expected a whole number from -1"));
+  CHECK_THAT(with((span + "1").c_str(), 4), says(place + "[1]: expected a whole number from 0"));
+  CHECK_THAT(with((span + "2").c_str(), 3), says(place + "[2]: expected a whole number from 0"));
+  CHECK_THAT(with((span + "3").c_str(), 99), says(place + "[3]: expected a whole number from 0"));
+  CHECK_THAT(with((span + "5").c_str(), -9), says(place + "[5]: expected a number of at least"));
+  CHECK_THAT(with((span + "6").c_str(), -9), says(place + "[6]: expected a number of at least"));
+  CHECK_THAT(with("/timeline/ranks/1/2", Json{1, 2}), says(place + ": expected seven numbers"));
+
+  for (const auto& [key, value] : good.items()) {
+    Json bad = good;
+    bad.erase(key);
+    write(path, bad.dump());
+    const bool derived = key == "byte_model" || key == "unaccounted" || key == "machine";
+    CAPTURE(key);
+    CHECK((error(path) == "none") == derived);
+  }
+}
+
+TEST_CASE("damaged profiles are read or refused, whatever the damage", "[fuzz]") {
+  const Folder folder;
+  const std::string path = folder / "p.json";
+  write_profile_json(path, small_profile());
+  const std::string whole = content(path);
+  const auto read = [&] {
+    const std::string e = error(path);
+    if (e == "none") {
+      write_profile_json(path, read_profile_json(path));
+      return error(path) == "none";
+    }
+    return e.rfind(path + ": ", 0) == 0 && e.find('\n') == std::string::npos;
+  };
+
+  SECTION("cut off at any byte") {
+    for (std::size_t n = whole.size() - 1; n-- > 0;) {
+      std::filesystem::resize_file(path, n);
+      if (error(path).rfind(path + ": not valid JSON", 0) != 0) FAIL("cut off at byte " << n);
+    }
+  }
+  SECTION("any value replaced") {
+    const Json values[] = {nullptr,       true,          "", -1, 0.5, 1e300, -1e300, 7e18, 99,
+                           Json::array(), Json::object()};
+    const Json flat = Json::parse(whole).flatten();
+    for (const auto& [pointer, old] : flat.items())
+      for (const Json& value : values) {
+        Json bad = Json::parse(whole);
+        bad[Json::json_pointer(pointer)] = value;
+        write(path, bad.dump());
+        if (!read()) FAIL(pointer << " is " << value << ": " << error(path));
+      }
+  }
+  SECTION("any bytes replaced") {
+    std::mt19937 random(1);
+    const std::string likely = "0123456789-+.eE[]{}:,\"\\ntrufalse \x01\x80\xff";
+    for (int i = 0; i < 3000; ++i) {
+      std::string bad = whole;
+      for (unsigned n = random() % 3 + 1; n > 0; --n)
+        bad[random() % bad.size()] = likely[random() % likely.size()];
+      write(path, bad);
+      if (!read()) FAIL("try " << i << ": " << error(path));
+    }
+  }
 }
