@@ -1,6 +1,6 @@
 // Ceilings: small loops that come as close as a program can to what the processor does at most.
-#include <lamina/base/clock.hpp>
-#include <lamina/kernels/ceilings.hpp>
+#include "cpu/best_rate.hpp"
+
 #include <lamina/kernels/threads.hpp>
 
 #include <omp.h>
@@ -93,28 +93,14 @@ double time_team(const Work& work) {
   return end - begin;
 }
 
-/// The most repetitions of work(thread, times) per second.
+/// The most repetitions of work(thread, times) per second. How many fill a slice, the calling
+/// thread finds out by itself: on a busy machine a team may take longer to come together than to
+/// work.
 template <class Work>
 double best_rate(const Slices& slices, const Work& work) {
-  const double start = now(), margin = slices.seconds / 6;
-  const double first = start + margin, last = start + slices.seconds - margin;
-  // How many fill a slice, this thread finds out by itself: on a busy machine a team may take
-  // longer to come together than for its work.
-  std::size_t times = 1;
-  for (double begin = start, end = 0;; begin = end, times *= 2) {
-    work(0, times);
-    end = now();
-    if (end - begin > slices.slice / 2 || end > last) break;
-  }
-  for (double best = 0;;) {
-    const double begin = now();
-    const double seconds = time_team([&](int thread) { work(thread, times); });
-    const double end = now();
-    // Where a slice takes longer than all of the time, the first one has to do.
-    if ((begin >= first && end <= last) || (best == 0 && end > last))
-      best = std::max(best, double(times) / seconds);
-    if (end > last) return best;
-  }
+  return detail::best_rate(
+      slices, [&](std::size_t times) { work(0, times); },
+      [&](std::size_t times) { return time_team([&](int thread) { work(thread, times); }); });
 }
 
 /// Memory whose pages belong to whoever writes to them first.

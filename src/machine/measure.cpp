@@ -1,0 +1,312 @@
+// Measures what the machine can do.
+#include "machine/measure.hpp"
+
+#include "cpu/best_rate.hpp"
+#include "machine/json.hpp"
+#include "machine/time_collective.hpp"
+
+#include <lamina/kernels/threads.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <set>
+
+namespace lamina {
+
+namespace detail {
+
+namespace {
+
+/// The best of what round() gives, element by element. On a machine that others use too, one round
+/// may find it busy all of the time: goes on until a round is no better than those before.
+template <class Round>
+std::vector<double> best_of_rounds(const Round& round) {
+  std::vector<double> best = round();
+  bool better = true;
+  for (int i = 1; better && i < 6; ++i) {
+    better = false;
+    const std::vector<double> rates = round();
+    for (std::size_t k = 0; k < best.size(); ++k) {
+      better = better || rates[k] > 1.03 * best[k];
+      best[k] = std::max(best[k], rates[k]);
+    }
+  }
+  return best;
+}
+
+/// Rates of measure(slices): while the other ranks sleep, then of all ranks at once, the slowest
+/// one's. The nodes are taken to be alike, so that one rank's turn is enough.
+template <class Measure>
+std::vector<Rate> in_turn(const World& world, double seconds, const Measure& measure) {
+  const Communicator& ranks = world.comm();
+  std::vector<double> alone;
+  ranks.barrier();
+  if (ranks.rank() == 0)
+    alone = best_of_rounds([&] { return measure(Slices{.seconds = seconds}); });
+  std::vector<Rate> rates;
+  if (ranks.size() == 1) {
+    for (const double rate : alone) rates.push_back({rate, rate});
+    return rates;
+  }
+  const std::vector<double> together = best_of_rounds([&] {
+    ranks.barrier();
+    // Short slices would find the moments in which the others do not run.
+    auto mine = measure(Slices{.seconds = seconds, .slice = seconds / 8});
+    for (double& rate : mine) rate = ranks.all_reduce_value(rate, ReduceOp::min);
+    return mine;
+  });
+  alone.resize(together.size());
+  for (std::size_t i = 0; i < together.size(); ++i)
+    rates.push_back({ranks.all_gather_value(alone[i])[0], together[i]});
+  return rates;
+}
+
+/// Numbers that no processor treats differently, in any layout.
+Tensor operand(const Form& form) {
+  Tensor t(form);
+  const auto fill = [](auto elements) {
+    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = 0.01F * float(i % 97);
+  };
+  form.dtype == DType::f64 ? fill(t.elements<double>()) : fill(t.elements<float>());
+  return t;
+}
+
+/// FLOP/s of one pass of `kernel`, each of which does `flops`.
+Rate rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pass, double flops) {
+  const Tensor x = operand(kernel.inputs.at(0)), w = operand(kernel.w), y = operand(kernel.output);
+  Stream stream;
+  const auto run = [&](std::size_t times) {
+    const double begin = now();
+    for (std::size_t i = 0; i < times; ++i) {
+      if (pass == Pass::forward) kernel.forward(stream, x, w, {}, y);
+      if (pass == Pass::input_grad) kernel.input_grad(stream, w, y, x);
+      if (pass == Pass::weight_grad) kernel.weight_grad(stream, x, y, w, {});
+    }
+    return now() - begin;
+  };
+  run(1);  // first touch
+  return in_turn(world, seconds, [&](const Slices& slices) {
+    return std::vector<double>{best_rate(slices, run, run) * flops};
+  })[0];
+}
+
+/// A kernel's algorithm in one pass: there are three, joined by '|', where they differ.
+std::string algorithm_in(Pass pass, std::string all) {
+  for (int i = 0; i < int(pass) && all.find('|') != std::string::npos; ++i)
+    all.erase(0, all.find('|') + 1);
+  return all.substr(0, all.find('|'));
+}
+
+/// Keeps the better one of those that have the same name and dtype.
+void keep(std::vector<ComputeCeiling>& best, ComputeCeiling c) {
+  for (ComputeCeiling& b : best) {
+    if (b.kind != c.kind || b.name != c.name || b.dtype != c.dtype) continue;
+    if (c.flops.together > b.flops.together) b = std::move(c);
+    return;
+  }
+  best.push_back(std::move(c));
+}
+
+struct ConvShape {
+  std::int64_t channels, size, filters, kernel;
+};
+
+/// As networks have them, with channels that are multiples of every register's width. Without
+/// padding: kernels skip it, but it counts as work, so that they would seem faster than they are.
+constexpr ConvShape conv_shapes[] = {
+    {64, 58, 64, 3}, {256, 16, 256, 3}, {64, 32, 64, 5}, {256, 28, 128, 1}};
+
+void measure_dtype(const World& world, const Backend& backend, DType dtype, const Effort& effort,
+                   std::vector<ComputeCeiling>& best) {
+  using Kind = ComputeCeiling::Kind;
+  ComputeCeiling gemm{Kind::gemm, "", dtype, {}};
+  for (const double n : {384, 768, 1536}) {
+    const double flops = 2 * n * n * n;
+    if (flops > 0.25 * gemm.flops.together && n > 384) break;  // takes too long here
+    const auto kernel = backend.linear(std::int64_t(n), false,
+                                       {{std::int64_t(n), std::int64_t(n), 1, 1}, dtype, {}});
+    const Rate rate = rate_of(world, effort.loop, *kernel, Pass::forward, flops);
+    if (rate.together <= gemm.flops.together) continue;
+    gemm.name = "linear " + algorithm_in(Pass::forward, kernel->algorithm);
+    gemm.flops = rate;
+  }
+  best.push_back(gemm);
+  for (const ConvShape& s : conv_shapes) {
+    const Shape x{std::max(4, threads()), s.channels, s.size, s.size};
+    const ConvGeometry g{.channels = s.filters, .kernel = s.kernel, .bias = false};
+    const auto kernel = backend.conv(g, backend.conv(g, {x, dtype, {}})->inputs.at(0));
+    const double flops = 2.0 * double(g.output(x).size() * g.weight(x).sample());
+    for (const Pass pass : {Pass::forward, Pass::input_grad, Pass::weight_grad})
+      keep(best,
+           {Kind::conv,
+            text("conv ", s.kernel, 'x', s.kernel, ' ', algorithm_in(pass, kernel->algorithm)),
+            dtype, rate_of(world, effort.loop / 2, *kernel, pass, flops)});
+  }
+}
+
+/// Threads of this node's ranks that share one of these caches, where ranks lie side by side.
+std::size_t sharing(const World& world, const CacheLevel& level) {
+  return std::size_t(std::max(1, std::min(level.sharers, threads() * world.local_size())));
+}
+
+}  // namespace
+
+std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort) {
+  std::vector<ComputeCeiling> all;
+  // Nodes may differ, but all ranks must measure the same: what rank 0 has.
+  std::string sets;
+  for (const std::string& set : instruction_sets()) sets += set + ' ';
+  sets = world.comm().broadcast_text(sets);
+  for (std::size_t at = 0, end; (end = sets.find(' ', at)) != std::string::npos; at = end + 1)
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const std::string set = sets.substr(at, end - at);
+      all.push_back({ComputeCeiling::Kind::fma, set, dtype,
+                     in_turn(world, effort.loop, [&](const Slices& slices) {
+                       return std::vector<double>{fma_rate(set, dtype, slices)};
+                     })[0]});
+    }
+  return all;
+}
+
+std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& backend,
+                                            const Effort& effort) {
+  std::vector<ComputeCeiling> best;
+  for (const DType dtype : {DType::f32, DType::f64})
+    if (backend.supports(dtype)) measure_dtype(world, backend, dtype, effort, best);
+  return best;
+}
+
+std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effort) {
+  std::vector<MemoryCeiling> all;
+  const auto add = [&](std::string name, double capacity, std::size_t bytes) {
+    const double seconds = capacity > 0 ? effort.loop : 2 * effort.loop;  // few passes in a slice
+    const auto rates = in_turn(world, seconds, [&](const Slices& slices) {
+      const Bandwidths b = bandwidths(bytes, slices);
+      return std::vector<double>{b.triad, b.read};
+    });
+    all.push_back({std::move(name), capacity, rates[0], rates[1]});
+  };
+  const auto team = std::size_t(threads());
+  std::size_t inner = 0;   // bytes of the level before, per thread
+  std::size_t memory = 0;  // bytes per rank that no cache holds
+  for (const CacheLevel& level : cache_levels()) {
+    const std::size_t share = level.bytes / sharing(world, level);
+    // Half of it leaves room for other things; but most must not fit into the level before.
+    const std::size_t bytes = std::max(share / 2, std::min(2 * inner, share / 4 * 3));
+    add(level.name, double(share * team), bytes);
+    inner = share;
+    // STREAM wants 4 times the last level; a rank alone has all of it.
+    memory = std::max({memory, 4 * share * team, 2 * level.bytes});
+  }
+  memory = std::clamp(memory, std::size_t(64) << 20, std::size_t(1) << 30);
+  add("memory", 0, memory / team);
+  return all;
+}
+
+double measure_launch(const World& world, const Backend& backend, const Effort& effort) {
+  const DType dtype = backend.supports(DType::f32) ? DType::f32 : DType::f64;
+  const auto kernel = backend.activation({}, Form{{1, 64, 1, 1}, dtype, {}});
+  const Tensor x = operand(kernel->inputs.at(0)), y(kernel->output);
+  Stream stream;
+  const auto run = [&](std::size_t times) {
+    const double begin = now();
+    for (std::size_t i = 0; i < times; ++i) kernel->forward(stream, x, y);
+    return now() - begin;
+  };
+  return 1 / in_turn(world, effort.loop,
+                     [&](const Slices& slices) {
+                       return std::vector<double>{best_rate(slices, run, run)};
+                     })[0]
+                 .together;
+}
+
+std::vector<CommCeiling> measure_collectives(const World& world, const Effort& effort) {
+  std::vector<CommCeiling> all;
+  const Communicator& ranks = world.comm();
+  const auto measure = [&](int size, int stride) {
+    // Blocks of `size` ranks; with a stride, pairs (r, r + stride). What is left over stays out.
+    const int used = ranks.size() / (size * stride) * (size * stride), rank = ranks.rank();
+    const int color = rank >= used  ? -1
+                      : stride == 1 ? rank / size
+                                    : rank / (size * stride) * stride + rank % stride;
+    const Communicator group = ranks.split(color, rank);
+    for (const Collective op : timed_collectives()) {
+      if (op == Collective::broadcast || (op == Collective::halo && size > 2)) continue;
+      for (double bytes = 1024; bytes <= effort.max_bytes; bytes *= 4) {
+        CommCeiling c{op, size, stride, bytes, 0};
+        if (group.size() == size) {
+          TimedCollective timed(group, op, DType::f32, std::size_t(bytes));
+          c.bytes = double(timed.bytes());
+          c.seconds = timed.best_time(effort.transfer);
+        }
+        c.bytes = ranks.all_reduce_value(c.bytes, ReduceOp::min);
+        c.seconds = ranks.all_reduce_value(c.seconds, ReduceOp::max);
+        all.push_back(c);
+      }
+    }
+  };
+  const int n = ranks.size();
+  for (int size = 2; size < n; size *= 2) measure(size, 1);
+  if (n > 1) measure(n, 1);
+  if (n >= 4) measure(2, n / 2);
+  return all;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name = "unknown processor";
+  std::set<std::string> packages;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    if (line.starts_with("model name")) name = line.substr(colon + 2);
+    if (line.starts_with("physical id")) packages.insert(line.substr(colon + 2));
+  }
+  return packages.size() > 1 ? text(name, ", ", packages.size(), " processors") : name;
+}
+
+}  // namespace detail
+
+Machine measure_machine(const World& world, const Backend& backend) {
+  Machine machine;
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  machine.host = host;
+  machine.cpu = detail::processor_name();
+  machine.backend = backend.description();
+  machine.threads = threads();
+  machine.ranks = world.size();
+  machine.nodes = int(std::set(world.hosts().begin(), world.hosts().end()).size());
+  char date[32] = "";
+  const std::time_t time = std::time(nullptr);
+  std::tm local = {};
+  std::strftime(date, sizeof date, "%Y-%m-%d", localtime_r(&time, &local));
+  machine.date = date;
+  machine.compute = detail::measure_fma(world);
+  for (ComputeCeiling& c : detail::measure_kernels(world, backend))
+    machine.compute.push_back(std::move(c));
+  machine.memory = detail::measure_memory(world);
+  machine.launch = detail::measure_launch(world, backend);
+  machine.comm = detail::measure_collectives(world);
+  const std::string json =
+      world.rank() == 0 ? detail::machine_to_json(machine).dump(
+                              -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+                        : std::string();
+  return detail::machine_from_json(
+      nlohmann::ordered_json::parse(world.comm().broadcast_text(json)));
+}
+
+double Machine::bus_bandwidth(Collective op, int group) const {
+  double best = 0, any = 0;
+  for (const CommCeiling& c : comm) {
+    if (c.op != op) continue;
+    any = std::max(any, c.bus_bandwidth());
+    if (c.ranks == group) best = std::max(best, c.bus_bandwidth());
+  }
+  return best > 0 ? best : any;
+}
+
+}  // namespace lamina

@@ -1,0 +1,31 @@
+// The parts of measure_machine(). All are collective, and give all ranks the same.
+#pragma once
+
+#include <lamina/kernels/ceilings.hpp>
+#include <lamina/profile/machine.hpp>
+
+#include <vector>
+
+namespace lamina::detail {
+
+/// How long to measure, in seconds.
+struct Effort {
+  double loop = 0.06;                   ///< per loop, or size of a kernel
+  double transfer = 0.02;               ///< per collective and size
+  double max_bytes = 16 * 1024 * 1024;  ///< of collectives
+};
+
+std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort = {});
+/// The best GEMM of each dtype, and the best convolution of each kernel size and algorithm.
+std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& backend,
+                                            const Effort& effort = {});
+std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effort = {});
+double measure_launch(const World& world, const Backend& backend, const Effort& effort = {});
+/// From 1 KiB by factors of 4; groups of 2, 4, ... and of all ranks, side by side; pairs of
+/// neighbours and, with 4 or more ranks, of the ranks that are half of all apart.
+std::vector<CommCeiling> measure_collectives(const World& world, const Effort& effort = {});
+
+/// "AMD EPYC 9554, 2 processors".
+std::string processor_name();
+
+}  // namespace lamina::detail
