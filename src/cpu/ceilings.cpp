@@ -1,5 +1,5 @@
 // Ceilings: small loops that come as close as a program can to what the processor does at most.
-#include "cpu/best_rate.hpp"
+#include "cpu/rate_in.hpp"
 
 #include <lamina/kernels/threads.hpp>
 
@@ -93,12 +93,12 @@ double time_team(const Work& work) {
   return end - begin;
 }
 
-/// The most repetitions of work(thread, times) per second. How many fill a slice, the calling
+/// Repetitions of work(thread, times) per second. How many fill a slice, the calling
 /// thread finds out by itself: on a busy machine a team may take longer to come together than to
 /// work.
 template <class Work>
-double best_rate(const Slices& slices, const Work& work) {
-  return detail::best_rate(
+double rate_in(const Slices& slices, const Work& work) {
+  return detail::rate_in(
       slices, [&](std::size_t times) { work(0, times); },
       [&](std::size_t times) { return time_team([&](int thread) { work(thread, times); }); });
 }
@@ -188,7 +188,7 @@ double fma_rate(std::string_view instruction_set, DType dtype, const Slices& sli
   }
   check(loops, "this processor has no ", instruction_set, ": expected one of ", known);
   // Values go to 0.5 / (1 - 0.5): far from infinities and from denormals.
-  const double rate = best_rate(slices, [&](int, std::size_t times) {
+  const double rate = rate_in(slices, [&](int, std::size_t times) {
     volatile float start = 0.5F;  // as far as the compiler knows, any number
     float single[3] = {start, start, 0};
     double twofold[3] = {start, start, 0};
@@ -210,10 +210,10 @@ Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
     std::fill_n(buffer.data.get() + whole * std::size_t(thread), whole, 0.5F);
   });
   const auto part = [&](int thread) { return buffer.data.get() + whole * std::size_t(thread); };
-  const double read = best_rate(slices, [&](int thread, std::size_t times) {
+  const double read = rate_in(slices, [&](int thread, std::size_t times) {
     [[maybe_unused]] volatile float sink = loops.read(part(thread), whole, times);
   });
-  const double triad = best_rate(slices, [&](int thread, std::size_t times) {
+  const double triad = rate_in(slices, [&](int thread, std::size_t times) {
     float* a = part(thread);
     loops.triad(a, a + third, a + 2 * third, third, 0.5F, times);
   });

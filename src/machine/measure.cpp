@@ -1,7 +1,7 @@
 // Measures what the machine can do.
 #include "machine/measure.hpp"
 
-#include "cpu/best_rate.hpp"
+#include "cpu/rate_in.hpp"
 #include "machine/json.hpp"
 #include "machine/time_collective.hpp"
 
@@ -53,8 +53,7 @@ std::vector<Rate> in_turn(const World& world, double seconds, const Measure& mea
   }
   const std::vector<double> together = best_of_rounds([&] {
     ranks.barrier();
-    // Short slices would find the moments in which the others do not run.
-    auto mine = measure(Slices{.seconds = seconds, .slice = seconds / 8});
+    auto mine = measure(Slices{.seconds = seconds, .middle = true});
     for (double& rate : mine) rate = ranks.all_reduce_value(rate, ReduceOp::min);
     return mine;
   });
@@ -89,7 +88,7 @@ Rate rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pa
   };
   run(1);  // first touch
   return in_turn(world, seconds, [&](const Slices& slices) {
-    return std::vector<double>{best_rate(slices, run, run) * flops};
+    return std::vector<double>{rate_in(slices, run, run) * flops};
   })[0];
 }
 
@@ -218,7 +217,7 @@ double measure_launch(const World& world, const Backend& backend, const Effort& 
   };
   return 1 / in_turn(world, effort.loop,
                      [&](const Slices& slices) {
-                       return std::vector<double>{best_rate(slices, run, run)};
+                       return std::vector<double>{rate_in(slices, run, run)};
                      })[0]
                  .together;
 }

@@ -25,12 +25,15 @@ std::vector<CacheLevel> cache_levels();
 /// "sse2", "avx2" (with FMA) and "avx512", or "portable" on other architectures.
 std::vector<std::string> instruction_sets();
 
-/// How long a loop is measured: in slices, one after the other, of which the fastest counts. Slices
-/// that begin in the first or end in the last sixth of the time do not count: ranks that start
-/// together do so only to within that.
+/// How long a loop is measured: in slices, one after the other. Slices that begin in the first or
+/// end in the last sixth of the time do not count: ranks that start together do so only to within
+/// that.
 struct Slices {
   double seconds = 0.08;  ///< all of them
-  double slice = 2e-3;  ///< each; longer ones feel interruptions, shorter ones the start of a team
+  double slice = 5e-4;    ///< each; other programs interrupt few of the short ones
+  /// The middle slice counts in place of the fastest: for ranks that all measure at once, of which
+  /// the fastest slices may have found the others interrupted.
+  bool middle = false;
 };
 
 /// FLOP per second of multiply-adds whose operands all stay in registers, on all threads(). A

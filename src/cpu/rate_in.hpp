@@ -5,13 +5,14 @@
 #include <lamina/kernels/ceilings.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace lamina::detail {
 
-/// The most repetitions per second: `work(times)` does that many and returns the seconds that they
-/// took, `fill(times)` does as many for itself, to find out how many fill a slice.
+/// Repetitions per second: `work(times)` does that many and returns the seconds that they took,
+/// `fill(times)` does as many for itself, to find out how many fill a slice.
 template <class Fill, class Work>
-double best_rate(const Slices& slices, const Fill& fill, const Work& work) {
+double rate_in(const Slices& slices, const Fill& fill, const Work& work) {
   const double start = now(), margin = slices.seconds / 6;
   const double first = start + margin, last = start + slices.seconds - margin;
   std::size_t times = 1;
@@ -20,15 +21,17 @@ double best_rate(const Slices& slices, const Fill& fill, const Work& work) {
     end = now();
     if (end - begin > slices.slice / 2 || end > last) break;
   }
-  for (double best = 0;;) {
+  std::vector<double> rates;
+  for (double end = 0; end <= last;) {
     const double begin = now();
     const double seconds = work(times);
-    const double end = now();
+    end = now();
     // Where a slice takes longer than all of the time, the first one has to do.
-    if ((begin >= first && end <= last) || (best == 0 && end > last))
-      best = std::max(best, double(times) / seconds);
-    if (end > last) return best;
+    if ((begin >= first && end <= last) || (rates.empty() && end > last))
+      rates.push_back(double(times) / seconds);
   }
+  std::sort(rates.begin(), rates.end());
+  return slices.middle ? rates[rates.size() / 2] : rates.back();
 }
 
 }  // namespace lamina::detail
