@@ -32,8 +32,10 @@ std::string roofline_svg(const Profile& profile, const Profile* other = nullptr)
 std::string report_html(const Profile& profile, const Profile* other = nullptr);
 
 /// Writes index.html, the drawings as SVG, profile.json, profile.csv and trace.json into `folder`,
-/// which is made if need be. Throws Error naming what could not be written.
-void write_report(const std::string& folder, const Profile& profile,
-                  const Profile* other = nullptr);
+/// which is made if need be, and removes drawings of an earlier report that this one lacks; with
+/// `other`, profile.json is that of `other`, and before.json the first one's. Each file appears
+/// complete or not at all. Returns their paths. Throws Error naming what could not be written.
+std::vector<std::string> write_report(const std::string& folder, const Profile& profile,
+                                      const Profile* other = nullptr);
 
 }  // namespace lamina

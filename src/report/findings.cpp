@@ -1,0 +1,184 @@
+// Findings: the few sentences that a reader of a profile would look for in its tables.
+#include "compare.hpp"
+#include "html.hpp"
+#include "svg.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lamina::detail {
+
+namespace {
+
+std::string named(const ProfileRow& r) {
+  return text("<b>", escape_xml(r.name), "</b> ", words_of(r.pass));
+}
+
+/// "a, b and c"
+std::string enumerate(const std::vector<std::string>& parts) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    out += text(i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ", parts[i]);
+  return out;
+}
+
+using Sentences = std::vector<std::string>;
+
+void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
+  std::array<double, 4> bounds{};
+  double least = 0, wasted = 0, kernels = 0;
+  for (const Line& l : lines) {
+    least += l.roof->seconds, wasted += l.roof->wasted, kernels += l.row.time.mean;
+    bounds[std::size_t(l.roof->bound)] += l.row.seconds();
+  }
+  const double step = p.end_to_end.mean;
+  if (step <= 0 || kernels <= 0) return;
+  std::vector<std::string> shares;
+  for (std::size_t b = 0; b < bounds.size(); ++b)
+    if (bounds[b] / step >= 0.005)
+      shares.push_back(text(percent_text(bounds[b] / step), " by ", name(Bound(b))));
+  all.push_back(text("At the roofs of this machine the kernels of a step would take ",
+                     seconds_text(least), "; they take <b>", seconds_text(kernels),
+                     "</b>. With waiting, <b>", seconds_text(wasted), "</b> (",
+                     percent_text(wasted / step),
+                     " of a step) are above the roofs. Of a step&#39;s time, ", enumerate(shares),
+                     shares.size() == 1 ? " is the bound." : " are the bounds."));
+}
+
+void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
+  std::vector<std::string> worst;
+  for (const Line& l : lines) {
+    if (worst.size() == 3 || l.roof->wasted < 0.005 * p.end_to_end.mean) break;
+    if (l.row.layer < 0) continue;
+    const double of_roof = l.roof->fraction;
+    worst.push_back(text(named(l.row), " (", seconds_text(l.roof->wasted), "; bound by ",
+                         name(l.roof->bound),
+                         l.row.exposed.mean > 0.5 * l.roof->wasted
+                             ? text(", ", seconds_text(l.row.exposed.mean), " of it waiting")
+                         : of_roof > 0 ? text(", at ", percent_text(of_roof), " of the roof")
+                                       : std::string(),
+                         ")"));
+  }
+  if (!worst.empty()) all.push_back(text("Most is wasted in ", enumerate(worst), "."));
+
+  const std::vector<Line> types = sums_of(p, by_type);
+  if (!types.empty() && types.size() > 1 && types[0].wasted() > 0)
+    all.push_back(text("By type, <b>", escape_xml(types[0].row.type),
+                       "</b> wastes most: ", seconds_text(types[0].wasted()), " of the ",
+                       seconds_text(types[0].row.seconds()), " that ", plural(types[0].rows, "row"),
+                       " take."));
+}
+
+void say_communication(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
+  double comm = 0, hidden = 0, exposed = 0, with = 0, alone = 0;
+  const Line* most = nullptr;
+  const Line* slowed = nullptr;
+  for (const Line& l : lines) {
+    comm += l.row.comm.mean, hidden += l.hidden(), exposed += l.row.exposed.mean;
+    if (!most || l.row.exposed.mean > most->row.exposed.mean) most = &l;
+    if (l.slowdown() <= 0) continue;
+    with += l.row.time.mean, alone += l.row.alone.mean;
+    const auto lost = [](const Line& x) { return x.row.time.mean - x.row.alone.mean; };
+    if (!slowed || lost(l) > lost(*slowed)) slowed = &l;
+  }
+  if (comm > 0) {
+    std::string s =
+        text("Communication takes ", seconds_text(comm), " per step, ", percent_text(hidden / comm),
+             " of it behind kernels; the ranks wait <b>", seconds_text(exposed), "</b>");
+    if (most && most->row.exposed.mean > 0)
+      s += text(", ", seconds_text(most->row.exposed.mean), " of it in ", named(most->row));
+    all.push_back(s + ".");
+  }
+  if (alone > 0)
+    all.push_back(text("While communication runs, kernels take ", percent_text(with / alone - 1),
+                       with >= alone ? " longer than alone" : " (less than alone: noise)",
+                       slowed && slowed->slowdown() > 1
+                           ? text("; ", named(slowed->row), " loses most, ",
+                                  format("%.2f", slowed->slowdown()), " times its time alone.")
+                           : std::string(".")));
+  if (p.ranks > 1 && p.compute.mean > 0)
+    all.push_back(text("Rank ", p.compute.slowest, " is the slowest: its kernels take ",
+                       format("%.3f", p.compute.imbalance()), " times the mean of the ", p.ranks,
+                       " ranks."));
+}
+
+void say_above(Sentences& all, const std::vector<Line>& lines) {
+  std::vector<std::string> unexplained;
+  std::vector<std::pair<std::string, std::size_t>> reasons;
+  for (const Line& l : lines) {
+    if (!l.roof->above) continue;
+    if (l.roof->reason.empty()) {
+      unexplained.push_back(text(named(l.row), " at ", percent_text(l.roof->fraction)));
+      continue;
+    }
+    // Behind the colon stand the row's own numbers.
+    const std::string reason = l.roof->reason.substr(0, l.roof->reason.find(": "));
+    const auto same = std::find_if(reasons.begin(), reasons.end(),
+                                   [&](const auto& r) { return r.first == reason; });
+    if (same == reasons.end())
+      reasons.emplace_back(reason, 1);
+    else
+      ++same->second;
+  }
+  for (const auto& [reason, n] : reasons)
+    all.push_back(text(plural(n, "row"), n == 1 ? " is" : " are",
+                       " above the roof: ", escape_xml(reason), "."));
+  if (unexplained.empty()) return;
+  const std::size_t n = unexplained.size();
+  unexplained.resize(std::min<std::size_t>(n, 3));
+  all.push_back(text("<b class=\"flag\">UNEXPLAINED</b>: ", plural(n, "row"),
+                     n == 1 ? " is" : " are", " above the roof without a known reason (",
+                     enumerate(unexplained), n > 3 ? ", ..." : "",
+                     "): a ceiling or a count is wrong."));
+}
+
+}  // namespace
+
+std::vector<std::string> findings(const Profile& p) {
+  Sentences all;
+  const std::vector<Line> lines = rows_of(p);
+  if (lines.empty()) return {"No layer was measured."};
+  if (has_ceilings(p)) {
+    say_waste(all, p, lines);
+    say_wasters(all, p, lines);
+  } else {
+    all.push_back(text("The machine&#39;s ceilings were not measured, so there are no roofs here: ",
+                       "<code>lamina info --machine</code> measures them for later runs."));
+    const auto longest = std::max_element(
+        lines.begin(), lines.end(),
+        [](const Line& a, const Line& b) { return a.row.seconds() < b.row.seconds(); });
+    all.push_back(text("Most time goes into ", named(longest->row), ": ",
+                       seconds_text(longest->row.seconds()), " per step."));
+  }
+  say_communication(all, p, lines);
+  if (has_ceilings(p)) say_above(all, lines);
+  if (p.unaccounted() > 0.03)
+    all.push_back(text("<b class=\"flag\">", percent_text(p.unaccounted()),
+                       "</b> of a step lie in no row: more than the 3 % that timing may cost."));
+  return all;
+}
+
+std::vector<std::string> findings(const Profile& before, const Profile& after) {
+  Sentences all;
+  for (const std::string& warning : unlike(before, after))
+    all.push_back(text("<b class=\"flag\">Not alike</b>: ", escape_xml(warning), "."));
+  const std::vector<Change> rows = changes(before, after);
+  std::vector<std::string> faster, slower;
+  std::size_t gone = 0, fresh = 0;
+  for (const Change& c : rows) {
+    if (!c.after) ++gone;
+    if (!c.before) ++fresh;
+    auto& list = c.difference() < 0 ? faster : slower;
+    if (!c.both() || c.difference() == 0 || list.size() == 3) continue;
+    list.push_back(text(named(c.any()), " (", c.difference() > 0 ? "+" : "&minus;",
+                        seconds_text(std::abs(c.difference())), ")"));
+  }
+  if (!faster.empty()) all.push_back(text("Gained most: ", enumerate(faster), "."));
+  if (!slower.empty()) all.push_back(text("Lost most: ", enumerate(slower), "."));
+  if (gone > 0) all.push_back(text(plural(gone, "row"), " only in the run before."));
+  if (fresh > 0) all.push_back(text(plural(fresh, "row"), " only in the run after."));
+  if (all.empty()) all.push_back("No row differs.");
+  return all;
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,302 @@
+// The report: one HTML page that holds everything it shows, and the files that go with it.
+#include "html.hpp"
+
+#include "compare.hpp"
+#include "drawings.hpp"
+#include "file.hpp"
+#include "small_table.hpp"
+#include "svg.hpp"
+
+#include <lamina/profile/report.hpp>
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace lamina {
+
+namespace detail {
+
+extern const char* const page_css;  // page.css, page.js: see cmake/LaminaEmbed.cmake
+extern const char* const page_js;
+
+namespace {
+
+std::string section(const char* id, const char* title, const char* note, const std::string& body) {
+  if (body.empty()) return "";
+  return text("<section id=\"", id, "\"><h2>", title, "</h2>",
+              *note ? text("<p class=\"note\">", note, "</p>") : std::string(), "\n", body,
+              "</section>\n");
+}
+
+std::string figure(const std::string& drawing, const std::string& caption = "") {
+  if (drawing.empty()) return "";
+  return text("<figure>", caption.empty() ? "" : text("<figcaption>", caption, "</figcaption>"),
+              drawing, "</figure>\n");
+}
+
+std::string title_of(const Profile& p) { return p.model.empty() ? "profile" : p.model; }
+
+std::string facts(const Profile& p) {
+  return text(escape_xml(p.backend), " &middot; ", escape_xml(p.dtype), " &middot; batch ", p.batch,
+              " over ", plural(std::size_t(p.ranks), "rank"), " &middot; ", escape_xml(p.optimizer),
+              " &middot; lamina ", escape_xml(p.version));
+}
+
+/// One of the figures at the top. `before` is empty unless two runs are compared.
+std::string tile(const char* what, const std::string& value, const std::string& note,
+                 const std::string& before = "") {
+  return text("<div class=\"tile\"><dt>", what, "</dt><dd>",
+              before.empty() ? before : text("<s>", before, "</s>"), "<b>", value, "</b><small>",
+              note, "</small></dd></div>\n");
+}
+
+/// "1.23 times the images/s"
+std::string ratio(double before, double after, const char* of) {
+  return before > 0 && after > 0 ? format("%.3f times ", after / before) + of : std::string();
+}
+
+/// A step as one bar: kernels, waiting, and what lies in no row.
+std::string split_bar(const Profile& p, const std::string& label) {
+  const double step = p.end_to_end.mean;
+  if (step <= 0) return "";
+  struct Part {
+    const char *kind, *what;
+    double share;
+  };
+  const Part parts[] = {
+      {"kernels", "kernels", p.compute.mean / step},
+      {"exposed", "exposed communication", (p.sum_layers.mean - p.compute.mean) / step},
+      {"unaccounted", "unaccounted", p.unaccounted()}};
+  std::string bars, words;
+  for (const Part& part : parts) {
+    const double width = std::max(0.0, part.share);
+    append(bars, text("<i class=\"", part.kind, "\" style=\"flex-grow:", format("%.4f", width),
+                      "\"></i>"));
+    append(words, text("<span class=\"", part.kind, "\"><b>", percent_text(part.share), "</b> ",
+                       part.what, "</span> "));
+  }
+  return text("<div class=\"split\"><div class=\"parts\">", bars, "</div><p>",
+              label.empty() ? label : text("<em>", label, "</em> "), words, "</p></div>\n");
+}
+
+double wasted(const Profile& p) {
+  double sum = 0;
+  if (has_ceilings(p))
+    for (const ProfileRow& row : p.rows) sum += roof(p, row).wasted;
+  return sum;
+}
+
+std::string tiles(const Profile& p, const Profile* before) {
+  const auto was = [&](auto&& of) { return before ? of(*before) : std::string(); };
+  const auto images = [](const Profile& x) { return brief(images_per_second(x)); };
+  const auto step = [](const Profile& x) { return seconds_text(step_seconds(x)); };
+  const auto ranks = [](const Profile& x) { return text(x.ranks); };
+  const auto waste = [](const Profile& x) {
+    return has_ceilings(x) ? seconds_text(wasted(x)) : "&ndash;";
+  };
+  std::string out = "<dl class=\"tiles\">\n";
+  append(out, tile("images/s", images(p),
+                   before ? ratio(images_per_second(*before), images_per_second(p), "as many")
+                          : text("global batch of ", p.batch),
+                   was(images)));
+  append(out, tile("step", step(p),
+                   before ? ratio(step_seconds(*before), step_seconds(p), "as long")
+                   : p.clean.mean > 0
+                       ? text(seconds_text(p.end_to_end.mean), " while layers were recorded")
+                       : text("while layers were recorded; mean of ", p.steps),
+                   was(step)));
+  append(out,
+         tile("ranks", ranks(p), p.hosts.empty() ? "" : escape_xml(p.hosts.front()), was(ranks)));
+  append(out,
+         tile("wasted", waste(p),
+              !has_ceilings(p)        ? "ceilings were not measured"
+              : before                ? ratio(wasted(*before), wasted(p), "as much")
+              : p.end_to_end.mean > 0 ? percent_text(wasted(p) / p.end_to_end.mean) + " of a step"
+                                      : std::string(),
+              was(waste)));
+  append(out, "</dl>\n");
+  if (before) append(out, split_bar(*before, "before"));
+  return out + split_bar(p, before ? "after" : "");
+}
+
+std::string list(const std::vector<std::string>& items) {
+  std::string out = "<ul class=\"findings\">\n";
+  for (const std::string& item : items) append(out, text("<li>", item, "</li>\n"));
+  return out + "</ul>\n";
+}
+
+std::string memory_totals(const Profile& p) {
+  if (p.memory.empty()) return "";
+  LayerMemory sum;
+  for (const LayerMemory& m : p.memory) {
+    sum.parameters += m.parameters, sum.gradients += m.gradients, sum.optimizer += m.optimizer;
+    sum.activations += m.activations;
+    sum.workspace = std::max(sum.workspace, m.workspace);  // scratch is shared
+  }
+  SmallTable table("All layers", {"", "bytes"});
+  table.row({"parameters", bytes_text(sum.parameters)});
+  table.row({"gradients", bytes_text(sum.gradients)});
+  table.row({"optimizer", bytes_text(sum.optimizer)});
+  table.row({"activations, one by one", bytes_text(sum.activations)});
+  table.row({"activations, sharing their places", bytes_text(p.arena)});
+  table.row({"largest workspace", bytes_text(sum.workspace)});
+  return text("<div class=\"tables\">", table.done(), "</div>");
+}
+
+std::string provenance(const Profile& p) {
+  std::string out = text("<dl class=\"facts\"><dt>Lamina</dt><dd>", escape_xml(p.version),
+                         ", profile schema ", profile_schema_version, "</dd>");
+  const auto fact = [&](const char* what, const std::string& value) {
+    if (!value.empty()) append(out, text("<dt>", what, "</dt><dd>", value, "</dd>"));
+  };
+  fact("Back end", text(escape_xml(p.backend), ", ", escape_xml(p.dtype)));
+  fact("Optimizer", escape_xml(p.optimizer));
+  fact("Command", p.command.empty() ? "" : text("<code>", escape_xml(p.command), "</code>"));
+  fact("Steps", text(p.steps, " recorded"));
+  for (std::size_t r = 0; r < p.hosts.size(); ++r)
+    fact(text("Rank ", r).c_str(), escape_xml(p.hosts[r]));
+  fact("Counting",
+       "1 FMA = 2 FLOP; bytes are compulsory: each operand once; convolutions count as "
+       "direct ones, whatever the algorithm");
+  return out + "</dl>\n";
+}
+
+/// What shows or hides columns, rows and passes; the script brings it to life.
+std::string controls(bool compares) {
+  std::string out =
+      "<div class=\"controls\" hidden><input id=\"filter\" type=\"search\" placeholder=\"filter "
+      "rows\" aria-label=\"filter rows by words\">";
+  if (!compares)
+    append(out,
+           "<span class=\"choice\" role=\"group\" aria-label=\"rows\">"
+           "<button type=\"button\" data-show=\"passes\" aria-pressed=\"true\">per pass"
+           "</button><button type=\"button\" data-show=\"layers\" aria-pressed=\"false\">per "
+           "layer</button></span>");
+  return out +
+         "<span id=\"groups\" role=\"group\" aria-label=\"columns\"></span>"
+         "<output id=\"shown\"></output></div>\n";
+}
+
+std::string page(const std::string& title, const std::string& body) {
+  return text(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" "
+      "href=\"data:,\">\n<title>",
+      title, "</title>\n<style>\n", drawing_style(), page_css, "</style>\n</head>\n<body>\n", body,
+      "<script>\n", page_js, "</script>\n</body>\n</html>\n");
+}
+
+void make_folder(const std::string& folder) {
+  for (std::size_t end = folder.find('/', 1);; end = folder.find('/', end + 1)) {
+    const std::string part = folder.substr(0, end);
+    struct stat status = {};
+    if (::stat(part.c_str(), &status) == 0)
+      check(S_ISDIR(status.st_mode), part, ": is a file: expected a folder for the report");
+    else
+      check(::mkdir(part.c_str(), 0777) == 0, part,
+            ": cannot make the folder of the report: ", std::strerror(errno));
+    if (end == std::string::npos) break;
+  }
+}
+
+}  // namespace
+
+}  // namespace detail
+
+std::string report_html(const Profile& profile, const Profile* other) {
+  using namespace detail;
+  const Profile& last = other ? *other : profile;
+  const Profile* before = other ? &profile : nullptr;
+  const std::string title = escape_xml(!other || title_of(profile) == title_of(*other)
+                                           ? title_of(last)
+                                           : text(title_of(profile), " and ", title_of(*other)));
+  const auto both = [&](auto&& make) {
+    return other ? text("<h3>Before</h3>", make(profile), "<h3>After</h3>", make(*other))
+                 : make(profile);
+  };
+  const auto machine = [](const Profile& p) {
+    return p.machine ? machine_tables(*p.machine) : std::string();
+  };
+
+  std::string body = text(
+      "<header><div><h1>", title, other ? " <span>two runs compared</span>" : "",
+      "</h1><button type=\"button\" id=\"theme\" hidden>dark</button></div>\n<p class=\"about\">",
+      other ? text("<em>before</em> ", facts(profile), "<br><em>after</em> ", facts(*other))
+            : facts(profile),
+      "</p>\n", tiles(last, before), "</header>\n<main>\n");
+  append(body, section("findings", "Findings", "",
+                       list(other ? findings(profile, *other) : findings(profile))));
+  append(body,
+         section("roofline", "Roofline",
+                 other ? "Each line leads from a row before to the same row after."
+                       : "A dot per layer and pass: its size is its time, its colour what bounds "
+                         "it. Point at a dot to find its row.",
+                 figure(draw_roofline(profile, other, {}))));
+  append(body, section("communication", "Communication roofline",
+                       "What a layer computes per byte that its link carries, beside what links "
+                       "and processors sustain.",
+                       figure(draw_communication(profile, other, {}))));
+  append(body, other ? section("table", "Differences", "Largest first; kernels and waiting.",
+                               controls(true) + changes_table(profile, *other))
+                     : section("table", "Layers",
+                               has_ceilings(profile) ? "Ranked by wasted time: kernels and waiting "
+                                                       "beyond the roof."
+                                                     : "Ranked by time.",
+                               controls(false) + rows_table(profile)));
+  append(body, section("timeline", "Timeline of a step", "The last recorded step.",
+                       other ? figure(draw_timeline(profile, {}), "before") +
+                                   figure(draw_timeline(*other, {}), "after")
+                             : figure(draw_timeline(profile, {}))));
+  append(body, section("memory", "Memory per layer", other ? "Of the run after." : "Of one rank.",
+                       figure(draw_memory(last, {})) + memory_totals(last)));
+  append(body, section("groups", "By type and by stage", other ? "Of the run after." : "",
+                       text("<div class=\"tables\">", groups_tables(last), "</div>")));
+  if (profile.machine || last.machine)
+    append(body,
+           section("machine", "Machine",
+                   "Ceilings as measured, while the node&#39;s other ranks idle (alone) and "
+                   "while all do the same.",
+                   other && !unlike(profile, *other).empty() ? both(machine) : machine(last)));
+  append(body, section("run", "Run", "", both(provenance)));
+  return page(title + " &ndash; Lamina", body + "</main>\n");
+}
+
+std::vector<std::string> write_report(const std::string& folder, const Profile& profile,
+                                      const Profile* other) {
+  check(!folder.empty(), "a report needs a folder");
+  const Profile& last = other ? *other : profile;
+  const detail::DrawingOptions alone = {.standalone = true};
+  // What may fail for the profile's sake comes before the first file; the page comes last, so that
+  // what it shows is there.
+  const std::vector<std::pair<const char*, std::string>> contents = {
+      {"roofline.svg", has_ceilings(profile) ? roofline_svg(profile, other) : ""},
+      {"communication.svg", detail::draw_communication(profile, other, alone)},
+      {"timeline.svg", detail::draw_timeline(last, alone)},
+      {"memory.svg", detail::draw_memory(last, alone)},
+      {"index.html", report_html(profile, other)}};
+
+  detail::make_folder(folder);
+  std::vector<std::string> paths;
+  const auto path = [&](const char* file) { return paths.emplace_back(text(folder, '/', file)); };
+  write_profile_json(path("profile.json"), last);
+  if (other)
+    write_profile_json(path("before.json"), profile);
+  else
+    std::remove(text(folder, "/before.json").c_str());
+  write_profile_csv(path("profile.csv"), last);
+  write_trace(path("trace.json"), last);
+  for (const auto& [file, content] : contents)
+    if (content.empty())
+      std::remove(text(folder, '/', file).c_str());
+    else
+      detail::write_file(path(file), content);
+  return paths;
+}
+
+}  // namespace lamina

@@ -1,0 +1,36 @@
+// The sections of the report's page, as HTML.
+#pragma once
+
+#include "lines.hpp"
+
+#include <lamina/profile/profile.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lamina::detail {
+
+/// What a reader should know first, in plain words; the names of layers are escaped.
+std::vector<std::string> findings(const Profile& profile);
+/// The same for what changed between two runs.
+std::vector<std::string> findings(const Profile& before, const Profile& after);
+
+/// All rows and, in a second body, all layers, ranked by wasted time.
+std::string rows_table(const Profile& profile);
+/// Rows of both runs, the largest difference first.
+std::string changes_table(const Profile& before, const Profile& after);
+/// Time and waste by type and by stage.
+std::string groups_tables(const Profile& profile);
+/// Ceilings of compute, memory and collectives.
+std::string machine_tables(const Machine& machine);
+
+/// "3 rows", "1 row"
+inline std::string plural(std::size_t n, std::string_view what) {
+  return text(n, ' ', what, n == 1 ? "" : "s");
+}
+
+/// A dot in the colour of what bounds the row, and the word; a flag where it is above its roof.
+std::string bound_label(const Roof& roof);
+
+}  // namespace lamina::detail
