@@ -4,12 +4,15 @@
 
 #include <lamina/network/models.hpp>
 
+#include <map>
+
 using namespace lamina;
 
 namespace {
 
 struct Totals {
   double parameters = 0, macs = 0;
+  double gradients = 0;  ///< bytes that a rank sends of them
 };
 
 bool multiplies(const Layer& layer) { return layer.type() == "Conv2D" || layer.type() == "Linear"; }
@@ -21,6 +24,8 @@ Totals totals(const Network& net) {
     const Cost c = v.layer->cost(net.input_shapes(v, 1), {}, DType::f32);
     t.parameters += c.parameters;
     if (multiplies(*v.layer)) t.macs += c.forward.flops / 2;
+    for (const Message& m : c.messages)
+      if (m.pass == Pass::weight_grad) t.gradients += m.bytes;
   }
   return t;
 }
@@ -31,10 +36,46 @@ const Network::Vertex& vertex(const Network& net, std::string_view name) {
   throw Error(text("no layer ", name));
 }
 
-/// FLOP per byte of a layer's forward pass for 32 samples in f32, printed as published.
+/// FLOP per byte of a layer for 32 samples in f32, printed as published: of the forward pass, and
+/// of all three if there are weights.
 std::string intensity(const Network& net, std::string_view name, const char* digits) {
   const auto& v = vertex(net, name);
-  return format(digits, v.layer->cost(net.input_shapes(v, 32), {}, DType::f32).forward.intensity());
+  const Cost c = v.layer->cost(net.input_shapes(v, 32), {}, DType::f32);
+  if (multiplies(*v.layer)) {
+    CHECK(c.input_grad.intensity() == c.forward.intensity());
+    CHECK(c.weight_grad.intensity() == c.forward.intensity());
+  }
+  return format(digits, c.forward.intensity());
+}
+
+/// Forward and backward of a batch in f32, by type of layer; "" is the sum. Vertices in front of
+/// the first parameters want no gradient; where several layers read one, their gradients are
+/// summed.
+std::map<std::string, Work, std::less<>> step_work(const Network& net, std::int64_t batch) {
+  std::map<std::string, Work, std::less<>> work;
+  std::vector<bool> wants(net.graph().size());
+  std::vector<int> readers(net.graph().size());
+  for (std::size_t i = 0; i < net.graph().size(); ++i) {
+    const auto& v = net.graph()[i];
+    if (!v.layer) continue;
+    Cost c = v.layer->cost(net.input_shapes(v, batch), {}, DType::f32);
+    bool passes_on = false;
+    for (const int input : v.inputs) {
+      passes_on = passes_on || wants[std::size_t(input)];
+      ++readers[std::size_t(input)];
+    }
+    wants[i] = passes_on || c.parameters > 0;
+    if (!passes_on) c.input_grad = {};
+    for (const Work& w : {c.forward, c.input_grad, c.weight_grad})
+      work[std::string(v.layer->type())] += w, work[""] += w;
+  }
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    if (!wants[i] || readers[i] < 2) continue;
+    const double n = double(batch * net.graph()[i].shape.size()), k = readers[i];
+    const Work sum{(k - 1) * n, 4 * (k + 1) * n};
+    work["Add"] += sum, work[""] += sum;
+  }
+  return work;
 }
 
 }  // namespace
@@ -61,7 +102,7 @@ TEST_CASE("totals read as they are published") {
   const auto read = [](const char* name) {
     const Totals t = totals(make_model(name));
     return format("%.2f M, %.3f GMAC, %.1f MB", t.parameters / 1e6, t.macs / 1e9,
-                  4 * t.parameters / 1e6);
+                  t.gradients / 1e6);
   };
   CHECK(read("alexnet") == "61.10 M, 0.714 GMAC, 244.4 MB");
   CHECK(read("vgg16") == "138.36 M, 15.470 GMAC, 553.4 MB");
@@ -93,6 +134,27 @@ TEST_CASE("layers have the published intensities") {
   CHECK(intensity(res, "layer1.0.conv2", "%.0f") == "144");
   CHECK(intensity(res, "bn1", "%.2f") == "0.58");
   CHECK(intensity(res, "fc", "%.1f") == "15.3");
+}
+
+TEST_CASE("backward multiplies twice as much as forward, but for the first layer's input") {
+  struct Golden {
+    const char *name, *first;
+  };
+  const Golden golden = GENERATE(Golden{"alexnet", "features.0"}, Golden{"vgg16", "features.0"},
+                                 Golden{"resnet50", "conv1"});
+  INFO(golden.name);
+  const Network net = make_model(golden.name);
+  const auto& first = vertex(net, golden.first);
+  const double macs =
+      first.layer->cost(net.input_shapes(first, 1), {}, DType::f32).forward.flops / 2;
+  const auto work = step_work(net, 1);
+  CHECK(work.at("Conv2D").flops + work.at("Linear").flops == 2 * (3 * totals(net).macs - macs));
+}
+
+TEST_CASE("in ResNet-50 batch norm, ReLU and the sums of branches are 71 % of the bytes") {
+  const auto work = step_work(make_model("resnet50"), 32);
+  const double bytes = work.at("BatchNorm").bytes + work.at("ReLU").bytes + work.at("Add").bytes;
+  CHECK(format("%.0f", 100 * bytes / work.at("").bytes) == "71");
 }
 
 TEST_CASE("layers stand where torchvision has them") {
