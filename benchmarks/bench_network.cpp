@@ -62,7 +62,7 @@ int bench(const BenchOptions& o, World& world) {
 
   const Batch* batch = &loader.next();
   const bool fixed = o.data == "synthetic";
-  const std::int64_t total = o.warmup + o.iters + o.profile_steps + 2;
+  const std::int64_t total = o.warmup + o.iters + 3 * o.profile_steps + 2;
   const auto step = [&] {
     return fixed ? trainer.step(*batch, loader.batches(), total) : trainer.step(loader, total);
   };
@@ -84,11 +84,12 @@ int bench(const BenchOptions& o, World& world) {
   const double speed = double(o.iters * trainer.options().batch) / (now() - begin);
 
   if (o.profile_steps > 0) {
-    Profile profile =
-        profile_steps(net, trainer.stream(), trainer.ranks(), trainer.optimizer().rule(),
-                      {.warmup = 1, .steps = o.profile_steps}, step);
-    profile.model = o.model;
-    cli::show_profile(profile, o, first);
+    ProfileOptions options{.warmup = 1, .steps = o.profile_steps};
+    const auto trace = cli::open_trace(o, world, net);
+    if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
+    Profile profile = profile_steps(net, trainer.stream(), trainer.ranks(),
+                                    trainer.optimizer().rule(), options, step);
+    cli::show_profile(std::move(profile), o, world, *net.placing().backend);
   }
   if (first) std::printf("total images/sec: %.2f\n", speed);
   return 0;
@@ -104,7 +105,8 @@ int main(int argc, char** argv) {
   cli::count(app, "--warmup", o.warmup, 0, "steps before the timed ones")->capture_default_str();
   cli::count(app, "--iters", o.iters, 1, "timed steps")->capture_default_str();
   cli::count(app, "--display-every", o.display_every, 1, "steps per line")->capture_default_str();
-  cli::count(app, "--profile-steps", o.profile_steps, 0, "steps recorded for the table; 0 = none")
+  cli::count(app, "--profile-steps", o.profile_steps, 0,
+             "steps recorded for the table, each beside a clean one; 0 = none")
       ->capture_default_str();
   cli::add_optimizer_flags(app, o);
   cli::add_profile_flags(app, o);

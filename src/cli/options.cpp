@@ -78,9 +78,19 @@ void add_optimizer_flags(CLI::App& app, RunOptions& o) {
 void add_profile_flags(CLI::App& app, RunOptions& o) {
   word(app, "--json", o.json, "FILE", "write the per-layer profile as JSON");
   word(app, "--csv", o.csv, "FILE", "write the per-layer profile as CSV");
+  word(app, "--trace", o.trace, "FILE",
+       "write the recorded steps as a Chrome trace; a file per rank, FILE.RANK, where there are "
+       "some");
+  word(app, "--report", o.report, "DIR", "write the report: open DIR/index.html");
+  choice(app, "--ceilings", o.ceilings, {"auto", "measure", "none"},
+         "what the machine can do at most: auto = from the cache, measured if it is not there")
+      ->capture_default_str();
   app.add_flag("--wide", o.wide, "table with a row per pass and all columns");
   count(app, "--top", o.top, 0, "only the N most expensive layers of the table; 0 = all");
-  choice(app, "--sort", o.sort, {"order", "time", "name"}, "rows of the table")
+  choice(app, "--sort", o.sort, {"order", "time", "wasted", "name"}, "rows of the table")
+      ->capture_default_str();
+  choice(app, "--group", o.group, {"layer", "type", "stage"},
+         "what a row of the table sums up; a stage: layers whose outputs are of one size")
       ->capture_default_str();
 }
 

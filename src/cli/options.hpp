@@ -34,10 +34,10 @@ struct RunOptions {
   bool nesterov = false;
   double warmup_epochs = 0, clip_norm = 0;
 
-  std::string json, csv;
+  std::string json, csv, trace, report;
   bool wide = false;
   int top = 0;
-  std::string sort = "order";
+  std::string sort = "order", group = "layer", ceilings = "auto";
 
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;

@@ -17,6 +17,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 extern char** environ;
 
@@ -51,16 +53,49 @@ std::string obstacle(const OutputFile& file) {
   return {};
 }
 
+/// Makes the folder of the report, where rank 0 finds that it can.
+std::string obstacle_of_report(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!std::filesystem::is_directory(folder))
+    return error ? error.message() : "it is a file, expected a folder";
+  return obstacle({"--report", folder + "/index.html"});
+}
+
 /// Rank 0 writes the files, so rank 0 looks; all ranks throw.
-void check_outputs(const std::vector<OutputFile>& files, const World& world) {
+void check_outputs(const std::vector<OutputFile>& files, const std::string& report,
+                   const World& world) {
   std::string error;
   for (const OutputFile& file : files) {
     if (world.rank() != 0 || file.path.empty() || !error.empty()) continue;
     const std::string why = obstacle(file);
     if (!why.empty()) error = text(file.flag, ' ', file.path, ": cannot be written: ", why);
   }
+  if (world.rank() == 0 && !report.empty() && error.empty())
+    if (const std::string why = obstacle_of_report(report); !why.empty())
+      error = text("--report ", report, ": cannot be written: ", why);
   error = world.comm().broadcast_text(std::move(error));
   check(error.empty(), error);
+}
+
+std::string command_line() {
+  std::string line;
+  std::ifstream file("/proc/self/cmdline");
+  for (std::string argument; std::getline(file, argument, '\0');)
+    append(line, text(line.empty() ? "" : " ", argument));
+  return line;
+}
+
+Machine ceilings(const RunOptions& o, const World& world, const Backend& backend) {
+  bool found = false;
+  Machine machine;
+  if (o.ceilings == "auto") machine = cached_machine(world, backend, &found);
+  if (found) return machine;
+  if (world.rank() == 0) {
+    std::puts("# measuring what this machine can do (once: `lamina info --machine` shows it)");
+    std::fflush(stdout);
+  }
+  return cached_machine(world, backend, true);
 }
 
 }  // namespace
@@ -73,8 +108,8 @@ void prepare(const RunOptions& o, const World& world, std::vector<OutputFile> ou
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
   check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
         o.optimizer);
-  outputs.insert(outputs.end(), {{"--json", o.json}, {"--csv", o.csv}});
-  check_outputs(outputs, world);
+  outputs.insert(outputs.end(), {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}});
+  check_outputs(outputs, o.report, world);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
 }
 
@@ -166,16 +201,40 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   return s;
 }
 
-void show_profile(const Profile& profile, const RunOptions& o, bool first) {
+RunTrace::RunTrace(const RunOptions& o, const World& world, const Network& network)
+    : writer_(o.trace, world.rank(), world.size(), world.hosts()[std::size_t(world.rank())]) {
+  for (const Step& step : network.steps()) layers_.push_back(step.name);
+}
+
+void RunTrace::step(const Profiler& profiler) {
+  writer_.step(profiler.steps(), profiler.last_begin(), profiler.last_step(), layers_);
+}
+
+std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
+                                     const Network& network) {
+  return o.trace.empty() ? nullptr : std::make_unique<RunTrace>(o, world, network);
+}
+
+void show_profile(Profile profile, const RunOptions& o, const World& world,
+                  const Backend& backend) {
+  const bool first = world.rank() == 0;
+  profile.model = o.model;
+  profile.command = command_line();
+  if (o.ceilings != "none") profile.machine = ceilings(o, world, backend);
   if (!first) return;
   const int columns = terminal_columns();
-  const int width = columns > 0 ? std::max(columns, 40) : 120;
-  const std::string lines =
-      table(profile, {.width = width, .wide = o.wide, .sort = parse_sort(o.sort), .top = o.top});
+  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
+  const std::string lines = table(profile, {.width = columns > 0 ? std::max(columns, 40) : 120,
+                                            .wide = o.wide,
+                                            .sort = parse_sort(o.sort),
+                                            .group = parse_group(o.group),
+                                            .top = o.top,
+                                            .colour = columns > 0 && !(no_colour && *no_colour)});
   std::printf("\n%s\n", lines.c_str());
   std::fflush(stdout);
   if (!o.json.empty()) write_profile_json(o.json, profile);
   if (!o.csv.empty()) write_profile_csv(o.csv, profile);
+  if (!o.report.empty()) write_report(o.report, profile);
 }
 
 std::string list_of_models() {

@@ -5,6 +5,7 @@
 #include "options.hpp"
 
 #include <lamina/profile/profile.hpp>
+#include <lamina/profile/trace.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <memory>
@@ -38,8 +39,25 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch);
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
                      const World& world);
 
-/// Prints the table as the flags say, and writes the files they name; only where `first` is set.
-void show_profile(const Profile& profile, const RunOptions& o, bool first);
+/// The file of --trace, of this rank.
+class RunTrace {
+ public:
+  RunTrace(const RunOptions& o, const World& world, const Network& network);
+  /// Adds the step that the profiler has just ended.
+  void step(const Profiler& profiler);
+
+ private:
+  TraceWriter writer_;
+  std::vector<std::string> layers_;
+};
+
+/// Null without --trace. The network must be placed.
+std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
+                                     const Network& network);
+
+/// Looks the ceilings up, or measures them, as the flags say; fills in what the profile cannot
+/// know; rank 0 prints the table and writes the files that the flags name. Collective.
+void show_profile(Profile profile, const RunOptions& o, const World& world, const Backend& backend);
 
 /// One model a line.
 std::string list_of_models();

@@ -27,19 +27,22 @@ struct TrainOptions : RunOptions {
 /// end of an epoch is followed into the evaluation.
 class StepRecorder {
  public:
-  StepRecorder(Trainer& trainer, int steps) : trainer_(trainer), left_(steps) {}
-  ~StepRecorder() { trainer_.stream().record_to(nullptr); }
+  StepRecorder(Trainer& trainer, int steps, RunTrace* trace)
+      : trainer_(trainer), trace_(trace), left_(steps) {}
 
   void after(const StepResult& r) {
-    if (open_) profiler_.end_step(), --left_;
+    if (open_) {
+      profiler_.end_step(), --left_;
+      if (trace_) trace_->step(profiler_);
+    }
     open_ = left_ > 0 && ++seen_ >= 3 && r.index < r.count;
-    trainer_.stream().record_to(open_ ? &profiler_ : nullptr);
-    if (open_) profiler_.begin_step();
+    open_ ? profiler_.start(trainer_.stream()) : profiler_.stop();
   }
   const Profiler& profiler() const { return profiler_; }
 
  private:
   Trainer& trainer_;
+  RunTrace* trace_;
   Profiler profiler_;
   int left_, seen_ = 0;
   bool open_ = false;
@@ -64,7 +67,8 @@ int train(const TrainOptions& o, World& world) {
 
   const bool first = world.rank() == 0;
   std::unique_ptr<JsonLog> log;
-  StepRecorder recorder(trainer, o.profile_steps);
+  const auto trace = open_trace(o, world, net);
+  StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
   FitOptions fit{.epochs = o.epochs,
                  .steps = o.steps,
@@ -110,16 +114,18 @@ int train(const TrainOptions& o, World& world) {
   }
 
   if (recorder.profiler().steps() > 0) {
-    Profile profile =
-        make_profile(net, recorder.profiler(), trainer.optimizer().rule(), world.comm());
-    profile.model = o.model;
-    show_profile(profile, o, first);
+    show_profile(make_profile(net, recorder.profiler(), trainer.optimizer().rule(), world.comm()),
+                 o, world, *net.placing().backend);
   } else if (o.profile_steps > 0 && first) {
     std::puts("# no per-layer table: too few steps were run to record any");
   }
   if (first)
-    for (const auto& [what, file] :
-         {std::pair("checkpoint", o.save), {"log", o.log}, {"profile", o.json}, {"profile", o.csv}})
+    for (const auto& [what, file] : {std::pair("checkpoint", o.save),
+                                     {"log", o.log},
+                                     {"profile", o.json},
+                                     {"profile", o.csv},
+                                     {"trace", o.trace},
+                                     {"report", o.report.empty() ? "" : o.report + "/index.html"}})
       if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
   return 0;
 }
