@@ -6,10 +6,10 @@
 
 namespace lamina {
 
-/// Sums over the threads of a rank. A value below zero: this machine does not count it.
+/// Sums over a rank's threads in user space. A value below zero: this machine does not count it.
 struct Counts {
   double cycles = -1, instructions = -1;
-  double misses = -1;      ///< of the last cache level, in lines
+  double misses = -1;      ///< lines, of the last cache level (on AMD's Zen, of L2)
   double dram_bytes = -1;  ///< that memory controllers moved, of the whole node
 
   /// What happened between two readings of the same counters.
