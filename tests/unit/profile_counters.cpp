@@ -184,6 +184,9 @@ constexpr PerfEvent clock_event{PERF_TYPE_SOFTWARE, {PERF_COUNT_SW_TASK_CLOCK}};
 constexpr PerfEvent faults{PERF_TYPE_SOFTWARE, {PERF_COUNT_SW_PAGE_FAULTS}};
 constexpr PerfEvent impossible{PERF_TYPE_SOFTWARE, {9999}};
 
+/// Whether the faults are those of touch() and few others: a sanitizer's shadow memory has its own.
+bool few_other_faults() { return test::counts_allocations(); }
+
 /// Each page of its own faults once.
 void touch(std::size_t pages) {
   const auto page = std::size_t(sysconf(_SC_PAGESIZE));
@@ -293,7 +296,7 @@ TEST_CASE("counters sum over all threads that there are, and grow with their wor
   touch(200);
   const Counts work = counters->read() - begin;
   CHECK(work.instructions > 1850);  // 1900, give or take what the system does meanwhile
-  CHECK(work.instructions < 2100);
+  if (few_other_faults()) CHECK(work.instructions < 2100);
   CHECK(work.cycles > 0.03e9);
   CHECK(work.misses == -1);
 
@@ -301,7 +304,7 @@ TEST_CASE("counters sum over all threads that there are, and grow with their wor
   std::thread([] { touch(2000); }).join();  // began after the counters
   const Counts later = counters->read() - before;
   CHECK(later.instructions >= 0);
-  CHECK(later.instructions < 1000);
+  if (few_other_faults()) CHECK(later.instructions < 1000);
 
   threads.join();  // the work of threads that have ended stays
   CHECK((counters->read() - begin).instructions > 1850);
@@ -317,7 +320,7 @@ TEST_CASE("events keep their places where the machine lacks others") {
   CHECK(work.cycles == -1);
   CHECK(work.instructions > 0.01e9);  // the clock
   CHECK(work.misses > 650);
-  CHECK(work.misses < 900);
+  if (few_other_faults()) CHECK(work.misses < 900);
 }
 
 TEST_CASE("bytes of the node are counts times the bytes of each, over its processors") {
