@@ -48,7 +48,7 @@ void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines)
 void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
   std::vector<std::string> worst;
   for (const Line& l : lines) {
-    if (worst.size() == 3 || l.roof->wasted < 0.005 * p.end_to_end.mean) break;
+    if (worst.size() == 3 || l.roof->wasted <= 0) break;
     if (l.row.layer < 0) continue;
     const double of_roof = l.roof->fraction;
     worst.push_back(text(named(l.row), " (", seconds_text(l.roof->wasted), "; bound by ",
@@ -104,25 +104,29 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
 
 void say_above(Sentences& all, const std::vector<Line>& lines) {
   std::vector<std::string> unexplained;
-  std::vector<std::pair<std::string, std::size_t>> reasons;
+  struct Reason {
+    std::string what, words;
+    std::size_t rows = 1;
+  };
+  std::vector<Reason> reasons;
   for (const Line& l : lines) {
     if (!l.roof->above) continue;
-    if (l.roof->reason.empty()) {
+    const std::string& words = l.roof->reason;
+    if (words.empty()) {
       unexplained.push_back(text(named(l.row), " at ", percent_text(l.roof->fraction)));
       continue;
     }
-    // Behind the colon stand the row's own numbers.
-    const std::string reason = l.roof->reason.substr(0, l.roof->reason.find(": "));
+    const std::string what = words.substr(0, words.find(": "));  // then come the row's numbers
     const auto same = std::find_if(reasons.begin(), reasons.end(),
-                                   [&](const auto& r) { return r.first == reason; });
+                                   [&](const Reason& r) { return r.what == what; });
     if (same == reasons.end())
-      reasons.emplace_back(reason, 1);
-    else
-      ++same->second;
+      reasons.push_back({what, words});
+    else if (++same->rows; same->words != words)
+      same->words = what;
   }
-  for (const auto& [reason, n] : reasons)
-    all.push_back(text(plural(n, "row"), n == 1 ? " is" : " are",
-                       " above the roof: ", escape_xml(reason), "."));
+  for (const Reason& r : reasons)
+    all.push_back(text(plural(r.rows, "row"), r.rows == 1 ? " is" : " are",
+                       " above the roof: ", escape_xml(r.words), "."));
   if (unexplained.empty()) return;
   const std::size_t n = unexplained.size();
   unexplained.resize(std::min<std::size_t>(n, 3));

@@ -124,7 +124,11 @@ std::string tiles(const Profile& p, const Profile* before) {
 
 std::string list(const std::vector<std::string>& items) {
   std::string out = "<ul class=\"findings\">\n";
-  for (const std::string& item : items) append(out, text("<li>", item, "</li>\n"));
+  for (std::string item : items) {
+    for (std::size_t at = 0; (at = item.find(" %", at)) != std::string::npos;)
+      item.replace(at, 1, "&nbsp;");  // no line begins with a unit
+    append(out, text("<li>", item, "</li>\n"));
+  }
   return out + "</ul>\n";
 }
 

@@ -30,8 +30,7 @@ std::string micros(double seconds) { return number(seconds * 1e6, 1); }
 std::string bar(const std::string& shown, double part, const char* kind) {
   if (shown.empty()) return shown;
   return text("<i class=\"bar ", kind,
-              "\" style=\"width:", format("%.1f", 100 * std::clamp(part, 0.0, 1.0)), "%\"></i>",
-              shown);
+              "\" style=\"--part:", format("%.3f", std::clamp(part, 0.0, 1.0)), "\"></i>", shown);
 }
 
 std::string layer_cell(const ProfileRow& r) {
@@ -64,10 +63,10 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
       return bar(number(100 * l.roof->fraction, 1), l.roof->fraction,
                  l.roof->above ? "over" : "roof");
     });
-    add("wasted us", "time in kernels and waiting beyond the roof", "core",
+    add("wasted &micro;s", "time in kernels and waiting beyond the roof", "core",
         [most](auto& l) { return bar(micros(l.wasted()), l.wasted() / most, "waste"); });
   }
-  add("time us", "in kernels, per step, mean over ranks", "core",
+  add("time &micro;s", "in kernels, per step, mean over ranks", "core",
       [](auto& l) { return micros(l.row.time.mean); });
   add("% of step", "kernels and waiting, of a recorded step", "core", [step](auto& l) {
     return step > 0 ? number(100 * l.row.seconds() / step, 2) : std::string();
@@ -82,28 +81,28 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
       [](auto& l) { return number(l.row.flops_per_second() / 1e9, 1); });
   add("GB/s", "achieved, of compulsory bytes", "work",
       [](auto& l) { return number(l.row.bytes_per_second() / 1e9, 1); });
-  add("comm us", "in collectives, on the communication thread", "communication",
+  add("comm &micro;s", "in collectives, on the communication thread", "communication",
       [](auto& l) { return micros(l.row.comm.mean); });
-  add("exposed us", "of that, what kernels waited for", "communication",
+  add("exposed &micro;s", "of that, what kernels waited for", "communication",
       [](auto& l) { return micros(l.row.exposed.mean); });
-  add("hidden us", "of that, what ran behind kernels", "communication",
+  add("hidden &micro;s", "of that, what ran behind kernels", "communication",
       [](auto& l) { return micros(l.hidden()); });
   add("wire MB", "that each rank&#39;s link carries, in one direction", "communication",
       [](auto& l) { return number(l.row.wire_bytes / 1e6, 3); });
-  add("alone us", "time in kernels while nothing communicates", "communication",
+  add("alone &micro;s", "time in kernels while nothing communicates", "communication",
       [](auto& l) { return micros(l.row.alone.mean); });
   add("slowdown", "time / time alone", "communication",
       [](auto& l) { return number(l.slowdown(), 2); });
   const bool ranks = p.ranks > 1;
-  add("min us", "time of the fastest rank", "ranks",
+  add("min &micro;s", "time of the fastest rank", "ranks",
       [ranks](auto& l) { return ranks ? micros(l.row.time.min) : ""; });
-  add("max us", "time of the slowest rank", "ranks",
+  add("max &micro;s", "time of the slowest rank", "ranks",
       [ranks](auto& l) { return ranks ? micros(l.row.time.max) : ""; });
   add("slowest", "the slowest rank", "ranks",
       [ranks](auto& l) { return ranks ? text(l.row.time.slowest) : ""; });
   add("imbalance", "slowest / mean", "ranks",
       [ranks](auto& l) { return ranks ? number(l.row.time.imbalance(), 3) : ""; });
-  add("predicted us", "kernels and waiting, by the plan", "plan",
+  add("predicted &micro;s", "kernels and waiting, by the plan", "plan",
       [](auto& l) { return micros(l.row.predicted); });
   add("error", "predicted / measured - 1, in %", "plan", [](auto& l) {
     return l.row.predicted > 0 && l.row.seconds() > 0
@@ -194,7 +193,7 @@ std::string rows_table(const Profile& p) {
   const std::vector<Line> rows = rows_of(p);
   const std::vector<Line> layers = sums_of(p, by_layer);
   const std::vector<Column> columns = columns_of(p, rows);
-  const std::string_view sorted = has_ceilings(p) ? "wasted us" : "time us";
+  const std::string_view sorted = has_ceilings(p) ? "wasted &micro;s" : "time &micro;s";
   std::string out = "<div class=\"scroll\" tabindex=\"-1\"><table id=\"rows\"><thead><tr>\n";
   for (const Column& c : columns)
     append(out, head_cell(text(c.words ? "w " : "n ", c.group).c_str(), c.what, c.head,
@@ -216,9 +215,9 @@ std::string changes_table(const Profile& before, const Profile& after) {
   };
   head("w", "layer, type and options", "layer");
   head("w", "pass of a training step", "pass");
-  head("n", "kernels and waiting, per step", "before us");
-  head("n", "kernels and waiting, per step", "after us");
-  head("n", "after - before; sorted by its size", "difference us", "other");
+  head("n", "kernels and waiting, per step", "before &micro;s");
+  head("n", "kernels and waiting, per step", "after &micro;s");
+  head("n", "after - before; sorted by its size", "difference &micro;s", "other");
   head("n", "of the time before", "difference %");
   head("n", "least possible time / time in kernels", "% of roof before");
   head("n", "least possible time / time in kernels", "% of roof after");

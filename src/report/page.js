@@ -56,6 +56,8 @@
   const select = (element, quiet) => {
     selected = element;
     show(element, 'selected');
+    for (const mark of marks)  // a dot may lie beneath others
+      if (single(mark) && mark.classList.contains('selected')) mark.parentNode.append(mark);
     const row = all('tr.selected', table)[0];
     if (row && !quiet && !table.contains(element)) {
       row.hidden = false;
