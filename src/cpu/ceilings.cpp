@@ -4,15 +4,17 @@
 #include <lamina/kernels/threads.hpp>
 
 #include <omp.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <memory>
+#include <vector>
 
 namespace lamina {
 
@@ -76,31 +78,75 @@ std::vector<InstructionSet> available() {
 #endif
 }
 
-/// Seconds that a team of threads needs for work(thread): from when the first of them begins to
-/// when the last one ends. Any single thread's clock would miss what the others do while it sleeps.
+/// Where the threads of a team wait for each other, again and again, without falling asleep: on a
+/// busy machine a thread that sleeps wakes up late. OpenMP's barrier puts them to sleep.
+class Meeting {
+ public:
+  void wait(int size) {
+    const unsigned round = round_.load();
+    if (here_.fetch_add(1) + 1 == size) {
+      here_.store(0);
+      round_.fetch_add(1);
+      return;
+    }
+    for (int n = 0; round_.load() == round; ++n)
+      if (n > 10000) sched_yield();  // whom we wait for may need this core
+  }
+
+ private:
+  std::atomic<int> here_ = 0;
+  std::atomic<unsigned> round_ = 0;
+};
+
+/// Repetitions of work(thread, times) per second, of all threads together. A slice is from when the
+/// first thread begins to when the last one ends: any single one's clock would miss what the others
+/// do while it is interrupted.
 template <class Work>
-double time_team(const Work& work) {
+double rate_of_team(const Slices& slices, const Work& work) {
+  struct alignas(64) Turn {
+    double begin = 0, end = 0;
+  };
   const int team = threads();
-  double begin = std::numeric_limits<double>::max(), end = 0;
-#pragma omp parallel num_threads(team) reduction(min : begin) reduction(max : end)
+  int came = team;  // OpenMP may grant fewer
+  std::vector<Turn> turns(static_cast<std::size_t>(team));
+  Meeting meeting;
+  std::size_t times = 0;  // of the next slice; 0 = that was all
+  double rate = 0;
+  const auto slice = [&](int thread) {
+    Turn& turn = turns[std::size_t(thread)];
+    meeting.wait(came);
+    if (times == 0) return false;
+    turn.begin = now();
+    work(thread, times);
+    turn.end = now();
+    meeting.wait(came);
+    return true;
+  };
+#pragma omp parallel num_threads(team)
   {
     const int thread = omp_get_thread_num();
-#pragma omp barrier
-    begin = now();
-    work(thread);
-    end = now();
+#pragma omp single
+    came = omp_get_num_threads();
+    if (thread == 0) {
+      const auto fill = [&](std::size_t n) { work(0, n); };
+      rate = detail::rate_in(slices, fill, [&](std::size_t n) {
+        times = n;
+        slice(0);
+        double begin = turns[0].begin, end = turns[0].end;
+        for (int i = 1; i < came; ++i) {
+          begin = std::min(begin, turns[std::size_t(i)].begin);
+          end = std::max(end, turns[std::size_t(i)].end);
+        }
+        return end - begin;
+      });
+      times = 0;
+      slice(0);
+    } else {
+      while (slice(thread)) {
+      }
+    }
   }
-  return end - begin;
-}
-
-/// Repetitions of work(thread, times) per second. How many fill a slice, the calling
-/// thread finds out by itself: on a busy machine a team may take longer to come together than to
-/// work.
-template <class Work>
-double rate_in(const Slices& slices, const Work& work) {
-  return detail::rate_in(
-      slices, [&](std::size_t times) { work(0, times); },
-      [&](std::size_t times) { return time_team([&](int thread) { work(thread, times); }); });
+  return rate * came;
 }
 
 /// Memory whose pages belong to whoever writes to them first.
@@ -188,14 +234,14 @@ double fma_rate(std::string_view instruction_set, DType dtype, const Slices& sli
   }
   check(loops, "this processor has no ", instruction_set, ": expected one of ", known);
   // Values go to 0.5 / (1 - 0.5): far from infinities and from denormals.
-  const double rate = rate_in(slices, [&](int, std::size_t times) {
+  const double rate = rate_of_team(slices, [&](int, std::size_t times) {
     volatile float start = 0.5F;  // as far as the compiler knows, any number
     float single[3] = {start, start, 0};
     double twofold[3] = {start, start, 0};
     dtype == DType::f32 ? loops->f32(times, single) : loops->f64(times, twofold);
     [[maybe_unused]] volatile double sink = single[2] + twofold[2];
   });
-  return rate * threads() * chains * 2 * double(loops->vector / size_of(dtype));
+  return rate * chains * 2 * double(loops->vector / size_of(dtype));
 }
 
 Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
@@ -206,18 +252,17 @@ Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
       std::max<std::size_t>(bytes / sizeof(float) / (3 * block), 1) * 3 * block;
   const std::size_t third = whole / 3;
   const Buffer buffer(whole * std::size_t(team) * sizeof(float));
-  time_team([&](int thread) {
-    std::fill_n(buffer.data.get() + whole * std::size_t(thread), whole, 0.5F);
-  });
   const auto part = [&](int thread) { return buffer.data.get() + whole * std::size_t(thread); };
-  const double read = rate_in(slices, [&](int thread, std::size_t times) {
+#pragma omp parallel for schedule(static, 1) num_threads(team)
+  for (int thread = 0; thread < team; ++thread) std::fill_n(part(thread), whole, 0.5F);
+  const double read = rate_of_team(slices, [&](int thread, std::size_t times) {
     [[maybe_unused]] volatile float sink = loops.read(part(thread), whole, times);
   });
-  const double triad = rate_in(slices, [&](int thread, std::size_t times) {
+  const double triad = rate_of_team(slices, [&](int thread, std::size_t times) {
     float* a = part(thread);
     loops.triad(a, a + third, a + 2 * third, third, 0.5F, times);
   });
-  const double passed = double(whole * sizeof(float)) * team;
+  const double passed = double(whole * sizeof(float));
   return {triad * passed, read * passed};
 }
 

@@ -20,18 +20,20 @@ namespace detail {
 
 namespace {
 
-/// The best of what round() gives, element by element. On a machine that others use too, one round
-/// may find it busy all of the time: goes on until a round is no better than those before.
+/// The best of what round() gives, element by element. A machine that others use too may be busy
+/// all through one round: goes on until two of them agree on every best, but not for ever.
 template <class Round>
 std::vector<double> best_of_rounds(const Round& round) {
-  std::vector<double> best = round();
-  bool better = true;
-  for (int i = 1; better && i < 6; ++i) {
-    better = false;
-    const std::vector<double> rates = round();
+  std::vector<std::vector<double>> rounds;
+  std::vector<double> best;
+  for (bool agreed = false; !agreed && rounds.size() < 6;) {
+    rounds.push_back(round());
+    best.resize(rounds[0].size());
+    agreed = true;
     for (std::size_t k = 0; k < best.size(); ++k) {
-      better = better || rates[k] > 1.03 * best[k];
-      best[k] = std::max(best[k], rates[k]);
+      best[k] = std::max(best[k], rounds.back()[k]);
+      const auto near = [&](const std::vector<double>& r) { return r[k] > 0.97 * best[k]; };
+      agreed = agreed && std::count_if(rounds.begin(), rounds.end(), near) > 1;
     }
   }
   return best;
