@@ -1,0 +1,128 @@
+// Measured ceilings are kept in a file each, which says for what it is.
+#include "machine/cache.hpp"
+
+#include "machine/json.hpp"
+#include "machine/measure.hpp"
+#include "report/file.hpp"
+
+#include <lamina/kernels/threads.hpp>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+namespace lamina {
+
+namespace detail {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int schema = 1;  // counts up when the same members mean something else
+
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+/// What the ceilings depend on. What is measured for one of these holds for no other.
+Json key(const World& world, const Backend& backend) {
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  return {{"host", host},
+          {"cpu", processor_name()},
+          {"processors", processors()},
+          {"threads", threads()},
+          {"ranks", world.size()},
+          {"ranks_per_node", world.local_size()},
+          // Ranks that are threads of one process have no hosts' names, and other collectives.
+          {"processes", world.size() == 1 || world.hosts()[0] != "localhost"},
+          {"backend", backend.description()}};
+}
+
+std::string folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  if (const std::string own = variable("LAMINA_CACHE"); !own.empty()) return own == "0" ? "" : own;
+  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/lamina";
+  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/lamina";
+  return "";
+}
+
+/// FNV-1a: the same number for the same text, in every build.
+std::uint64_t hash(const std::string& s) {
+  std::uint64_t h = 0xCBF29CE484222325;
+  for (const char c : s) h = (h ^ std::uint64_t(static_cast<unsigned char>(c))) * 0x100000001B3;
+  return h;
+}
+
+/// Nothing where there is no such file, or where it is damaged or for another key.
+std::optional<Machine> load(const std::string& path, const Json& wanted) {
+  try {
+    if (path.empty()) return {};
+    const Json json = Json::parse(read_file(path));
+    // As text: what the file holds cannot be more exact than that.
+    if (json.at("schema") != schema || dump(json.at("key")) != dump(wanted)) return {};
+    return machine_from_json(json.at("machine"));
+  } catch (const std::exception&) {  // to be measured anew
+    return {};
+  }
+}
+
+void store(const std::string& path, const Json& key, const Machine& machine) {
+  if (path.empty()) return;
+  try {
+    std::error_code failed;  // write_file says what is wrong, if anything is
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
+    const Json json = {{"schema", schema}, {"key", key}, {"machine", machine_to_json(machine)}};
+    write_file(path, dump(json, 1) + '\n');
+  } catch (const Error&) {  // a full disk, or nobody's home: done without
+  }
+}
+
+std::string path_for(const Json& key) {
+  const std::string in = folder();
+  if (in.empty()) return "";
+  return text(in, "/machine-", format("%016llx", static_cast<unsigned long long>(hash(dump(key)))),
+              ".json");
+}
+
+/// Rank 0's, on all ranks.
+std::optional<Machine> load_on_all(const World& world, const Json& key) {
+  std::string json;
+  if (world.rank() == 0)
+    if (const auto machine = load(path_for(key), key)) json = dump(machine_to_json(*machine));
+  json = world.comm().broadcast_text(json);
+  if (json.empty()) return {};
+  return machine_from_json(Json::parse(json));
+}
+
+}  // namespace
+
+std::string cache_file(const World& world, const Backend& backend) {
+  return path_for(key(world, backend));
+}
+
+}  // namespace detail
+
+Machine cached_machine(const World& world, const Backend& backend, bool again) {
+  const auto key = detail::key(world, backend);
+  if (!again)
+    if (auto machine = detail::load_on_all(world, key)) return *std::move(machine);
+  Machine machine = measure_machine(world, backend);
+  if (world.rank() == 0) detail::store(detail::path_for(key), key, machine);
+  return machine;
+}
+
+Machine cached_machine(const World& world, const Backend& backend, bool* found) {
+  auto machine = detail::load_on_all(world, detail::key(world, backend));
+  if (found) *found = machine.has_value();
+  return machine ? *std::move(machine) : Machine();
+}
+
+}  // namespace lamina

@@ -1,0 +1,14 @@
+// Where measured ceilings are kept between runs.
+#pragma once
+
+#include <lamina/profile/machine.hpp>
+
+#include <string>
+
+namespace lamina::detail {
+
+/// The cache's file for this machine, job and back end; empty where there is nowhere to keep it, or
+/// LAMINA_CACHE is 0.
+std::string cache_file(const World& world, const Backend& backend);
+
+}  // namespace lamina::detail

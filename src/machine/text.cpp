@@ -1,0 +1,98 @@
+// The ceilings of a machine as a table.
+#include <lamina/profile/machine.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace lamina {
+
+namespace {
+
+/// Columns as wide as they need to be: the first `words` to the left, numbers to the right.
+template <std::size_t Columns>
+std::string aligned(const std::vector<std::array<std::string, Columns>>& rows, std::size_t words) {
+  std::array<std::size_t, Columns> width{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < Columns; ++i) width[i] = std::max(width[i], row[i].size());
+  std::string lines;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < Columns; ++i) {
+      const std::string space(width[i] - row[i].size(), ' ');
+      line += (i > 0 ? "  " : "") + (i < words ? row[i] + space : space + row[i]);
+    }
+    lines += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
+  }
+  return lines;
+}
+
+std::string giga(double x) { return format("%.1f", x * 1e-9); }
+
+/// "1 KiB", "16 MiB", or plain bytes.
+std::string size(double bytes) {
+  const auto whole = [](double x) { return x >= 1 && x == double(std::int64_t(x)); };
+  return whole(bytes / 1048576) ? format("%.0f MiB", bytes / 1048576)
+         : whole(bytes / 1024)  ? format("%.0f KiB", bytes / 1024)
+                                : format("%.0f", bytes);
+}
+
+}  // namespace
+
+std::string table(const Machine& m) {
+  std::string all =
+      text("# ", m.host, ": ", m.cpu, "; ", m.ranks, m.ranks == 1 ? " rank" : " ranks", " on ",
+           m.nodes, m.nodes == 1 ? " node, " : " nodes, ", m.threads,
+           m.threads == 1 ? " thread" : " threads", " each; ", m.backend, "; measured ", m.date,
+           "\n# per rank, alone on its node and all ranks together\n\n");
+
+  std::vector<std::array<std::string, 5>> compute = {
+      {"compute", "type", "what", "GFLOP/s alone", "together"}};
+  constexpr std::string_view kinds[] = {"fma", "gemm", "conv"};
+  for (const ComputeCeiling& c : m.compute)
+    compute.push_back({std::string(kinds[int(c.kind)]), std::string(name(c.dtype)), c.name,
+                       giga(c.flops.alone), giga(c.flops.together)});
+  all += aligned(compute, 3) + '\n';
+
+  std::vector<std::array<std::string, 6>> memory = {
+      {"memory", "KiB of a rank", "triad GB/s alone", "together", "read GB/s alone", "together"}};
+  for (const MemoryCeiling& l : m.memory)
+    memory.push_back({l.level, l.capacity > 0 ? format("%.0f", l.capacity / 1024) : "",
+                      giga(l.triad.alone), giga(l.triad.together), giga(l.read.alone),
+                      giga(l.read.together)});
+  all += aligned(memory, 1) + '\n';
+  all += format("launch of a kernel  %.2f us\n", m.launch * 1e6);
+  if (m.comm.empty()) return all;
+
+  // Sizes go down, operations across: time in us and bus bandwidth in GB/s of each.
+  std::vector<const CommCeiling*> groups;
+  for (const CommCeiling& c : m.comm)
+    if (std::none_of(groups.begin(), groups.end(), [&](const CommCeiling* g) {
+          return g->ranks == c.ranks && g->stride == c.stride;
+        }))
+      groups.push_back(&c);
+  constexpr std::array ops = {Collective::all_reduce, Collective::all_gather,
+                              Collective::reduce_scatter, Collective::all_to_all, Collective::halo};
+  for (const CommCeiling* g : groups) {
+    std::vector<std::array<std::string, ops.size() + 1>> rows(1);
+    rows[0][0] = "us (busbw GB/s)";
+    for (std::size_t i = 0; i < ops.size(); ++i) rows[0][i + 1] = name(ops[i]);
+    std::vector<double> sizes;
+    for (const CommCeiling& c : m.comm) {
+      const auto op = std::size_t(std::find(ops.begin(), ops.end(), c.op) - ops.begin());
+      if (c.ranks != g->ranks || c.stride != g->stride || op == ops.size()) continue;
+      auto at = std::size_t(std::find(sizes.begin(), sizes.end(), c.bytes) - sizes.begin());
+      if (at == sizes.size()) {
+        sizes.push_back(c.bytes);
+        rows.push_back({size(c.bytes)});
+      }
+      rows[at + 1][op + 1] = format("%.1f (%.2f)", c.seconds * 1e6, c.bus_bandwidth() * 1e-9);
+    }
+    all += text("\ncollectives of ", g->ranks, " ranks",
+                g->stride > 1 ? text(", each ", g->stride, " apart") : std::string(), '\n');
+    all += aligned(rows, 1);
+  }
+  return all;
+}
+
+}  // namespace lamina
