@@ -45,6 +45,12 @@ std::string facts(const Profile& p) {
               " &middot; lamina ", escape_xml(p.version));
 }
 
+/// With so many digits that two runs can be compared.
+std::string figure_of(double seconds) {
+  return seconds >= 1 ? format("%.3f s", seconds)
+                      : format(seconds >= 0.1 ? "%.1f ms" : "%.2f ms", seconds * 1e3);
+}
+
 /// One of the figures at the top. `before` is empty unless two runs are compared.
 std::string tile(const char* what, const std::string& value, const std::string& note,
                  const std::string& before = "") {
@@ -91,23 +97,25 @@ double wasted(const Profile& p) {
 
 std::string tiles(const Profile& p, const Profile* before) {
   const auto was = [&](auto&& of) { return before ? of(*before) : std::string(); };
-  const auto images = [](const Profile& x) { return brief(images_per_second(x)); };
-  const auto step = [](const Profile& x) { return seconds_text(step_seconds(x)); };
+  const auto images = [](const Profile& x) {
+    return format(images_per_second(x) < 100 ? "%.2f" : "%.1f", images_per_second(x));
+  };
+  const auto step = [](const Profile& x) { return figure_of(step_seconds(x)); };
   const auto ranks = [](const Profile& x) { return text(x.ranks); };
   const auto waste = [](const Profile& x) {
-    return has_ceilings(x) ? seconds_text(wasted(x)) : "&ndash;";
+    return has_ceilings(x) ? figure_of(wasted(x)) : "&ndash;";
   };
   std::string out = "<dl class=\"tiles\">\n";
   append(out, tile("images/s", images(p),
                    before ? ratio(images_per_second(*before), images_per_second(p), "as many")
                           : text("global batch of ", p.batch),
                    was(images)));
-  append(out, tile("step", step(p),
-                   before ? ratio(step_seconds(*before), step_seconds(p), "as long")
-                   : p.clean.mean > 0
-                       ? text(seconds_text(p.end_to_end.mean), " while layers were recorded")
-                       : text("while layers were recorded; mean of ", p.steps),
-                   was(step)));
+  append(out,
+         tile("step", step(p),
+              before             ? ratio(step_seconds(*before), step_seconds(p), "as long")
+              : p.clean.mean > 0 ? text(figure_of(p.end_to_end.mean), " while layers were recorded")
+                                 : text("while layers were recorded; mean of ", p.steps),
+              was(step)));
   append(out,
          tile("ranks", ranks(p), p.hosts.empty() ? "" : escape_xml(p.hosts.front()), was(ranks)));
   append(out,

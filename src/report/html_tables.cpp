@@ -165,14 +165,20 @@ std::string group_table(const Profile& p, const char* caption,
                    [](const Line& a, const Line& b) { return a.row.seconds() > b.row.seconds(); });
   if (sums.empty()) return "";
   const double most = sums.front().row.seconds();
-  SmallTable table(caption, {"", "rows", "ms", "% of step", "wasted ms", "% of roof"});
+  const bool roofs = has_ceilings(p);
+  std::vector<std::string> heads = {"", "rows", "ms", "% of step"};
+  if (roofs) heads.insert(heads.end(), {"wasted ms", "% of roof"});
+  SmallTable table(caption, heads);
   for (const Line& l : sums) {
     const double s = l.row.seconds();
-    table.row({escape_xml(key(l.row)), text(l.rows),
-               bar(format("%.2f", s * 1e3), most > 0 ? s / most : 0, "time"),
-               p.end_to_end.mean > 0 ? format("%.1f", 100 * s / p.end_to_end.mean) : "",
-               l.roof ? format("%.2f", l.wasted() * 1e3) : "",
-               l.roof ? number(100 * l.roof->fraction, 1) : ""});
+    std::vector<std::string> cells = {
+        escape_xml(key(l.row)), text(l.rows),
+        bar(format("%.2f", s * 1e3), most > 0 ? s / most : 0, "time"),
+        p.end_to_end.mean > 0 ? format("%.1f", 100 * s / p.end_to_end.mean) : ""};
+    if (roofs)
+      cells.insert(cells.end(),
+                   {format("%.2f", l.wasted() * 1e3), number(100 * l.roof->fraction, 1)});
+    table.row(cells);
   }
   return table.done();
 }
@@ -241,7 +247,7 @@ std::string changes_table(const Profile& before, const Profile& after) {
     const double us = c.difference() * 1e6;
     const std::string difference =
         bar(format("%+.1f", us), most > 0 ? std::abs(c.difference()) / most : 0,
-            us > 0 ? "waste" : "gain");
+            us > 0 ? "loss" : "gain");
     append(out, "<tr");
     if (c.after) append(out, text(" data-row=\"", c.after - after.rows.data(), '"'));
     if (c.before) append(out, text(" data-before=\"", c.before - before.rows.data(), '"'));

@@ -167,6 +167,8 @@
     style.textContent = [...off].map((g) => `#rows .${g}{display:none}`).join('');
   };
   const place = document.getElementById('groups');
+  const box = table.parentElement;
+  groups.forEach((group) => off.add(group));
   for (const group of groups) {
     const button = place.appendChild(document.createElement('button'));
     button.type = 'button';
@@ -177,9 +179,7 @@
       hide();
     };
     button.addEventListener('click', () => set(off.has(group)));
-    set(false);
-    const box = table.parentElement;  // show what fits, the most telling first
-    set(true);
+    set(true);  // the most telling first, as long as there is room
     if (box.scrollWidth > box.clientWidth) set(false);
   }
   controls.hidden = false;
