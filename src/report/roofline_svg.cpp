@@ -67,7 +67,7 @@ std::string title_of(const Dot& d, double step) {
 std::string class_of(const Dot& d) {
   std::string s = "mark ";
   s += d.roof ? text("bound-", name(d.roof->bound)) : text("pass-", name(d.of->pass));
-  if (d.roof && d.roof->above) s += " above";
+  if (d.roof && d.roof->above) s += d.roof->reason.empty() ? " above unexplained" : " above";
   return s;
 }
 
@@ -163,7 +163,7 @@ class Picture {
     const std::string s = text(m.level, "  ", brief(m.bandwidth() / 1e9), " GB/s");
     const double size = 12, length = text_width(s, size), angle = std::atan2(y1 - y0, x1 - x0);
     const double across = x1 * std::sin(angle) - y1 * std::cos(angle);
-    double end = x1 * std::cos(angle) + y1 * std::sin(angle) - 14;
+    double end = x1 * std::cos(angle) + y1 * std::sin(angle) - 24;
     for (const Boxes::Box& b : along_.taken)  // in coordinates along and across the lines
       if (std::abs(b.y0 - across) < size + 6 && b.x0 < end && end - length < b.x1) end = b.x0 - 16;
     along_.taken.push_back({end - length, across, end, across});
@@ -231,16 +231,22 @@ void legend(Svg& svg, const Picture& picture, const Dots& dots) {
   svg.open("g", {{"class", "legend"}});
   if (has_ceilings(dots.profile)) {
     std::array<double, 4> share = {};
-    int above = 0;
+    int above = 0, unexplained = 0;
     svg.words(column, y, "bound by, with its share of time", "small muted"), y += 18;
     for (const Dot& d : dots.dots)
-      share[std::size_t(d.roof->bound)] += d.of->time.mean, above += d.roof->above;
+      share[std::size_t(d.roof->bound)] += d.of->time.mean, above += d.roof->above,
+          unexplained += d.roof->above && d.roof->reason.empty();
     for (const Bound b : {Bound::compute, Bound::memory, Bound::communication, Bound::overhead})
       entry(
           text("bound-", name(b)), Pass::forward, 5,
           text(name(b),
                dots.seconds > 0 ? ", " + percent_text(share[std::size_t(b)] / dots.seconds) : ""));
-    if (above > 0) entry("paper above", Pass::forward, 5, text("above its roof (", above, ")"));
+    if (above > unexplained)
+      entry("paper above", Pass::forward, 5,
+            text("above its roof, explained (", above - unexplained, ")"));
+    if (unexplained > 0)
+      entry("paper above unexplained", Pass::forward, 5,
+            text("above its roof, why? (", unexplained, ")"));
     y += 6;
   }
   for (const Pass p : {Pass::forward, Pass::input_grad, Pass::weight_grad, Pass::update})

@@ -1,0 +1,232 @@
+// The roofline of communication: what a layer computes for each byte that it sends, and how fast it
+// could compute if sending were all that takes time.
+#include "svg.hpp"
+
+#include <lamina/profile/roofline.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+namespace lamina::detail {
+
+namespace {
+
+constexpr double wide = 1120, high = 560;
+constexpr double left = 66, right = 856, top = 18, bottom = 480, column = right + 26;
+
+/// A layer, all of its passes.
+struct Talker {
+  const ProfileRow* any = nullptr;
+  double flops = 0, wire = 0, comm = 0, exposed = 0, kernels = 0;
+
+  double x() const { return flops / wire; }
+  double y() const { return flops / comm; }
+  double hidden() const { return std::clamp(1 - exposed / comm, 0.0, 1.0); }
+};
+
+/// Layers that communicate, those that take the longest first.
+std::vector<Talker> talkers_of(const Profile& p) {
+  std::map<std::string, Talker> by_name;
+  for (const ProfileRow& r : p.rows) {
+    Talker& t = by_name[r.name];
+    if (!t.any) t.any = &r;
+    t.flops += r.work.flops, t.wire += r.wire_bytes, t.kernels += r.time.mean;
+    t.comm += r.comm.mean, t.exposed += r.exposed.mean;
+  }
+  std::vector<Talker> all;
+  for (const auto& [name, t] : by_name)
+    if (t.comm > 0 && t.wire > 0 && t.flops > 0) all.push_back(t);
+  std::sort(all.begin(), all.end(), [](const Talker& a, const Talker& b) {
+    return a.comm != b.comm ? a.comm > b.comm : a.any->layer < b.any->layer;
+  });
+  return all;
+}
+
+constexpr std::array<const char*, 4> shades = {"hidden-all", "hidden-most", "hidden-part",
+                                               "hidden-little"};
+
+std::size_t shade_of(const Talker& t) {
+  const double h = t.hidden();
+  return h > 0.95 ? 0 : h > 2. / 3 ? 1 : h > 1. / 3 ? 2 : 3;
+}
+
+std::string title_of(const Talker& t) {
+  std::string s = text(t.any->name, t.any->type.empty() ? "" : text(" (", t.any->type, ")"), "\n");
+  s += text(bytes_text(t.wire), " on the wire in ", seconds_text(t.comm), ", ",
+            brief(t.wire / t.comm / 1e9), " GB/s\n");
+  s += text(seconds_text(t.exposed), " of it waited for, ", percent_text(t.hidden()), " hidden\n");
+  s += text(brief(t.x()), " FLOP per byte on the wire, ", brief(t.y() / 1e9), " GFLOP/s\n");
+  s += text("the layer's own kernels (", seconds_text(t.kernels),
+            t.kernels >= t.comm ? ") can hide it" : ") are too short to hide it");
+  return s;
+}
+
+/// Bus bandwidths of the collective that carries most of the profile's bytes.
+struct Links {
+  Collective op = Collective::all_reduce;
+  double best = 0, small = 0, small_bytes = 0;
+
+  Links(const Profile& p, const Machine& m) {
+    double bytes[int(Collective::barrier) + 1] = {};
+    for (const ProfileRow& r : p.rows)
+      for (const ProfileKernel& k : r.kernels)
+        for (int c = 0; c < int(Collective::barrier); ++c)
+          if (k.lane == Lane::communication && k.what == name(Collective(c))) bytes[c] += k.bytes;
+    for (int c = 0; c < int(Collective::barrier); ++c)
+      if (bytes[c] > bytes[int(op)]) op = Collective(c);
+    const bool same = std::any_of(m.comm.begin(), m.comm.end(), [&](const CommCeiling& c) {
+      return c.op == op && c.ranks == p.ranks;
+    });
+    for (const CommCeiling& c : m.comm) {
+      if (c.op != op || (same && c.ranks != p.ranks)) continue;
+      best = std::max(best, c.bus_bandwidth());
+      if (c.bus_bandwidth() > 0 && (small_bytes == 0 || c.bytes < small_bytes))
+        small = c.bus_bandwidth(), small_bytes = c.bytes;
+    }
+  }
+};
+
+/// y = bandwidth * x within the plot, with its name at the upper end, below the line.
+void link_line(Svg& svg, const LogScale& x, const LogScale& y, double bandwidth, bool main,
+               std::string_view words) {
+  const double from = std::max(x.low, y.low / bandwidth), to = std::min(x.high, y.high / bandwidth);
+  if (!(from < to)) return;
+  const double x0 = x(from), y0 = y(from * bandwidth), x1 = x(to), y1 = y(to * bandwidth);
+  svg.line(main ? "roof main" : "roof library", x0, y0, x1, y1);
+  const double length = std::hypot(x1 - x0, y1 - y0), width = text_width(words);
+  if (length < width + 40) return;
+  const double part = 1 - (width / 2 + 30) / length;
+  svg.words(words, {{"class", "roof-name middle"},
+                    {"dy", 15},
+                    {"transform", text("translate(", number(x0 + part * (x1 - x0)), " ",
+                                       number(y0 + part * (y1 - y0)), ") rotate(",
+                                       number(std::atan2(y1 - y0, x1 - x0) * 57.29578), ")")}});
+}
+
+double radius(double seconds, double longest) {
+  return std::max(3.0, 18 * std::sqrt(seconds / longest));
+}
+
+void marks(Svg& svg, const LogScale& x, const LogScale& y, const std::vector<Talker>& talkers,
+           double longest, bool before) {
+  svg.open("g", {{"class", before ? "marks-before" : "marks"}});
+  for (const Talker& t : talkers)
+    svg.put("circle",
+            {{"class", text("mark ", shades[shade_of(t)], before ? " before" : "")},
+             {before ? "data-layer-before" : "data-layer", double(t.any->layer)},
+             {"cx", x(t.x())},
+             {"cy", y(t.y())},
+             {"r", radius(t.comm, longest)}},
+            title_of(t));
+  svg.close();
+}
+
+void legend(Svg& svg, const std::vector<Talker>& talkers, double longest) {
+  double comm = 0, exposed = 0;
+  std::array<double, 4> share = {};
+  for (const Talker& t : talkers)
+    comm += t.comm, exposed += t.exposed, share[shade_of(t)] += t.comm;
+  svg.open("g", {{"class", "legend"}});
+  double at = bottom - 150;
+  svg.words(column, at, "hidden behind kernels, with its share", "small muted");
+  constexpr std::array<const char*, 4> words = {"over 95 %", "67 to 95 %", "33 to 67 %",
+                                                "under 33 %"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    at += 18;
+    svg.put("circle", {{"class", shades[i]}, {"cx", column + 6}, {"cy", at - 4}, {"r", 5}});
+    svg.words(column + 20, at, text(words[i], ": ", percent_text(share[i] / comm)), "muted");
+  }
+  svg.words(column, at += 25, text("in all ", seconds_text(comm)), "muted");
+  svg.words(column, at += 17, text("waited for ", seconds_text(exposed)), "muted");
+  svg.words(column, at + 17, text("area = time, up to ", seconds_text(longest)), "muted");
+  svg.close();
+}
+
+}  // namespace
+
+std::string draw_communication(const Profile& profile, const Profile* other,
+                               DrawingOptions options) {
+  const Profile& shown = other ? *other : profile;
+  const std::vector<Talker> first = talkers_of(profile);
+  const std::vector<Talker> second = other ? talkers_of(*other) : std::vector<Talker>();
+  const std::vector<Talker>& talkers = other ? second : first;
+  if (talkers.empty()) return "";
+
+  std::vector<double> xs, ys;
+  double longest = 0;
+  for (const auto* all : {&first, &second})
+    for (const Talker& t : *all)
+      xs.push_back(t.x()), ys.push_back(t.y()), longest = std::max(longest, t.comm);
+  const DType dtype = shown.dtype == name(DType::f64) ? DType::f64 : DType::f32;
+  const double peak = shown.machine ? shown.machine->peak(dtype) : 0;
+  if (peak > 0) ys.push_back(peak);
+  const auto x = LogScale::around(xs, left, right), y = LogScale::around(ys, bottom, top);
+
+  Svg svg("communication", wide, high, "What each layer computes per byte on the wire", options);
+  log_axes(svg, x, y, 1, 1e-9, "FLOP per byte on the wire",
+           "GFLOP/s, were there only communication");
+  svg.open("g", {{"class", "roofs"}});
+  if (peak > 0) {
+    svg.line("roof main", left, y(peak), right, y(peak));
+    svg.words(column - 16, y(peak) + 4, text(brief(peak / 1e9), " GFLOP/s FMA peak"));
+    if (y(peak) - top > 22)
+      svg.words(left + 8, y(peak) - 7, "above: hidden even by kernels at their peak",
+                "small muted roof-name");
+    svg.words(left + 8, y(peak) + 15, "below: hidden only by slower kernels, or other layers'",
+              "small muted roof-name");
+  }
+  if (shown.machine) {
+    const Links links(shown, *shown.machine);
+    if (links.best > 0)
+      link_line(svg, x, y, links.best, true,
+                text(name(links.op), ", best  ", brief(links.best / 1e9), " GB/s"));
+    if (links.small > 0 && links.small < 0.7 * links.best)
+      link_line(
+          svg, x, y, links.small, false,
+          text("of ", bytes_text(links.small_bytes), "  ", brief(links.small / 1e9), " GB/s"));
+  }
+  svg.close();
+  if (other) {
+    marks(svg, x, y, first, longest, true);
+    std::map<std::string, const Talker*> known;
+    for (const Talker& t : first) known[t.any->name] = &t;
+    svg.open("g", {{"class", "joins"}});
+    for (const Talker& t : second)
+      if (const auto found = known.find(t.any->name); found != known.end())
+        svg.line("joined", x(found->second->x()), y(found->second->y()), x(t.x()), y(t.y()));
+    svg.close();
+  }
+  marks(svg, x, y, talkers, longest, false);
+
+  Boxes boxes;
+  for (const Talker& t : talkers) {
+    const double r = radius(t.comm, longest), cx = x(t.x()), cy = y(t.y());
+    boxes.taken.push_back({cx - r, cy - r, cx + r, cy + r});
+  }
+  if (peak > 0) boxes.taken.push_back({left, y(peak) - 22, left + 330, y(peak) + 20});
+  svg.open("g", {{"class", "dot-names"}});
+  for (std::size_t i = 0; i < std::min<std::size_t>(talkers.size(), 8); ++i) {
+    const Talker& t = talkers[i];
+    const double r = radius(t.comm, longest) + 4, w = text_width(t.any->name, 11);
+    const double cx = x(t.x()), cy = y(t.y());
+    for (const double x0 : {cx + r, cx - r - w}) {
+      const Boxes::Box b{x0, cy - 7, x0 + w, cy + 7};
+      if (b.x0 < left || b.x1 > right || !boxes.free(b)) continue;
+      svg.words(x0, cy + 4, t.any->name, "dot-name small");
+      boxes.taken.push_back(b);
+      break;
+    }
+  }
+  svg.close();
+  legend(svg, talkers, longest);
+  svg.words(left, high - 12,
+            text(other ? "Faint: before; full: after. " : "",
+                 "FLOP of all passes of a layer; a bucket of gradients counts for the layer that "
+                 "fills it."),
+            "note muted");
+  return svg.finish();
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,117 @@
+// Memory: what each layer keeps, as bars.
+#include "svg.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace lamina::detail {
+
+namespace {
+
+constexpr double wide = 1120, left = 230, right = 1030, row = 21, above = 62;
+constexpr std::size_t most = 25;
+
+struct Part {
+  const char* words;
+  double LayerMemory::*bytes;
+};
+constexpr std::array<Part, 5> parts = {{{"parameters", &LayerMemory::parameters},
+                                        {"gradients", &LayerMemory::gradients},
+                                        {"optimizer", &LayerMemory::optimizer},
+                                        {"activations", &LayerMemory::activations},
+                                        {"workspace", &LayerMemory::workspace}}};
+
+/// Steps of 1, 2 or 5 times a power of ten, about five of them.
+double tick_step(double range) {
+  const double decade = std::pow(10., std::floor(std::log10(range / 5)));
+  for (const double s : {1., 2., 5.})
+    if (range / (s * decade) <= 6.5) return s * decade;
+  return 10 * decade;
+}
+
+}  // namespace
+
+std::string draw_memory(const Profile& profile, DrawingOptions options) {
+  std::vector<LayerMemory> all;
+  LayerMemory sum, others;
+  for (const LayerMemory& m : profile.memory)
+    if (m.total() > 0 && std::isfinite(m.total())) all.push_back(m);
+  if (all.empty()) return "";
+  std::stable_sort(all.begin(), all.end(), [](const LayerMemory& a, const LayerMemory& b) {
+    return a.total() > b.total();
+  });
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (const Part& p : parts) {
+      sum.*p.bytes += all[i].*p.bytes;
+      if (i >= most) others.*p.bytes += all[i].*p.bytes;
+    }
+  const std::size_t rest = all.size() > most ? all.size() - most : 0;
+  all.resize(all.size() - rest);
+  if (rest > 0) {
+    others.name = text(rest, rest == 1 ? " other layer" : " other layers");
+    all.push_back(others);
+  }
+
+  double longest = 0;
+  for (const LayerMemory& m : all) longest = std::max(longest, m.total());
+  const double bottom = above + row * double(all.size()), pixels = (right - left) / longest;
+  Svg svg("memory", wide, bottom + 48, "Memory per layer", options);
+
+  svg.open("g", {{"class", "legend"}});
+  double x = left;
+  for (const Part& p : parts) {
+    if (sum.*p.bytes <= 0) continue;
+    const std::string words = text(p.words, " ", bytes_text(sum.*p.bytes));
+    svg.put("rect", {{"class", text("holds-", p.words)},
+                     {"x", x},
+                     {"y", 11},
+                     {"width", 11},
+                     {"height", 11},
+                     {"rx", 2}});
+    svg.words(x + 16, 21, words, "muted");
+    x += 28 + text_width(words);
+  }
+  svg.close();
+
+  svg.open("g", {{"class", "axes"}});
+  const double step = tick_step(longest);
+  for (int i = 0; i * step <= longest; ++i) {
+    const double at = left + i * step * pixels;
+    svg.line("grid", at, above - 6, at, bottom);
+    svg.words(at, above - 12, i == 0 ? "0" : bytes_text(i * step), "tick middle");
+  }
+  svg.close();
+
+  svg.open("g", {{"class", "bars"}});
+  double y = above;
+  for (const LayerMemory& m : all) {
+    svg.words(left - 10, y + 14, fitted(m.name, left - 24), "end");
+    double at = left;
+    for (const Part& p : parts) {
+      const double w = m.*p.bytes * pixels;
+      if (w <= 0) continue;
+      if (w >= 0.05)
+        svg.put("rect",
+                {{"class", text("holds-", p.words)},
+                 {"x", at},
+                 {"y", y + 3},
+                 {"width", w},
+                 {"height", row - 6}},
+                text(m.name, m.type.empty() ? "" : text(" (", m.type, ")"), "\n", p.words, " ",
+                     bytes_text(m.*p.bytes), " of ", bytes_text(m.total())));
+      at += w;
+    }
+    svg.words(at + 6, y + 14, bytes_text(m.total()), "small muted");
+    y += row;
+  }
+  svg.close();
+  std::string note = text("In all ", bytes_text(sum.total()), " on rank 0.");
+  if (profile.arena > 0)
+    note += text(" Activations and their gradients share an arena of ", bytes_text(profile.arena),
+                 ", so that not all of them take up space at once.");
+  svg.words(left, bottom + 28, note, "note muted");
+  return svg.finish();
+}
+
+}  // namespace lamina::detail
