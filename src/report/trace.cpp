@@ -129,7 +129,7 @@ TraceWriter::TraceWriter(const std::string& path, int rank, int ranks, const std
       copies_[i].name = text(path_, '~', i);
       open(copies_[i], opening + headings(rank, host));
     }
-    if (std::rename(copies_[0].name.c_str(), path_.c_str()) != 0) fail(path_, "create");
+    show(copies_[0]);
     hidden_ = 1;
   } catch (...) {
     close();  // a destructor does not run after its constructor has thrown
@@ -143,7 +143,7 @@ void TraceWriter::close() {
   for (int i = 0; i < 2; ++i) {
     if (copies_[i].descriptor < 0) continue;
     ::close(copies_[i].descriptor);
-    ::unlink(copies_[i].name.c_str());  // the one under path_ has no other name
+    ::unlink(copies_[i].name.c_str());  // what is shown stays under its other name
   }
 }
 
@@ -169,6 +169,17 @@ void TraceWriter::append(Copy& copy, const std::string& content) {
     fail(path_, "write");
 }
 
+void TraceWriter::show(const Copy& copy) {
+  const std::string link = path_ + '~';
+  ::unlink(link.c_str());
+  if (::link(copy.name.c_str(), link.c_str()) == 0 && std::rename(link.c_str(), path_.c_str()) == 0)
+    return;
+  const int error = errno;
+  ::unlink(link.c_str());
+  errno = error;
+  fail(path_, "replace");
+}
+
 // Why two files: overwriting the end of one would take one write(), and that is not enough. The
 // kernel copies page by page, and stops between two of them when the process is killed.
 void TraceWriter::step(std::int64_t number, double begin, std::span<const Span> spans,
@@ -177,17 +188,14 @@ void TraceWriter::step(std::int64_t number, double begin, std::span<const Span> 
                           ",\"tid\":1,\"ts\":", microseconds(nanoseconds(begin)),
                           ",\"name\":\"step ", number, "\"}");
   news += events(rank_, spans, layers, 0);
-  Copy &next = copies_[hidden_], &last = copies_[1 - hidden_];
-  const std::int64_t end = next.end;
+  Copy& copy = copies_[hidden_];
+  const std::int64_t end = copy.end;
   try {
-    append(next, missed_ + news);
-    if (::link(path_.c_str(), last.name.c_str()) != 0 ||
-        std::rename(next.name.c_str(), path_.c_str()) != 0)
-      fail(path_, "replace");
+    append(copy, missed_ + news);
+    show(copy);
   } catch (const Error&) {
-    next.end = end;
-    ::unlink(last.name.c_str());
-    [[maybe_unused]] const int ignored = ::ftruncate(next.descriptor, off_t(end));  // gives room
+    copy.end = end;
+    [[maybe_unused]] const int ignored = ::ftruncate(copy.descriptor, off_t(end));  // gives room
     throw;
   }
   hidden_ = 1 - hidden_;

@@ -14,8 +14,9 @@ namespace lamina {
 std::string trace_path(const std::string& path, int rank, int ranks);
 
 /// The trace of this rank. The file is complete JSON at any moment, also while the run goes on and
-/// however it ends: each step is added to a copy that takes the file's place in one rename. So two
-/// files of that size lie on the disk, the second one, `path`~0 or `path`~1, until this goes away.
+/// however it ends: each step is added to a copy that then takes the file's place at once. So it
+/// needs the room twice, in `path`~0 and `path`~1, of which the file itself is one. They go away
+/// with this; those of a run that was killed stay, until the next one.
 ///
 ///   TraceWriter trace("trace.json", world.comm().rank(), world.comm().size(), "node1, 4 threads");
 ///   profiler.end_step();
@@ -41,15 +42,16 @@ class TraceWriter {
   const std::string& path() const { return path_; }
 
  private:
-  /// One of the two files, which take turns under `path_`.
+  /// One of the two files, which take turns at having the second name `path_`.
   struct Copy {
-    std::string name;  ///< while it is not under `path_`
+    std::string name;
     int descriptor = -1;
     std::int64_t end = 0;  ///< where the next event goes, over the end of the list
   };
 
   void open(Copy& copy, const std::string& content);
   void append(Copy& copy, const std::string& content);
+  void show(const Copy& copy);
   void close();
 
   std::string path_;
