@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -23,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int schema = 1;  // counts up when the same members mean something else
+constexpr std::uint64_t most_bytes = 16 << 20;  // of a file that could be ours
 
 std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
@@ -65,7 +67,7 @@ std::uint64_t hash(const std::string& s) {
 std::optional<Machine> load(const std::string& path, const Json& wanted) {
   try {
     if (path.empty()) return {};
-    const Json json = Json::parse(read_file(path));
+    const Json json = Json::parse(read_file(path, most_bytes));
     // As text: what the file holds cannot be more exact than that.
     if (json.at("schema") != schema || dump(json.at("key")) != dump(wanted)) return {};
     return machine_from_json(json.at("machine"));
