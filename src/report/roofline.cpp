@@ -29,8 +29,16 @@ std::string alone_reason(double rate, const char* unit) {
                 unit);
 }
 
+/// Of this pass, where those of forward, input and weight gradient are given as "a|b|c".
+std::string_view algorithm_of(const ProfileRow& r) {
+  std::string_view all = r.algorithm;
+  if (std::count(all.begin(), all.end(), '|') != 2 || r.pass == Pass::update) return all;
+  for (int k = 0; k < int(r.pass); ++k) all.remove_prefix(all.find('|') + 1);
+  return all.substr(0, all.find('|'));
+}
+
 std::string above_peak(const Ceilings& c, const ProfileRow& r) {
-  if (r.algorithm.find("wino") != std::string::npos)
+  if (algorithm_of(r).find("wino") != std::string_view::npos)
     return "Winograd: FLOPs are counted as those of a direct convolution";
   double alone = 0;
   for (const ComputeCeiling& fma : c.machine.compute)
@@ -105,7 +113,7 @@ Roof roof(const Profile& profile, std::span<const ProfileRow* const> rows) {
     parts[int(Bound::communication)] += r->exposed.mean;
     parts[int(Bound::overhead)] += least > 0 ? launches : r->time.mean;
     sum.seconds += least, flops += r->work.flops, time += r->time.mean;
-    sum.wasted += std::max(0.0, r->seconds() - least);
+    sum.wasted += std::max(0.0, r->time.mean - least) + r->exposed.mean;
     if (r->time.mean >= tolerance * least) continue;
     sum.above = true;
     const std::string reason = reason_for(c, *r);

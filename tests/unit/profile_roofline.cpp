@@ -46,6 +46,8 @@ TEST_CASE("a row that waits longer than it could run is bound by communication")
   CHECK(roof_of(waits).bound == Bound::communication);
   CHECK(roof_of(waits).wasted == Approx(61e-6));
   CHECK(roof_of(waits).fraction == Approx(50. / 60));  // of the kernels alone
+  waits.time.mean = 40e-6;                             // faster than the roof: no excuse to wait
+  CHECK(roof_of(waits).wasted == Approx(51e-6));
 }
 
 TEST_CASE("a row of many tiny kernels is bound by overhead") {
@@ -121,6 +123,10 @@ TEST_CASE("Winograd explains FLOP above the peak, and nothing else") {
   r.algorithm = "wino:avx512_core";
   CHECK(roof_of(r).reason == "Winograd: FLOPs are counted as those of a direct convolution");
   CHECK(roof_of(r).fraction == Approx(1.25));
+  r.algorithm = "jit:avx512_core|jit:avx512_core|jit_wino_4x3:avx512_core";
+  CHECK(roof_of(r).reason.empty());  // forward has the first one
+  r.pass = Pass::weight_grad;
+  CHECK_FALSE(roof_of(r).reason.empty());
   r.work.bytes = 60e6;  // at 1500 GB/s, faster than any cache
   CHECK(roof_of(r).above);
   CHECK(roof_of(r).reason.empty());

@@ -22,7 +22,7 @@ struct Roof {
   double seconds = 0;   ///< max(FLOP/peak, bytes/bandwidth): no kernel can be faster
   double flops = 0;     ///< the roof at this intensity: min(peak, intensity * bandwidth), FLOP/s
   double fraction = 0;  ///< seconds / time in kernels; above 1 = above the roof
-  double wasted = 0;    ///< s: time in kernels and waiting beyond `seconds`; never negative
+  double wasted = 0;    ///< s: time in kernels beyond `seconds`, if any, and all waiting
   Bound bound = Bound::overhead;  ///< the largest of FLOP/peak, bytes/bandwidth, waiting, launches
   bool above = false;             ///< time in kernels is more than 5 % below `seconds`
   std::string reason;             ///< where above: why that may be, empty where nothing explains it
