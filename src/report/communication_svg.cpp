@@ -68,6 +68,7 @@ struct Links {
   Collective op = Collective::all_reduce;
   double best = 0, small = 0, small_bytes = 0;
 
+  Links() = default;
   Links(const Profile& p, const Machine& m) {
     double bytes[int(Collective::barrier) + 1] = {};
     for (const ProfileRow& r : p.rows)
@@ -161,7 +162,9 @@ std::string draw_communication(const Profile& profile, const Profile* other,
       xs.push_back(t.x()), ys.push_back(t.y()), longest = std::max(longest, t.comm);
   const DType dtype = shown.dtype == name(DType::f64) ? DType::f64 : DType::f32;
   const double peak = shown.machine ? shown.machine->peak(dtype) : 0;
+  const Links links = peak > 0 ? Links(shown, *shown.machine) : Links();
   if (peak > 0) ys.push_back(peak);
+  if (links.best > 0) xs.push_back(peak / links.best);
   const auto x = LogScale::around(xs, left, right), y = LogScale::around(ys, bottom, top);
 
   Svg svg("communication", wide, high, "What each layer computes per byte on the wire", options);
@@ -171,14 +174,9 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   if (peak > 0) {
     svg.line("roof main", left, y(peak), right, y(peak));
     svg.words(column - 16, y(peak) + 4, text(brief(peak / 1e9), " GFLOP/s FMA peak"));
-    if (y(peak) - top > 22)
-      svg.words(left + 8, y(peak) - 7, "above: hidden even by kernels at their peak",
-                "small muted roof-name");
-    svg.words(left + 8, y(peak) + 15, "below: hidden only by slower kernels, or other layers'",
-              "small muted roof-name");
-  }
-  if (shown.machine) {
-    const Links links(shown, *shown.machine);
+    for (const auto& [down, words] : {std::pair{21, "above: hidden even by kernels at peak"},
+                                      std::pair{36, "below: hidden only by slower ones"}})
+      svg.words(column - 16, y(peak) + down, words, "small muted");
     if (links.best > 0)
       link_line(svg, x, y, links.best, true,
                 text(name(links.op), ", best  ", brief(links.best / 1e9), " GB/s"));
@@ -205,7 +203,6 @@ std::string draw_communication(const Profile& profile, const Profile* other,
     const double r = radius(t.comm, longest), cx = x(t.x()), cy = y(t.y());
     boxes.taken.push_back({cx - r, cy - r, cx + r, cy + r});
   }
-  if (peak > 0) boxes.taken.push_back({left, y(peak) - 22, left + 330, y(peak) + 20});
   svg.open("g", {{"class", "dot-names"}});
   for (std::size_t i = 0; i < std::min<std::size_t>(talkers.size(), 8); ++i) {
     const Talker& t = talkers[i];

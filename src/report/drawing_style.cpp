@@ -64,10 +64,12 @@ svg.drawing:root{height:100%}
 .drawing .span{cursor:pointer}
 .drawing .span:hover,.drawing .span.selected{stroke:var(--ink);stroke-width:1.5}
 .drawing .box-name{fill:#111;font-size:11px;pointer-events:none}
+.drawing .on-communication{fill:#fff}
 .drawing .lane{fill:var(--grid);opacity:.5}
 .drawing .wait{stroke:var(--exposed);stroke-width:.75}
 .drawing .hatch{stroke:var(--exposed);stroke-width:2.5}
 .drawing .hatch-paper{fill:var(--paper)}
+.drawing .tear{stroke:var(--paper);stroke-width:2.5}
 .drawing .holds-parameters{fill:var(--compute)}
 .drawing .holds-gradients{fill:var(--forward)}
 .drawing .holds-optimizer{fill:var(--input-grad)}

@@ -22,14 +22,6 @@ constexpr std::array<Part, 5> parts = {{{"parameters", &LayerMemory::parameters}
                                         {"activations", &LayerMemory::activations},
                                         {"workspace", &LayerMemory::workspace}}};
 
-/// Steps of 1, 2 or 5 times a power of ten, about five of them.
-double tick_step(double range) {
-  const double decade = std::pow(10., std::floor(std::log10(range / 5)));
-  for (const double s : {1., 2., 5.})
-    if (range / (s * decade) <= 6.5) return s * decade;
-  return 10 * decade;
-}
-
 }  // namespace
 
 std::string draw_memory(const Profile& profile, DrawingOptions options) {
@@ -54,8 +46,9 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
   }
 
   double longest = 0;
-  for (const LayerMemory& m : all) longest = std::max(longest, m.total());
-  const double bottom = above + row * double(all.size()), pixels = (right - left) / longest;
+  for (std::size_t i = 0; i < all.size() - (rest > 0); ++i)
+    longest = std::max(longest, all[i].total());
+  const double bottom = above + row * double(all.size()), scale = (right - left) / longest;
   Svg svg("memory", wide, bottom + 48, "Memory per layer", options);
 
   svg.open("g", {{"class", "legend"}});
@@ -75,9 +68,9 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
   svg.close();
 
   svg.open("g", {{"class", "axes"}});
-  const double step = tick_step(longest);
+  const double step = tick_step(longest, 6);
   for (int i = 0; i * step <= longest; ++i) {
-    const double at = left + i * step * pixels;
+    const double at = left + i * step * scale;
     svg.line("grid", at, above - 6, at, bottom);
     svg.words(at, above - 12, i == 0 ? "0" : bytes_text(i * step), "tick middle");
   }
@@ -87,6 +80,8 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
   double y = above;
   for (const LayerMemory& m : all) {
     svg.words(left - 10, y + 14, fitted(m.name, left - 24), "end");
+    // All others together may be too long: their bar is torn.
+    const double pixels = std::min(scale, (right - left) / m.total());
     double at = left;
     for (const Part& p : parts) {
       const double w = m.*p.bytes * pixels;
@@ -102,6 +97,9 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
                      bytes_text(m.*p.bytes), " of ", bytes_text(m.total())));
       at += w;
     }
+    if (pixels < scale)
+      for (const double tear : {at - 24, at - 18})
+        svg.line("tear", tear, y + row - 1, tear + 6, y + 1);
     svg.words(at + 6, y + 14, bytes_text(m.total()), "small muted");
     y += row;
   }

@@ -222,6 +222,13 @@ LogScale LogScale::around(const std::vector<double>& values, double from, double
   return {step(low, true), step(high, false), from, to};
 }
 
+double tick_step(double range, int most) {
+  const double decade = std::pow(10., std::floor(std::log10(range / most)));
+  for (const double s : {1., 2., 5.})
+    if (range <= s * decade * most) return s * decade;
+  return 10 * decade;
+}
+
 void log_axes(Svg& svg, const LogScale& x, const LogScale& y, double x_unit, double y_unit,
               std::string_view x_title, std::string_view y_title) {
   svg.open("g", {{"class", "axes"}});

@@ -71,6 +71,9 @@ struct LogScale {
   static LogScale around(const std::vector<double>& values, double from, double to);
 };
 
+/// Between the ticks of a linear axis: 1, 2 or 5 times a power of ten, at most `most` of them.
+double tick_step(double range, int most);
+
 /// Grid, ticks and titles of both axes. Ticks show value * unit.
 void log_axes(Svg& svg, const LogScale& x, const LogScale& y, double x_unit, double y_unit,
               std::string_view x_title, std::string_view y_title);
