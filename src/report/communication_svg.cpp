@@ -97,7 +97,10 @@ void link_line(Svg& svg, const LogScale& x, const LogScale& y, double bandwidth,
   const double x0 = x(from), y0 = y(from * bandwidth), x1 = x(to), y1 = y(to * bandwidth);
   svg.line(main ? "roof main" : "roof library", x0, y0, x1, y1);
   const double length = std::hypot(x1 - x0, y1 - y0), width = text_width(words);
-  if (length < width + 40) return;
+  if (length < width + 40) {
+    if (x1 + 12 + width < right) svg.words(x1 + 12, y1 + 14, words, "roof-name");
+    return;
+  }
   const double part = 1 - (width / 2 + 30) / length;
   svg.words(words, {{"class", "roof-name middle"},
                     {"dy", 15},
@@ -164,7 +167,7 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   const double peak = shown.machine ? shown.machine->peak(dtype) : 0;
   const Links links = peak > 0 ? Links(shown, *shown.machine) : Links();
   if (peak > 0) ys.push_back(peak);
-  if (links.best > 0) xs.push_back(peak / links.best);
+  if (links.best > 0) xs.push_back(peak / links.best / 3);  // where its line starts to be seen
   const auto x = LogScale::around(xs, left, right), y = LogScale::around(ys, bottom, top);
 
   Svg svg("communication", wide, high, "What each layer computes per byte on the wire", options);
@@ -183,7 +186,7 @@ std::string draw_communication(const Profile& profile, const Profile* other,
     if (links.small > 0 && links.small < 0.7 * links.best)
       link_line(
           svg, x, y, links.small, false,
-          text("of ", bytes_text(links.small_bytes), "  ", brief(links.small / 1e9), " GB/s"));
+          text("at ", bytes_text(links.small_bytes), "  ", brief(links.small / 1e9), " GB/s"));
   }
   svg.close();
   if (other) {

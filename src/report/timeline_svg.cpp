@@ -118,7 +118,9 @@ class Lanes {
               {"fill", p.lane == Lane::wait ? "url(#lamina-hatch)" : ""}},
              title);
     if (p.several || p.lane == Lane::wait || height < 13) return;
-    const std::string shorter = text("\u2026", all.substr(all.rfind('.') + 1));
+    const std::string tail = all.substr(all.rfind('.') + 1);  // where that is more than a number
+    const std::string shorter =
+        tail.find_first_not_of("0123456789") != std::string::npos ? "\u2026" + tail : all;
     for (const std::string& s : {all, shorter})
       if (text_width(s, 11) + 6 <= w) {
         svg_.words(
