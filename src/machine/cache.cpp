@@ -110,15 +110,20 @@ std::string cache_file(const World& world, const Backend& backend) {
   return path_for(key(world, backend));
 }
 
+Machine cached_or(Machine (*measure)(const World&, const Backend&), const World& world,
+                  const Backend& backend, bool again) {
+  const Json wanted = key(world, backend);
+  if (!again)
+    if (auto machine = load_on_all(world, wanted)) return *std::move(machine);
+  Machine machine = measure(world, backend);
+  if (world.rank() == 0) store(path_for(wanted), wanted, machine);
+  return machine;
+}
+
 }  // namespace detail
 
 Machine cached_machine(const World& world, const Backend& backend, bool again) {
-  const auto key = detail::key(world, backend);
-  if (!again)
-    if (auto machine = detail::load_on_all(world, key)) return *std::move(machine);
-  Machine machine = measure_machine(world, backend);
-  if (world.rank() == 0) detail::store(detail::path_for(key), key, machine);
-  return machine;
+  return detail::cached_or(measure_machine, world, backend, again);
 }
 
 Machine cached_machine(const World& world, const Backend& backend, bool* found) {

@@ -11,4 +11,8 @@ namespace lamina::detail {
 /// LAMINA_CACHE is 0.
 std::string cache_file(const World& world, const Backend& backend);
 
+/// What cached_machine() does, with measure_machine() or what stands for it.
+Machine cached_or(Machine (*measure)(const World&, const Backend&), const World& world,
+                  const Backend& backend, bool again);
+
 }  // namespace lamina::detail

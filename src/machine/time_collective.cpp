@@ -96,10 +96,12 @@ double TimedCollective::time(int calls) {
 double TimedCollective::best_time(double seconds) {
   constexpr int tries = 4;
   time(1);
-  const double once = std::max(time(2), 1e-7);  // the same on all ranks, hence `calls` too
+  const double once = std::max(time(1), 1e-7);
+  // All ranks have the same times, and so call the same number of times.
   const int calls = std::clamp(int(seconds / tries / once), 1, 1000);
   double best = once;
-  for (int i = 0; i < tries; ++i) best = std::min(best, time(calls));
+  for (double spent = 0, t; spent < seconds; spent += std::max(t * calls, seconds / tries))
+    best = std::min(best, t = time(calls));
   return best;
 }
 

@@ -1,6 +1,7 @@
 // `lamina info`: what was built in, what was found.
 #include "commands.hpp"
 #include "flags.hpp"
+#include "machine/cache.hpp"
 #include "session.hpp"
 
 #include <lamina/base/version.hpp>
@@ -9,10 +10,15 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/profile/counters.hpp>
+
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,8 +74,40 @@ void print_model(const RunOptions& o) {
               parameters * 4 / 1e6, macs(work).c_str());
 }
 
-int info(const RunOptions& o, World& world) {
-  set_threads(default_threads(world.local_size()));
+struct InfoOptions : RunOptions {
+  bool machine = false, measure = false;
+};
+
+/// "5 minutes old", as files go.
+std::string age(double seconds) {
+  const auto some = [](double n, const char* unit) {
+    return format("%.0f %s%s old", n, unit, int(n) == 1 ? "" : "s");
+  };
+  return seconds < 120         ? "new"
+         : seconds < 7200      ? some(std::floor(seconds / 60), "minute")
+         : seconds < 2 * 86400 ? some(std::floor(seconds / 3600), "hour")
+                               : some(std::floor(seconds / 86400), "day");
+}
+
+/// What the machine can do at most, as measured now or before.
+void print_machine(const InfoOptions& o, const World& world) {
+  const auto backend = make_backend(o.backend, DType::f32);
+  const Machine machine = cached_machine(world, *backend, o.measure);
+  if (world.rank() != 0) return;
+  const std::string file = lamina::detail::cache_file(world, *backend);
+  struct stat status = {};
+  const bool kept = !file.empty() && ::stat(file.c_str(), &status) == 0;
+  std::printf("%s\ncache  %s%s\n", table(machine).c_str(), file.empty() ? "none" : file.c_str(),
+              file.empty() ? ""
+              : kept       ? (", " + age(std::difftime(std::time(nullptr), status.st_mtime)) +
+                        "; --measure measures again")
+                           .c_str()
+                     : " could not be written");
+}
+
+int info(const InfoOptions& o, World& world) {
+  set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+  if (o.machine || o.measure) return print_machine(o, world), 0;
   const auto hosts = world.comm().all_gather_text(
       text(world.hosts()[std::size_t(world.rank())], ", device cpu, ", threads(),
            threads() == 1 ? " thread of " : " threads of ", processors(),
@@ -83,6 +121,10 @@ int info(const RunOptions& o, World& world) {
   std::printf("cuda       %s\n", has_cuda() ? cuda_backend(0)->description().c_str() : absent);
   std::printf("mpi        %s\n", mpi_library().empty() ? absent : mpi_library().c_str());
   std::printf("nccl       %s\n", has_nccl() ? "built in" : absent);
+  std::string why;
+  const bool counts = open_counters(&why) != nullptr;
+  std::printf("counters   %s\n", counts ? "cycles, instructions, last-level misses"
+                                        : ("not available: " + why).c_str());
   for (std::size_t r = 0; r < hosts.size(); ++r)
     std::printf("rank %zu     %s\n", r, hosts[r].c_str());
   return 0;
@@ -91,14 +133,20 @@ int info(const RunOptions& o, World& world) {
 }  // namespace
 
 Command info_command(CLI::App& app) {
-  auto o = std::make_shared<RunOptions>();
+  auto o = std::make_shared<InfoOptions>();
   o->model.clear();
   CLI::App* sub =
-      app.add_subcommand("info", "what was built in and found; or the layers of a model");
+      app.add_subcommand("info", "what was built in and found; the machine's ceilings; or a model");
   word(*sub, "--model", o->model, "NAME", "print this model's layers, parameters and work");
   count(*sub, "--image-size", o->image_size, 0, "height and width of its input; 0 = its own",
         65535);
   count(*sub, "--classes", o->classes, 0, "its outputs; 0 = its own");
+  sub->add_flag("--machine", o->machine,
+                "print what this machine can do at most; measures it once");
+  sub->add_flag("--measure", o->measure, "measure the machine again, and print that");
+  word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured")->capture_default_str();
+  count(*sub, "--threads", o->threads, 0,
+        "threads per rank; 0 = this rank's share of the processors", 4096);
   return {sub, [o](World& world) { return info(*o, world); }};
 }
 
