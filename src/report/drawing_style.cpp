@@ -14,7 +14,7 @@ std::string drawing_style() {
   const std::string dark =
       "--paper:#12161c;--ink:#e6edf3;--muted:#9aa5b1;--grid:#262d36;--axis:#5d6875;--roof:#b4bfca;"
       "--compute:#3d9fe0;--memory:#f0a030;--communication:#db74b6;--overhead:#8b949e;"
-      "--forward:#4aa3da;--input-grad:#1fae88;--weight-grad:#d8ab2b;--update:#8b949e;"
+      "--forward:#8ccff5;--input-grad:#1fae88;--weight-grad:#d8ab2b;--update:#8b949e;"
       "--hidden:#3f93d6;--hidden-most:#86b9dd;--hidden-part:#e8a467;--exposed:#f4652f;"
       "--flag:#ff5c5c;";
   return ":root{color-scheme:light dark;" + light + "}\n" +
@@ -64,11 +64,11 @@ svg.drawing:root{height:100%}
 .drawing .span{cursor:pointer}
 .drawing .span:hover,.drawing .span.selected{stroke:var(--ink);stroke-width:1.5}
 .drawing .box-name{fill:#111;font-size:11px;pointer-events:none}
-.drawing .on-communication{fill:#fff}
+.drawing .on-communication{fill:var(--paper)}
 .drawing .lane{fill:var(--grid);opacity:.5}
 .drawing .wait{stroke:var(--exposed);stroke-width:.75}
 .drawing .hatch{stroke:var(--exposed);stroke-width:2.5}
-.drawing .hatch-paper{fill:var(--paper)}
+.drawing .hatch-paper{fill:var(--paper);opacity:.55}
 .drawing .tear{stroke:var(--paper);stroke-width:2.5}
 .drawing .holds-parameters{fill:var(--compute)}
 .drawing .holds-gradients{fill:var(--forward)}

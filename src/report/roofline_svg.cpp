@@ -82,8 +82,8 @@ class Picture {
         xs.push_back(d.x), ys.push_back(d.y), longest_ = std::max(longest_, d.of->time.mean);
     if (machine) {
       ys.push_back(machine->peak(dtype));
-      for (const MemoryCeiling& m : machine->memory)
-        if (m.bandwidth() > 0) xs.push_back(machine->peak(dtype) / m.bandwidth());
+      for (const MemoryCeiling& m : machine->memory)  // with room for a name left of the ridge
+        if (m.bandwidth() > 0) xs.push_back(machine->peak(dtype) / m.bandwidth() / 6);
     }
     x_ = LogScale::around(xs, left, right), y_ = LogScale::around(ys, bottom, top);
     const double alike = longest_ > 0 ? all.back()->seconds / longest_ : 1;
@@ -243,10 +243,10 @@ void legend(Svg& svg, const Picture& picture, const Dots& dots) {
                dots.seconds > 0 ? ", " + percent_text(share[std::size_t(b)] / dots.seconds) : ""));
     if (above > unexplained)
       entry("paper above", Pass::forward, 5,
-            text("above its roof, explained (", above - unexplained, ")"));
+            text("above roof, explained (", above - unexplained, ")"));
     if (unexplained > 0)
       entry("paper above unexplained", Pass::forward, 5,
-            text("above its roof, why? (", unexplained, ")"));
+            text("above roof, unexplained (", unexplained, ")"));
     y += 6;
   }
   for (const Pass p : {Pass::forward, Pass::input_grad, Pass::weight_grad, Pass::update})

@@ -415,4 +415,11 @@ TEST_CASE("memory is drawn to scale, and the rest summed up", "[drawings]") {
         Approx(parameters[0].number("width") * 6 / 30).epsilon(0.001));
   CHECK_THAT(title_of(all, parameters[25]), ContainsSubstring("5 other layers\nparameters 15 MB"));
   CHECK_THAT(of_kind(all, "note").at(0).words, ContainsSubstring("In all 1.4 GB"));
+
+  for (LayerMemory& m : p.memory) m.parameters = 1e6;  // the rest is longer than any layer
+  while (p.memory.size() < 100) p.memory.push_back(p.memory[0]);
+  const auto torn = parse(draw_memory(p, {}));
+  CHECK(of_kind(torn, "tear").size() == 2);
+  for (const Element& e : torn)
+    if (e.tag == "rect") CHECK(e.number("x") + e.number("width") < 1050);
 }
