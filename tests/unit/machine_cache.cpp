@@ -1,0 +1,203 @@
+// A machine as data: what is looked up, what JSON keeps, and what the cache does with it.
+#include "../../src/machine/cache.hpp"
+#include "../../src/machine/json.hpp"
+#include "catch.hpp"
+#include "profile_made.hpp"
+#include "support/golden.hpp"
+
+#include <lamina/comm/threads.hpp>
+#include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/threads.hpp>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+using namespace lamina;
+using lamina::test::made_machine;
+
+namespace {
+
+std::atomic<int> measured = 0;
+
+Machine measure(const World& world, const Backend&) {
+  if (world.rank() == 0) ++measured;
+  return made_machine(world.size());
+}
+
+/// A folder that LAMINA_CACHE names, and that goes with the test.
+struct Folder {
+  std::string path =
+      text(std::filesystem::temp_directory_path().string(), "/lamina-cache-", getpid());
+  Folder() {
+    std::filesystem::remove_all(path);
+    setenv("LAMINA_CACHE", path.c_str(), 1);
+    measured = 0;
+  }
+  ~Folder() {
+    unsetenv("LAMINA_CACHE");
+    std::filesystem::remove_all(path);
+  }
+};
+
+std::string content(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string dump(const Machine& m) { return detail::machine_to_json(m).dump(); }
+
+}  // namespace
+
+TEST_CASE("bus factors are those of nccl-tests", "[machine]") {
+  CHECK(bus_factor(Collective::all_reduce, 4) == 1.5);
+  CHECK(bus_factor(Collective::reduce_scatter, 4) == 0.75);
+  CHECK(bus_factor(Collective::all_gather, 2) == 0.5);
+  CHECK(bus_factor(Collective::all_to_all, 8) == 0.875);
+  CHECK(bus_factor(Collective::broadcast, 3) == 1);
+  CHECK(bus_factor(Collective::halo, 2) == 1);
+  CHECK(bus_factor(Collective::barrier, 2) == 0);
+  CHECK(bus_factor(Collective::all_reduce, 1) == 0);
+}
+
+TEST_CASE("a machine knows its best rates", "[machine]") {
+  Machine m = made_machine(2);
+  CHECK(m.peak(DType::f32) == 200e9);
+  CHECK(m.peak(DType::f64) == 100e9);
+  CHECK(m.bandwidth() == 20e9);
+  m.comm = {{Collective::all_reduce, 2, 1, 1e6, 1e-3},
+            {Collective::all_reduce, 2, 1, 4e6, 2e-3},
+            {Collective::all_reduce, 4, 1, 4e6, 1e-3},
+            {Collective::all_gather, 2, 1, 9e9, 1e-3}};
+  CHECK(m.bus_bandwidth(Collective::all_reduce, 2) == Approx(2e9));
+  CHECK(m.bus_bandwidth(Collective::all_reduce, 4) == Approx(6e9));
+  CHECK(m.bus_bandwidth(Collective::all_reduce, 8) == Approx(6e9));
+  CHECK(m.bus_bandwidth(Collective::halo, 2) == 0);
+}
+
+TEST_CASE("a machine survives JSON, and damage does not", "[machine]") {
+  const auto json = detail::machine_to_json(made_machine(2));
+  const Machine back = detail::machine_from_json(nlohmann::ordered_json::parse(json.dump()));
+  CHECK(dump(back) == json.dump());
+  CHECK(back.comm.size() == made_machine(2).comm.size());
+  CHECK(back.compute[2].dtype == DType::f64);
+  CHECK(back.compute[3].kind == ComputeCeiling::Kind::gemm);
+  CHECK(back.memory[1].read.together == 300e9);
+  CHECK(back.launch == 1e-6);
+  for (const auto& [name, value] : json.items()) {
+    INFO(name);
+    auto less = json;
+    less.erase(name);
+    CHECK_THROWS(detail::machine_from_json(less));
+    auto other = json;
+    other[name] = {{"a", 1}};
+    CHECK_THROWS(detail::machine_from_json(other));
+  }
+  const auto with = [&](const char* at, const nlohmann::ordered_json& value) {
+    auto j = json;
+    j[nlohmann::ordered_json::json_pointer(at)] = value;
+    return j;
+  };
+  CHECK_THROWS(detail::machine_from_json(with("/memory/0/read/alone", -1)));
+  CHECK_THROWS(detail::machine_from_json(with("/memory/0/read/alone", nullptr)));
+  CHECK_THROWS(detail::machine_from_json(with("/comm/0/op", "scan")));
+  CHECK_THROWS(detail::machine_from_json(with("/comm/0/ranks", 0)));
+  CHECK_THROWS(detail::machine_from_json(with("/compute/0/kind", "guess")));
+  CHECK_THROWS(detail::machine_from_json(with("/compute/0/dtype", "f8")));
+}
+
+TEST_CASE("the table of a machine", "[machine][golden]") {
+  lamina::test::golden("machine.txt", table(made_machine(2)));
+}
+
+TEST_CASE("ceilings are measured once, and when asked to", "[machine]") {
+  const Folder folder;
+  const World world;
+  const auto backend = reference_backend();
+  const std::string file = detail::cache_file(world, *backend);
+  CHECK(file.starts_with(folder.path + "/machine-"));
+  bool found = true;
+  CHECK(cached_machine(world, *backend, &found).compute.empty());
+  CHECK(!found);
+  CHECK(!std::filesystem::exists(folder.path));
+
+  CHECK(dump(detail::cached_or(measure, world, *backend, false)) == dump(made_machine()));
+  CHECK(measured == 1);
+  CHECK(dump(detail::cached_or(measure, world, *backend, false)) == dump(made_machine()));
+  CHECK(measured == 1);
+  CHECK(dump(cached_machine(world, *backend, &found)) == dump(made_machine()));
+  CHECK(found);
+  detail::cached_or(measure, world, *backend, true);
+  CHECK(measured == 2);
+  // Nothing but the one file is left behind.
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
+
+  const int before = threads();
+  set_threads(before + 1);  // another key
+  CHECK(detail::cache_file(world, *backend) != file);
+  detail::cached_or(measure, world, *backend, false);
+  CHECK(measured == 3);
+  set_threads(before);
+}
+
+TEST_CASE("a damaged or foreign cache is measured anew", "[machine]") {
+  const Folder folder;
+  const World world;
+  const auto backend = reference_backend();
+  detail::cached_or(measure, world, *backend, false);
+  const std::string file = detail::cache_file(world, *backend), good = content(file);
+  const auto replaced = [&](const std::string& what, const std::string& by) {
+    std::string s = good;
+    REQUIRE(s.find(what) != std::string::npos);
+    return s.replace(s.find(what), what.size(), by);
+  };
+  const std::vector<std::string> bad = {"",
+                                        "null",
+                                        "[1, 2]",
+                                        good.substr(0, good.size() / 2),
+                                        std::string(1000, '['),
+                                        "\xff\xfe",
+                                        replaced("\"schema\": 1", "\"schema\": 2"),
+                                        replaced("\"threads\"", "\"thread\""),
+                                        replaced("\"cpu\": \"", "\"cpu\": \"not "),
+                                        replaced("\"memory\"", "\"memories\"")};
+  for (const std::string& s : bad) {
+    INFO(s.substr(0, 60));
+    std::ofstream(file) << s;
+    measured = 0;
+    CHECK(dump(detail::cached_or(measure, world, *backend, false)) == dump(made_machine()));
+    CHECK(measured == 1);
+    CHECK(content(file) == good);  // and mended
+  }
+}
+
+TEST_CASE("a cache that cannot be written is done without", "[machine]") {
+  const Folder folder;
+  const World world;
+  const auto backend = reference_backend();
+  std::ofstream(folder.path) << "a file in the folder's place";
+  for (int i = 1; i <= 2; ++i) {
+    CHECK(dump(detail::cached_or(measure, world, *backend, false)) == dump(made_machine()));
+    CHECK(measured == i);
+  }
+  setenv("LAMINA_CACHE", "0", 1);
+  CHECK(detail::cache_file(world, *backend).empty());
+  detail::cached_or(measure, world, *backend, false);
+  CHECK(measured == 3);
+}
+
+TEST_CASE("all ranks get the cached ceilings from rank 0", "[machine]") {
+  const Folder folder;
+  std::vector<std::string> found(4);
+  for (int turn = 0; turn < 2; ++turn)
+    run_ranks(2, [&](World& world) {
+      const auto m = detail::cached_or(measure, world, *reference_backend(), false);
+      found[std::size_t(2 * turn + world.rank())] = dump(m);
+    });
+  CHECK(measured == 1);
+  for (const std::string& s : found) CHECK(s == dump(made_machine(2)));
+}
