@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 
 namespace lamina {
 
@@ -70,17 +71,24 @@ std::string events(int rank, std::span<const Span> spans, std::span<const std::s
   std::stable_sort(sorted.begin(), sorted.end(), [](const Span* a, const Span* b) {
     return a->begin != b->begin ? a->begin < b->begin : a->end > b->end;
   });
+  std::map<std::string_view, std::string> known;
+  const auto quote = [&](std::string_view name) -> const std::string& {
+    const auto [at, added] = known.try_emplace(name);
+    if (added) at->second = json_string(name);
+    return at->second;
+  };
   std::string out;
   for (const Span* s : sorted) {
     const long long begin = nanoseconds(s->begin - origin), end = nanoseconds(s->end - origin);
     const bool named = s->layer >= 0 && std::size_t(s->layer) < layers.size();
-    const std::string layer = named ? layers[std::size_t(s->layer)] : outside_layers;
-    out +=
-        text(",\n{\"ph\":\"X\",\"pid\":", rank, ",\"tid\":", lanes[int(s->lane)].line,
-             ",\"ts\":", microseconds(begin), ",\"dur\":", microseconds(end - begin),
-             ",\"name\":", json_string(layer), ",\"cat\":\"", name(s->pass),
-             "\",\"args\":{\"what\":", json_string(s->what),
-             ",\"bytes\":", nlohmann::json(s->bytes).dump(), ",\"pass\":\"", name(s->pass), "\"}}");
+    const std::string_view layer =
+        named ? std::string_view(layers[std::size_t(s->layer)]) : outside_layers;
+    out += text(",\n{\"ph\":\"X\",\"pid\":", rank, ",\"tid\":", lanes[int(s->lane)].line,
+                ",\"ts\":", microseconds(begin), ",\"dur\":", microseconds(end - begin),
+                ",\"name\":", quote(layer), ",\"cat\":\"", name(s->pass),
+                "\",\"args\":{\"what\":", quote(s->what),
+                ",\"bytes\":", format("%.17g", std::isfinite(s->bytes) ? s->bytes : 0.0),
+                ",\"pass\":\"", name(s->pass), "\"}}");
   }
   return out;
 }
