@@ -55,7 +55,7 @@ svg.drawing:root{height:100%}
 .drawing .hidden-most{fill:var(--hidden-most)}
 .drawing .hidden-part{fill:var(--hidden-part)}
 .drawing .hidden-little{fill:var(--exposed)}
-.drawing .above{stroke:var(--ink);stroke-width:1}
+.drawing .above{stroke:var(--roof);stroke-width:1}
 .drawing .above.unexplained{stroke:var(--flag);stroke-width:2}
 .drawing .before{fill-opacity:.2;stroke:var(--muted);stroke-opacity:.6}
 .drawing .joined{stroke:var(--muted);stroke-width:1;opacity:.5}

@@ -74,13 +74,18 @@ class Lanes {
         "rect",
         {{"class", "lane"}, {"x", left}, {"y", y}, {"width", right - left}, {"height", height_}});
     for (const Piece& p : pieces_of(spans, Lane::compute, visible)) {
-      box(p, text("span pass-", name(p.pass)), y, height_);
+      box(p, text("span pass-", name(p.pass)), y, height_, p.end);
       kernels += p.end - p.begin;
     }
-    for (const Piece& p : pieces_of(spans, Lane::communication, visible))
-      box(p, "span lane-communication", y + height_ + 2, comm_height());
-    for (const Piece& p : pieces_of(spans, Lane::wait, visible)) {
-      box(p, "span wait", y, both);
+    const std::vector<Piece> waits = pieces_of(spans, Lane::wait, visible);
+    for (const Piece& p : pieces_of(spans, Lane::communication, visible)) {
+      double clear = p.end;  // the name shall not lie under a hatch
+      for (const Piece& w : waits)
+        if (w.end > p.begin) clear = std::min(clear, std::max(w.begin, p.begin));
+      box(p, "span lane-communication", y + height_ + 2, comm_height(), clear);
+    }
+    for (const Piece& p : waits) {
+      box(p, "span wait", y, both, p.end);
       waiting += p.end - p.begin;
     }
     svg_.words(right + 10, y + (communicates ? 12 : height_ / 2 + 4),
@@ -99,7 +104,8 @@ class Lanes {
     return i < 0 ? outside_layers : text("layer ", i);
   }
 
-  void box(const Piece& p, std::string_view kind, double y, double height) {
+  /// A name fits in up to the second `clear`.
+  void box(const Piece& p, std::string_view kind, double y, double height, double clear) {
     const double x = left + std::max(0.0, p.begin) * scale_;
     const double w = std::max(0.3, left + p.end * scale_ - x);
     const std::string all = layer(p.layer);
@@ -118,11 +124,12 @@ class Lanes {
               {"fill", p.lane == Lane::wait ? "url(#lamina-hatch)" : ""}},
              title);
     if (p.several || p.lane == Lane::wait || height < 13) return;
+    const double room = std::min(w, left + clear * scale_ - x);
     const std::string tail = all.substr(all.rfind('.') + 1);  // where that is more than a number
     const std::string shorter =
         tail.find_first_not_of("0123456789") != std::string::npos ? "\u2026" + tail : all;
     for (const std::string& s : {all, shorter})
-      if (text_width(s, 11) + 6 <= w) {
+      if (text_width(s, 11) + 6 <= room) {
         svg_.words(
             x + w / 2, y + height / 2 + 4, s,
             p.lane == Lane::communication ? "box-name on-communication middle" : "box-name middle");
