@@ -131,7 +131,7 @@ class Lanes {
     for (const std::string& s : {all, shorter})
       if (text_width(s, 11) + 6 <= room) {
         svg_.words(
-            x + w / 2, y + height / 2 + 4, s,
+            x + room / 2, y + height / 2 + 4, s,
             p.lane == Lane::communication ? "box-name on-communication middle" : "box-name middle");
         break;
       }
