@@ -3,7 +3,8 @@
 // What a page can do with them: each mark of a row carries class="mark" with its kind
 // ("bound-compute"), data-row="index in Profile::rows" and a <title>; with two profiles, marks of
 // the first carry data-before in place of data-row. Marks of the communication roofline and of the
-// timeline carry data-layer="index in the network", as their spans stand for a layer.
+// timeline carry data-layer="index in the network", as they stand for a layer; those of the first
+// of two profiles, data-layer-before.
 #pragma once
 
 #include <lamina/profile/profile.hpp>
