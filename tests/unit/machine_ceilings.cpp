@@ -75,7 +75,7 @@ std::string contradiction(const Backend& backend, const detail::Effort& effort) 
       return text(memory[i].level, " is faster than ", memory[i - 1].level);
   if (memory[1].bandwidth() < 1.3 * last.bandwidth()) return "memory is as fast as L2";
   // Processors read about 2 bytes in the time of one FLOP of f32 at full width.
-  if (first.read.alone > f32)
+  if (first.read.alone > 3 * f32)
     return text("L1 reads ", first.read.alone, " B/s at ", f32, " FLOP/s");
   return "";
 }
