@@ -3,9 +3,10 @@
 // All calls of MPI between its start and its end come from the communication thread. Every wait is
 // a loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when
 // the process of a peer on this host is gone.
+#include "comm/mpi_shared.hpp"
+
 #include <lamina/comm/world.hpp>
 
-#include <mpi.h>
 #include <sched.h>
 #include <signal.h>
 
@@ -16,18 +17,11 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 namespace lamina::detail {
 namespace {
-
-void check_mpi(int status, const char* call) {
-  if (status == MPI_SUCCESS) return;
-  char reason[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(status, reason, &length);
-  throw Error(text(call, ": ", std::string_view(reason, std::size_t(length))));
-}
 
 void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
@@ -43,13 +37,6 @@ double seconds_from(const char* variable, double otherwise) {
 bool is_on(const char* variable) {
   const char* value = std::getenv(variable);
   return value && *value && std::string_view(value) != "0";
-}
-
-MPI_Datatype type_of(DType t) {
-  return t == DType::f32 ? MPI_FLOAT : t == DType::f64 ? MPI_DOUBLE : MPI_INT32_T;
-}
-MPI_Op op_of(ReduceOp op) {
-  return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;
 }
 
 /// How a rank ended, as it tells its peers.
@@ -81,7 +68,7 @@ struct Process {
 };
 
 /// MPI itself, and what is known of the peers.
-class Session {
+class Session final : public Lookout {
  public:
   Session(int& argc, char**& argv) {
     int running = 0, given = 0;
@@ -106,9 +93,10 @@ class Session {
     check_mpi(
         MPI_Allgather(&self_, sizeof self_, MPI_BYTE, peers_.data(), sizeof self_, MPI_BYTE, world),
         "MPI_Allgather");
+    node = std::make_unique<SharedNode>(world);
   }
 
-  ~Session() {
+  ~Session() override {
     if (!owner_) return;
     // A collective that was given up may keep MPI_Finalize waiting for ever.
     const auto finished = std::make_shared<std::atomic<bool>>(false);
@@ -135,6 +123,12 @@ class Session {
       if (gone(r))
         throw Error(
             text(describe(r), " was lost", doing ? text(" during ", *doing) : std::string()));
+  }
+
+  void look(const Operation& op, double waited) override {
+    look_around(&op, waited);
+    check(waited < time_limit, op, ": not all ranks came within ", time_limit,
+          " s (LAMINA_COMM_TIMEOUT)");
   }
 
   void tell(const std::string& error, int code) {
@@ -171,6 +165,7 @@ class Session {
 
   MPI_Comm world = MPI_COMM_NULL;
   int rank = 0, size = 1;
+  std::unique_ptr<SharedNode> node;
   const double time_limit = seconds_from("LAMINA_COMM_TIMEOUT", 300);
   const bool check_collectives = is_on("LAMINA_CHECK_COLLECTIVES");
 
@@ -192,6 +187,15 @@ class MpiTransport final : public Transport {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
+    SharedGroup group(*session_->node, *session_, members(), rank_);
+    if (!group.useful()) return;
+    shared_ = std::make_unique<SharedGroup>(std::move(group));
+    if (!shared_->whole()) {
+      check_mpi(MPI_Comm_split(comm_, shared_->owns() ? shared_->number() : MPI_UNDEFINED, rank_,
+                               &owners_),
+                "MPI_Comm_split");
+      if (owners_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(owners_, MPI_ERRORS_RETURN);
+    }
   }
   // The MPI_Comm is never freed: that would be a collective call from whichever thread drops the
   // last reference. Groups are made at set-up, few, and MPI_Finalize takes them.
@@ -199,22 +203,21 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void poll() override { session_->look_around(nullptr, 0); }
+  std::string carrier() const override {
+    if (shared_) return shared_->whole() ? "shared memory" : "MPI, shared memory within a node";
+    return session_->node->reason().empty() ? "MPI" : text("MPI (", session_->node->reason(), ')');
+  }
+  std::shared_ptr<Transport> plain() override { return plain_mpi(comm_); }
 
   void run(const Operation& op) override {
+    if (shared_ && shared_->whole() && op.collective != Collective::halo) return shared_->run(op);
     if (session_->check_collectives) compare(op);
-    if (op.collective != Collective::all_reduce && op.collective != Collective::broadcast) {
-      check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
-      return run_piece(op);
+    if (shared_ && op.collective == Collective::all_reduce) {
+      shared_->reduce_to_owners(op);
+      if (shared_->owns()) run_on(owners_, shared_->own_part(op));
+      return shared_->gather_from_owners(op);
     }
-    // In pieces: Open MPI allocates a buffer of the message's size for each call, and above a few
-    // MiB the page faults take longer than the transfer.
-    const std::size_t piece = (std::size_t(2) << 20) / size_of(op.dtype);
-    Operation part = op;
-    for (std::size_t done = 0; done < op.count; done += part.count) {
-      part.count = std::min(piece, op.count - done);
-      part.out = static_cast<char*>(op.out) + done * size_of(op.dtype);
-      run_piece(part);
-    }
+    run_on(comm_, op);
   }
 
   std::shared_ptr<Transport> split(int color, int key) override {
@@ -227,7 +230,36 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  void run_piece(const Operation& op) {
+  /// The ranks of this group, by their rank in the world.
+  std::vector<int> members() const {
+    MPI_Group ours = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+    MPI_Comm_group(comm_, &ours);
+    MPI_Comm_group(session_->world, &all);
+    std::vector<int> ranks(static_cast<std::size_t>(size_)), in_world = ranks;
+    std::iota(ranks.begin(), ranks.end(), 0);
+    MPI_Group_translate_ranks(ours, size_, ranks.data(), all, in_world.data());
+    MPI_Group_free(&ours);
+    MPI_Group_free(&all);
+    return in_world;
+  }
+
+  void run_on(MPI_Comm comm, const Operation& op) {
+    if (op.collective != Collective::all_reduce && op.collective != Collective::broadcast) {
+      check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
+      return run_piece(comm, op);
+    }
+    // In pieces: Open MPI allocates a buffer of the message's size for each call, and above a few
+    // MiB the page faults take longer than the transfer.
+    const std::size_t piece = (std::size_t(2) << 20) / size_of(op.dtype);
+    Operation part = op;
+    for (std::size_t done = 0; done < op.count; done += part.count) {
+      part.count = std::min(piece, op.count - done);
+      part.out = static_cast<char*>(op.out) + done * size_of(op.dtype);
+      run_piece(comm, part);
+    }
+  }
+
+  void run_piece(MPI_Comm comm, const Operation& op) {
     const MPI_Datatype type = type_of(op.dtype);
     const int count = int(op.count);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -235,34 +267,34 @@ class MpiTransport final : public Transport {
     switch (op.collective) {
       case Collective::all_reduce:
         status =
-            MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm_, &request);
+            MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm, &request);
         break;
       case Collective::reduce_scatter:
-        status = MPI_Ireduce_scatter_block(op.in, op.out, count, type, op_of(op.reduce), comm_,
-                                           &request);
+        status =
+            MPI_Ireduce_scatter_block(op.in, op.out, count, type, op_of(op.reduce), comm, &request);
         break;
       case Collective::all_gather: {
         const auto* own =
             static_cast<char*>(op.out) + std::size_t(rank_) * op.count * size_of(op.dtype);
         status = MPI_Iallgather(op.in == own ? MPI_IN_PLACE : op.in, count, type, op.out, count,
-                                type, comm_, &request);
+                                type, comm, &request);
         break;
       }
       case Collective::broadcast:
-        status = MPI_Ibcast(op.out, count, type, op.from, comm_, &request);
+        status = MPI_Ibcast(op.out, count, type, op.from, comm, &request);
         break;
       case Collective::all_to_all:
-        status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm_, &request);
+        status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm, &request);
         break;
       case Collective::barrier:
-        status = MPI_Ibarrier(comm_, &request);
+        status = MPI_Ibarrier(comm, &request);
         break;
       case Collective::halo: {
         MPI_Request receive = MPI_REQUEST_NULL;
         if (op.from >= 0)
-          check_mpi(MPI_Irecv(op.out, count, type, op.from, 0, comm_, &receive), "MPI_Irecv");
+          check_mpi(MPI_Irecv(op.out, count, type, op.from, 0, comm, &receive), "MPI_Irecv");
         if (op.to >= 0)
-          check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm_, &request), "MPI_Isend");
+          check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm, &request), "MPI_Isend");
         wait(receive, op);
         break;
       }
@@ -283,9 +315,7 @@ class MpiTransport final : public Transport {
       if (n % 16 != 15) continue;
       const double time = now();
       if (time > look) {
-        session_->look_around(&op, time - begin);
-        check(time - begin < session_->time_limit, op, ": not all ranks came within ",
-              session_->time_limit, " s (LAMINA_COMM_TIMEOUT)");
+        session_->look(op, time - begin);
         look = time + 0.1;
       }
       if (time - begin < 2e-3) {  // longer than a piece takes
@@ -313,8 +343,9 @@ class MpiTransport final : public Transport {
   }
 
   std::shared_ptr<Session> session_;
-  MPI_Comm comm_;
+  MPI_Comm comm_, owners_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
+  std::unique_ptr<SharedGroup> shared_;  // null where no two members share memory
 };
 
 class MpiJob final : public Job {

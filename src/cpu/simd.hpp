@@ -1,20 +1,12 @@
-// What the back end's own loops share: one function compiled for several instruction sets, and
-// the division of long loops among OpenMP threads.
+// What the back end's own loops share: LAMINA_SIMD, and the division of long loops among OpenMP
+// threads. The parallel regions are kept outside of LAMINA_SIMD functions: what OpenMP outlines
+// would not inherit the instruction set.
 #pragma once
+
+#include "target_clones.hpp"
 
 #include <algorithm>
 #include <cstddef>
-
-/// Compiles a function three times, for AVX-512, AVX2 and any x86-64, and picks one when the
-/// program starts, so that one binary runs everywhere. The parallel regions are kept outside of
-/// such functions: what OpenMP outlines would not inherit the instruction set. Sanitizers run
-/// before the choice can be made.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define LAMINA_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define LAMINA_SIMD
-#endif
 
 namespace lamina::detail {
 

@@ -36,6 +36,15 @@ class Communicator {
   }
   bool is_silent() const { return silent_; }
 
+  /// What carries the collectives, in words: "shared memory"; "nothing" for one rank.
+  std::string carrier() const { return group_ ? group_->carrier() : "nothing"; }
+  /// The same group over MPI alone, each collective one blocking call of it: to compare with. The
+  /// group itself where there is no MPI beneath.
+  Communicator plain() const {
+    auto below = group_ ? group_->plain() : nullptr;
+    return below ? Communicator(std::move(below), queue_) : *this;
+  }
+
   /// data = the sum (max, min) of all ranks' data, in place.
   Pending all_reduce(Stream& stream, Pass pass, const View& data,
                      ReduceOp reduce = ReduceOp::sum) const {

@@ -22,6 +22,11 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual void run(const Operation&) = 0;
+  /// What carries the bytes, in words for a preamble: "shared memory".
+  virtual std::string carrier() const = 0;
+  /// The same ranks over nothing but the library beneath, one call per collective: to compare with.
+  /// Null where there is no such thing.
+  virtual std::shared_ptr<Transport> plain() { return nullptr; }
   /// The ranks that pass the same `color`, ordered by (key, rank). Null where color is negative.
   virtual std::shared_ptr<Transport> split(int color, int key) = 0;
   /// Called about ten times a second while there is nothing to run; throws if a peer has failed.

@@ -1,0 +1,448 @@
+// Collectives between the processes of one node, through memory that they share.
+#include "comm/mpi_shared.hpp"
+
+#include "target_clones.hpp"
+
+#include <lamina/base/clock.hpp>
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+namespace lamina::detail {
+namespace {
+
+/// Above this, each rank sums a part and all read it; up to this, each rank sums all by itself,
+/// which takes one meeting instead of two.
+constexpr std::size_t small_bytes = 16 << 10;
+
+void copy(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+template <class T>
+[[gnu::always_inline]] inline void combine(ReduceOp op, void* to, const void* left,
+                                           const void* right, std::size_t n) {
+  T* out = static_cast<T*>(to);
+  const T *a = static_cast<const T*>(left), *b = static_cast<const T*>(right);
+  if (op == ReduceOp::sum) {
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < n; ++i) out[i] = T(a[i] + b[i]);
+  } else if (op == ReduceOp::max) {
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] < b[i] ? b[i] : a[i];
+  } else {
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < n; ++i) out[i] = b[i] < a[i] ? b[i] : a[i];
+  }
+}
+
+LAMINA_SIMD void combine_f32(ReduceOp op, void* to, const void* a, const void* b, std::size_t n) {
+  combine<float>(op, to, a, b, n);
+}
+LAMINA_SIMD void combine_f64(ReduceOp op, void* to, const void* a, const void* b, std::size_t n) {
+  combine<double>(op, to, a, b, n);
+}
+LAMINA_SIMD void combine_i32(ReduceOp op, void* to, const void* a, const void* b, std::size_t n) {
+  combine<std::int32_t>(op, to, a, b, n);
+}
+
+/// out = the sum (max, min) of `sources` in their order, block by block, so that what is between
+/// stays in the nearest cache. `out` may be one of the sources. Copied to `second` where not null.
+void combine_all(const Operation& op, const std::vector<const char*>& sources, std::size_t count,
+                 char* out, char* second) {
+  const auto combine = op.dtype == DType::f32   ? combine_f32
+                       : op.dtype == DType::f64 ? combine_f64
+                                                : combine_i32;
+  alignas(64) char sums[8192];
+  const std::size_t element = size_of(op.dtype), block = sizeof sums / element;
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t n = std::min(block, count - begin), at = begin * element;
+    const char* left = sources[0] + at;
+    for (std::size_t i = 1; i < sources.size(); ++i) {
+      char* const sum = i + 1 < sources.size() ? sums : out + at;
+      combine(op.reduce, sum, left, sources[i] + at, n);
+      left = sum;
+    }
+    if (second) copy(second + at, out + at, n * element);
+  }
+}
+
+}  // namespace
+
+// ---- the node --------------------------------------------------------------------------------
+
+/// How often rank `from` has come to a meeting with rank `to`; in the segment of the latter.
+struct alignas(64) SharedNode::Flag {
+  std::atomic<unsigned> arrived;
+  std::atomic<unsigned> asleep;  ///< whether `to` must be woken
+};
+
+/// Followed by its bytes. What is called is there to be compared.
+struct alignas(64) SharedNode::Slot {
+  Operation operation;
+  char layer[64];
+
+  char* bytes() { return reinterpret_cast<char*>(this + 1); }
+};
+
+SharedNode::SharedNode(MPI_Comm world) {
+  int rank = 0, ranks = 1, on_node = 0;
+  MPI_Comm_rank(world, &rank);
+  MPI_Comm_size(world, &ranks);
+  const char* wanted = std::getenv("LAMINA_SHM");
+  const bool off = wanted && std::string_view(wanted) == "0";
+  if (off) reason_ = "LAMINA_SHM=0";
+  const char* limit = std::getenv("LAMINA_NODE_SIZE");
+  const int node_size = limit && *limit ? std::atoi(limit) : ranks;
+  check(node_size > 0, "LAMINA_NODE_SIZE=", limit, ": expected a number of ranks above 0");
+
+  MPI_Comm host = MPI_COMM_NULL, node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type");
+  MPI_Comm_rank(host, &on_node);
+  check_mpi(MPI_Comm_split(host, off ? MPI_UNDEFINED : on_node / node_size, rank, &node),
+            "MPI_Comm_split");
+  if (node != MPI_COMM_NULL) add_segments(node);
+
+  int mine[2] = {rank, place_};
+  if (size_ > 1) MPI_Bcast(&mine[0], 1, MPI_INT, 0, node);
+  std::vector<int> all(2 * std::size_t(ranks));
+  check_mpi(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, world), "MPI_Allgather");
+  for (std::size_t r = 0; r < std::size_t(ranks); ++r) {
+    nodes_.push_back(all[2 * r]);
+    places_.push_back(all[2 * r + 1]);
+  }
+}
+
+void SharedNode::add_segments(MPI_Comm node) {
+  MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
+  int size = 1;
+  MPI_Comm_size(node, &size);
+  if (size == 1) return;
+  // Measured best at 2 ranks: a piece that is larger than the nearest caches is taken from the
+  // shared one, not from the other core's. All slots together stay within that one, too.
+  const std::size_t cache = std::size_t(32) << 20, parts = 2 * std::size_t(size);
+  slot_bytes_ = std::clamp<std::size_t>(cache / parts / 64 * 64, 64 << 10, 512 << 10);
+  const std::size_t bytes = sizeof(Flag) * std::size_t(size) + 2 * (sizeof(Slot) + slot_bytes_);
+
+  MPI_Info info = MPI_INFO_NULL;  // a segment of pages of its own, near the rank that writes it
+  MPI_Info_create(&info);
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");
+  MPI_Win window = MPI_WIN_NULL;  // lives as long as MPI
+  void* base = nullptr;
+  const int status = MPI_Win_allocate_shared(MPI_Aint(bytes + 64), 1, info, node, &base, &window);
+  MPI_Info_free(&info);
+  int works = status == MPI_SUCCESS, all_work = 0;
+  MPI_Allreduce(&works, &all_work, 1, MPI_INT, MPI_MIN, node);
+  if (!all_work) {
+    reason_ = "MPI_Win_allocate_shared failed";
+    return;
+  }
+  for (int place = 0; place < size; ++place) {
+    MPI_Aint length = 0;
+    int unit = 0;
+    check_mpi(MPI_Win_shared_query(window, place, &length, &unit, &base), "MPI_Win_shared_query");
+    segments_.push_back(reinterpret_cast<char*>((std::uintptr_t(base) + 63) / 64 * 64));
+  }
+  MPI_Comm_rank(node, &place_);
+  std::memset(segments_[std::size_t(place_)], 0, bytes);
+  met_.resize(std::size_t(size));
+  last_places_.reserve(std::size_t(size));
+  size_ = size;
+  MPI_Barrier(node);
+}
+
+SharedNode::Flag& SharedNode::flag(int from, int to) const {
+  return reinterpret_cast<Flag*>(segments_[std::size_t(to)])[from];
+}
+
+SharedNode::Slot& SharedNode::slot(int place, unsigned parity) const {
+  char* first = segments_[std::size_t(place)] + sizeof(Flag) * std::size_t(size_);
+  return *reinterpret_cast<Slot*>(first + parity * (sizeof(Slot) + slot_bytes_));
+}
+
+void SharedNode::arrive(int place) {
+  Flag& f = flag(place_, place);
+  f.arrived = ++met_[std::size_t(place)];
+  if (f.asleep.load() && f.asleep.exchange(0))
+    syscall(SYS_futex, &f.arrived, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void SharedNode::await(int place, const Operation& operation, Lookout& lookout) const {
+  Flag& f = flag(place, place_);
+  const unsigned goal = met_[std::size_t(place)];
+  const auto there = [&] { return int(f.arrived.load() - goal) >= 0; };
+  // Spin while a peer may be on its way; then let other threads run; then sleep until woken.
+  for (int i = 0; i < 200; ++i) {
+    if (there()) return;
+    __builtin_ia32_pause();
+  }
+  const double begin = now();
+  while (now() - begin < 100e-6) {
+    sched_yield();
+    if (there()) return;
+  }
+  while (true) {
+    f.asleep = 1;
+    const unsigned seen = f.arrived;
+    if (int(seen - goal) >= 0) break;
+    const timespec tenth{0, 100'000'000};
+    syscall(SYS_futex, &f.arrived, FUTEX_WAIT, seen, &tenth, nullptr, 0);
+    if (there()) break;
+    lookout.look(operation, now() - begin);
+  }
+  f.asleep = 0;
+}
+
+// ---- a group ---------------------------------------------------------------------------------
+
+/// A buffer cut in `parts`, which differ by one element at most and go through the slots in pieces.
+/// Part p belongs to member p. Counts are in elements, offsets in bytes.
+struct SharedGroup::Cut {
+  std::size_t element, count, parts, piece;
+  std::size_t stride;  ///< between the pieces of two parts in a slot; 0 where it holds one
+
+  std::size_t begin(std::size_t part) const { return count * part / parts; }
+  std::size_t start(std::size_t part) const { return begin(part) * element; }
+  std::size_t pieces() const { return (count + parts * piece - 1) / (parts * piece); }
+  /// Of piece `i` from the start of its part.
+  std::size_t offset(std::size_t i) const { return i * piece * element; }
+  std::size_t elements(std::size_t part, std::size_t i) const {
+    const std::size_t all = begin(part + 1) - begin(part);
+    return std::min(piece, all - std::min(all, i * piece));
+  }
+  std::size_t bytes(std::size_t part, std::size_t i) const { return elements(part, i) * element; }
+};
+
+SharedGroup::SharedGroup(SharedNode& node, Lookout& lookout, const std::vector<int>& members,
+                         int rank)
+    : node_(node), lookout_(lookout), id_(++node.groups_), ranks_of_group_(int(members.size())) {
+  const auto node_of = [&](int member) { return node.nodes_[std::size_t(member)]; };
+  const int here = node_of(members[std::size_t(rank)]);
+  owners_ = ranks_of_group_;
+  for (int r = 0; r < ranks_of_group_; ++r) {
+    const int member = members[std::size_t(r)];
+    const auto beside = std::count_if(members.begin(), members.end(),
+                                      [&](int m) { return node_of(m) == node_of(member); });
+    owners_ = std::min(owners_, int(beside));
+    useful_ = useful_ || beside > 1;
+    if (node_of(member) != here) {
+      whole_ = false;
+      continue;
+    }
+    if (r == rank) me_ = size_;
+    ranks_.push_back(r);
+    places_.push_back(node.places_[std::size_t(member)]);
+    ++size_;
+  }
+  sources_.resize(std::size_t(size_));
+}
+
+char* SharedGroup::mine(std::size_t offset) const {
+  return node_.slot(places_[std::size_t(me_)], parity_).bytes() + offset;
+}
+const char* SharedGroup::theirs(int member, std::size_t offset) const {
+  return node_.slot(places_[std::size_t(member)], 1 - parity_).bytes() + offset;
+}
+
+/// The stages of a piece, each one step after the one before; the next piece follows at once.
+template <class... Stage>
+void SharedGroup::steps(const Operation& op, std::size_t pieces, const Stage&... stage) {
+  if (size_ == 1 || pieces == 0) return;
+  begin(op);
+  const std::size_t last = pieces + sizeof...(stage) - 2;
+  for (std::size_t step = 0;; ++step) {
+    std::size_t delay = 0;
+    const auto run = [&](const auto& each) {
+      if (step >= delay && step - delay < pieces) each(step - delay);
+      ++delay;
+    };
+    (run(stage), ...);
+    if (step == last) break;
+    meet(op);
+    if (step == 0) compare();
+  }
+  for (int i = 0; i < size_; ++i)  // we have read all
+    if (i != me_) node_.arrive(places_[std::size_t(i)]);
+}
+
+/// Waits for those who may still read our slots, unless they are in this group, where the steps see
+/// to that. Writes down what is called.
+void SharedGroup::begin(const Operation& op) {
+  if (node_.last_group_ != id_) {
+    for (const int place : node_.last_places_)
+      if (place != node_.place_) node_.await(place, op, lookout_);
+    node_.last_group_ = id_;
+    node_.last_places_ = places_;
+  }
+  Slot& slot = node_.slot(node_.place_, parity_);
+  slot.operation = op;
+  std::strncpy(slot.layer, op.layer_name, sizeof slot.layer - 1);
+}
+
+void SharedGroup::meet(const Operation& op) {
+  for (int i = 0; i < size_; ++i)
+    if (i != me_) node_.arrive(places_[std::size_t(i)]);
+  for (int i = 0; i < size_; ++i)
+    if (i != me_) node_.await(places_[std::size_t(i)], op, lookout_);
+  parity_ = 1 - parity_;
+}
+
+/// Throws where not all called the same thing; the same words on all ranks.
+void SharedGroup::compare() const {
+  const auto called = [&](std::size_t member) {
+    Slot& slot = node_.slot(places_[member], 1 - parity_);
+    Operation op = slot.operation;
+    op.layer_name = slot.layer;
+    return op;
+  };
+  const Operation first = called(0);
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    const Operation other = called(i);
+    check(other.matches(first), "rank ", ranks_[0], " called ", first, ", but rank ", ranks_[i],
+          " called ", other, " (ranks of a group of ", ranks_of_group_, ')');
+  }
+}
+
+/// For slots that hold a piece of each part, or of one part only.
+SharedGroup::Cut SharedGroup::cut(DType dtype, std::size_t count, int parts, bool all) const {
+  const std::size_t room = node_.slot_bytes_ / std::size_t(all ? parts : 1) / 64 * 64;
+  return {size_of(dtype), count, std::size_t(parts), room / size_of(dtype), all ? room : 0};
+}
+
+/// Our piece of each part goes into our slot, for the member whose part it is.
+void SharedGroup::put(const Cut& c, const char* whole, std::size_t piece) const {
+  for (std::size_t p = 0; p < c.parts; ++p)
+    if (int(p) != me_)
+      copy(mine(p * c.stride), whole + c.start(p) + c.offset(piece), c.bytes(p, piece));
+}
+
+/// Member p's piece comes from its slot, where it lies at part p's place, or at ours.
+void SharedGroup::get(const Cut& c, char* whole, std::size_t piece, bool at_ours) const {
+  for (std::size_t p = 0; p < c.parts; ++p)
+    if (int(p) != me_)
+      copy(whole + c.start(p) + c.offset(piece),
+           theirs(int(p), (at_ours ? std::size_t(me_) : p) * c.stride), c.bytes(p, piece));
+}
+
+/// The piece of our own part, summed over all members, goes to `part`; and into our slot too, where
+/// the others need it.
+void SharedGroup::reduce(const Operation& op, const Cut& c, const char* whole, char* part,
+                         std::size_t piece, bool share) {
+  const auto me = std::size_t(me_);
+  if (me >= c.parts) return;
+  for (int i = 0; i < size_; ++i) sources_[std::size_t(i)] = theirs(i, me * c.stride);
+  sources_[me] = whole + c.start(me) + c.offset(piece);
+  combine_all(op, sources_, c.elements(me, piece), part + c.offset(piece),
+              share ? mine(me * c.stride) : nullptr);
+}
+
+/// Each member sums all of a small buffer by itself: one meeting instead of two.
+void SharedGroup::all_reduce_small(const Operation& op, char* data) {
+  const auto put_all = [&](std::size_t) { copy(mine(), data, op.count * size_of(op.dtype)); };
+  const auto sum_all = [&](std::size_t) {
+    for (int i = 0; i < size_; ++i) sources_[std::size_t(i)] = theirs(i);
+    combine_all(op, sources_, op.count, data, nullptr);
+  };
+  steps(op, 1, put_all, sum_all);
+}
+
+void SharedGroup::all_reduce(const Operation& op, char* data) {
+  const Cut c = cut(op.dtype, op.count, size_, true);
+  char* const part = data + c.start(std::size_t(me_));
+  steps(
+      op, c.pieces(), [&](std::size_t i) { put(c, data, i); },
+      [&](std::size_t i) { reduce(op, c, data, part, i, true); },
+      [&](std::size_t i) { get(c, data, i, false); });
+}
+
+void SharedGroup::reduce_scatter(const Operation& op, std::size_t count, int parts,
+                                 const char* whole, char* part) {
+  const Cut c = cut(op.dtype, count, parts, true);
+  steps(
+      op, c.pieces(), [&](std::size_t i) { put(c, whole, i); },
+      [&](std::size_t i) { reduce(op, c, whole, part, i, false); });
+}
+
+void SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, const char* part,
+                             char* whole) {
+  const Cut c = cut(op.dtype, count, parts, false);
+  const auto put_part = [&](std::size_t i) {
+    if (me_ < parts) copy(mine(), part + c.offset(i), c.bytes(std::size_t(me_), i));
+  };
+  steps(op, c.pieces(), put_part, [&](std::size_t i) { get(c, whole, i, false); });
+}
+
+void SharedGroup::broadcast(const Operation& op, char* data) {
+  const Cut c = cut(op.dtype, op.count, 1, false);
+  steps(
+      op, c.pieces(),
+      [&](std::size_t i) {
+        if (me_ == op.from) copy(mine(), data + c.offset(i), c.bytes(0, i));
+      },
+      [&](std::size_t i) {
+        if (me_ != op.from) copy(data + c.offset(i), theirs(op.from), c.bytes(0, i));
+      });
+}
+
+void SharedGroup::all_to_all(const Operation& op, const char* from, char* to) {
+  const Cut c = cut(op.dtype, op.count * std::size_t(size_), size_, true);
+  steps(
+      op, c.pieces(), [&](std::size_t i) { put(c, from, i); },
+      [&](std::size_t i) { get(c, to, i, true); });
+}
+
+void SharedGroup::run(const Operation& op) {
+  const std::size_t bytes = op.count * size_of(op.dtype), total = op.count * std::size_t(size_);
+  const std::size_t own = bytes * std::size_t(me_);
+  const auto* const in = static_cast<const char*>(op.in);
+  auto* const out = static_cast<char*>(op.out);
+  const auto nothing = [](std::size_t) {};
+  switch (op.collective) {
+    case Collective::all_reduce:
+      return bytes <= small_bytes ? all_reduce_small(op, out) : all_reduce(op, out);
+    case Collective::reduce_scatter:
+      return reduce_scatter(op, total, size_, in, out);
+    case Collective::all_gather:
+      copy(out + own, in, bytes);
+      return all_gather(op, total, size_, in, out);
+    case Collective::broadcast:
+      return broadcast(op, out);
+    case Collective::all_to_all:
+      copy(out + own, in + own, bytes);
+      return all_to_all(op, in, out);
+    case Collective::barrier:
+      return steps(op, 1, nothing, nothing);
+    case Collective::halo:
+      break;  // two ranks only: nothing that their group could meet for
+  }
+  throw Error(text(op, " does not go through shared memory"));
+}
+
+Operation SharedGroup::own_part(const Operation& op) const {
+  const Cut c = cut(op.dtype, op.count, owners_, false);
+  const auto me = std::size_t(std::min(me_, owners_)), next = std::min(me + 1, c.parts);
+  Operation part = op;
+  part.count = c.begin(next) - c.begin(me);
+  part.in = part.out = static_cast<char*>(op.out) + c.start(me);
+  return part;
+}
+
+void SharedGroup::reduce_to_owners(const Operation& op) {
+  auto* const data = static_cast<char*>(op.out);
+  reduce_scatter(op, op.count, owners_, data, static_cast<char*>(own_part(op).out));
+}
+
+void SharedGroup::gather_from_owners(const Operation& op) {
+  auto* const data = static_cast<char*>(op.out);
+  all_gather(op, op.count, owners_, static_cast<char*>(own_part(op).out), data);
+}
+
+}  // namespace lamina::detail

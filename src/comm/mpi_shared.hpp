@@ -1,0 +1,116 @@
+// Collectives between the processes of one node, through memory that they share.
+//
+// Each rank has a segment of two slots. A collective is a row of steps: in a step a rank writes to
+// one of its own slots and reads the other slot of anybody, and all ranks of the group end it
+// together. What a slot holds is thus complete before it is read, and read before it is written
+// over, with one meeting per step; long buffers go through in pieces, whose steps overlap. All sums
+// are by rank: their bits depend on nothing else.
+//
+// There is one segment per rank, not one per group: a rank's collectives run one after the other.
+// Nor has a group a state that its ranks share: each pair of ranks counts its own meetings.
+#pragma once
+
+#include "comm/mpi_calls.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lamina::detail {
+
+/// The segments of the ranks of one node. Made once per process.
+class SharedNode {
+ public:
+  /// Collective over `world`. LAMINA_SHM=0, or a node without enough memory to share, leaves each
+  /// rank alone. LAMINA_NODE_SIZE=2 takes each two ranks for a node of their own: for tests.
+  explicit SharedNode(MPI_Comm world);
+
+  /// By rank of the world: the lowest rank on the same node.
+  const std::vector<int>& nodes() const { return nodes_; }
+  /// Why ranks of this node do not share memory; empty where they do, or where there is one only.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  friend class SharedGroup;
+  struct Flag;
+  struct Slot;
+
+  void add_segments(MPI_Comm node);
+  Slot& slot(int place, unsigned parity) const;
+  Flag& flag(int from, int to) const;
+  /// Counts a meeting with the rank at that place of the node, and says that we are there.
+  void arrive(int place);
+  /// Waits until the rank at that place has arrived as often as we have.
+  void await(int place, const Operation&, Lookout&) const;
+
+  int place_ = 0, size_ = 1;         // among the ranks of the node
+  std::vector<int> nodes_, places_;  // by rank of the world
+  std::string reason_;
+  std::vector<char*> segments_;  // by place
+  std::vector<unsigned> met_;    // by place
+  std::size_t slot_bytes_ = 0;
+  int groups_ = 0, last_group_ = 0;  // made; the last one that met
+  std::vector<int> last_places_;     // whose ranks may still read our slots
+};
+
+/// The ranks of a group that are on this node.
+class SharedGroup {
+ public:
+  /// `members`: the group's ranks, by their rank in the world.
+  SharedGroup(SharedNode& node, Lookout& lookout, const std::vector<int>& members, int rank);
+
+  /// Whether all members are on this node, and whether any two are on one node.
+  bool whole() const { return whole_; }
+  bool useful() const { return useful_; }
+  /// In an all-reduce over several nodes, as many members of each node own a part of the buffer as
+  /// the node with the fewest members has. Whether this rank does; its number among its node's.
+  bool owns() const { return me_ < owners_; }
+  int number() const { return me_; }
+
+  /// Any collective but halo, of a whole group.
+  void run(const Operation&);
+
+  /// The two ends of an all-reduce over several nodes: each owner's part becomes the sum over this
+  /// node; all other parts are taken from their owners.
+  void reduce_to_owners(const Operation&);
+  void gather_from_owners(const Operation&);
+  /// The all-reduce of our part alone: of nothing, where we own none.
+  Operation own_part(const Operation&) const;
+
+ private:
+  using Slot = SharedNode::Slot;
+  struct Cut;
+
+  template <class... Stage>
+  void steps(const Operation&, std::size_t pieces, const Stage&... stage);
+  void meet(const Operation&);
+  void compare() const;
+  void begin(const Operation&);
+
+  void all_reduce_small(const Operation&, char* data);
+  void all_reduce(const Operation&, char* data);
+  void reduce_scatter(const Operation&, std::size_t count, int parts, const char* whole,
+                      char* part);
+  void all_gather(const Operation&, std::size_t count, int parts, const char* part, char* whole);
+  void broadcast(const Operation&, char* data);
+  void all_to_all(const Operation&, const char* from, char* to);
+
+  char* mine(std::size_t offset = 0) const;
+  const char* theirs(int member, std::size_t offset = 0) const;
+  Cut cut(DType, std::size_t count, int parts, bool all) const;
+  void put(const Cut&, const char* whole, std::size_t piece) const;
+  void get(const Cut&, char* whole, std::size_t piece, bool at_ours) const;
+  void reduce(const Operation&, const Cut&, const char* whole, char* part, std::size_t piece,
+              bool share);
+
+  SharedNode& node_;
+  Lookout& lookout_;
+  std::vector<int> places_, ranks_;  // of the members on this node: place there, rank in the group
+  int me_ = 0, size_ = 0;            // our index among those; how many they are
+  int id_, owners_ = 0, ranks_of_group_;
+  bool whole_ = true, useful_ = false;
+  unsigned parity_ = 0;  // of the slots that are written in this step
+  std::vector<const char*> sources_;
+};
+
+}  // namespace lamina::detail
