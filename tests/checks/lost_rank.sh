@@ -28,9 +28,14 @@ expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
 export LAMINA_COMM_TIMEOUT=2
 expect stuck  1 1 'all_reduce .* in layer 10 .*no answer from rank 1 '
 unset LAMINA_COMM_TIMEOUT
-export LAMINA_CHECK_COLLECTIVES=1
-expect mixed 1 1 \
-  'rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called all_reduce sum of 999'
+mixed='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called all_reduce sum of 999'
+expect mixed 1 1 "$mixed"  # always compared where memory is shared
+export LAMINA_SHM=0 LAMINA_CHECK_COLLECTIVES=1
+expect mixed 1 1 "$mixed"
+unset LAMINA_CHECK_COLLECTIVES
+expect thrown 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
+expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
+unset LAMINA_SHM
 
 # Lost: mpirun may end the others before they can say it, but the rank is named, by them or by it.
 timeout 30 mpirun -n 3 "$program" --fail killed >"$out" 2>&1

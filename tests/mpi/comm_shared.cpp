@@ -1,0 +1,214 @@
+// Collectives through memory that the ranks of a node share: every operation, type and size against
+// the exact result, and the same bits on all ranks. CTest runs this once more with two ranks to a
+// pretended node.
+#include "catch.hpp"
+#include "mpi/world.hpp"
+
+#include <cmath>
+#include <functional>
+
+using namespace lamina;
+
+namespace {
+
+using Value = std::function<double(int rank, std::int64_t i)>;
+
+/// Whole numbers, so that sums are exact; the largest is not always at the same rank.
+double value(int r, std::int64_t i) {
+  return double((r * 7 + 3) % 5 * 100 + (i * (r + 1) + i / 1000) % 97);
+}
+
+template <class T>
+Tensor filled(std::int64_t count, const std::function<double(std::int64_t)>& of) {
+  Tensor t({std::max<std::int64_t>(count, 1), 1, 1, 1}, dtype_of<T>);
+  for (std::int64_t i = 0; i < count; ++i) t.as<T>()[i] = T(of(i));
+  return t;
+}
+
+View part_of(const Tensor& t, std::int64_t begin, std::int64_t count) {
+  const View all = t.view();
+  return View(static_cast<char*>(all.data) + std::size_t(begin) * size_of(all.dtype),
+              {{count, 1, 1, 1}, all.dtype, {}});
+}
+
+template <class T>
+std::int64_t wrong(const Tensor& t, std::int64_t count,
+                   const std::function<double(std::int64_t)>& right) {
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < count; ++i) n += double(t.as<T>()[i]) != right(i);
+  return n;
+}
+
+double combined(ReduceOp op, const Value& of, const std::vector<int>& ranks, std::int64_t i) {
+  double result = of(ranks[0], i);
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    const double next = of(ranks[r], i);
+    result = op == ReduceOp::sum   ? result + next
+             : op == ReduceOp::max ? std::max(result, next)
+                                   : std::min(result, next);
+  }
+  return result;
+}
+
+/// `ranks`: of the world, by rank of `comm`.
+template <class T>
+void every_collective(const Communicator& comm, const std::vector<int>& ranks, std::int64_t count) {
+  const int n = comm.size(), rank = comm.rank(), me = ranks[std::size_t(rank)];
+  const auto p = Pass::forward;
+  Stream s;
+  CAPTURE(count, n, name(dtype_of<T>));
+  const auto mine = [&](auto i) { return value(me, i); };
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+    const auto right = [&](auto i) { return combined(op, value, ranks, i); };
+    Tensor x = filled<T>(count + 1, mine);
+    comm.all_reduce(s, p, part_of(x, 0, count), op).wait(s);
+    CHECK(wrong<T>(x, count, right) == 0);
+    CHECK(double(x.as<T>()[count]) == value(me, count));  // not a byte too far
+
+    const Tensor whole = filled<T>(count * n, mine);
+    Tensor part = filled<T>(count + 1, [](auto) { return -1; });
+    comm.reduce_scatter(s, p, part_of(whole, 0, count * n), part_of(part, 0, count), op).wait(s);
+    CHECK(wrong<T>(part, count, [&](auto i) { return right(rank * count + i); }) == 0);
+    CHECK(double(part.as<T>()[count]) == -1);
+    CHECK(wrong<T>(whole, count * n, mine) == 0);  // read only
+  }
+  const auto gathered = [&](auto i) { return value(ranks[std::size_t(i / count)], i % count); };
+  const Tensor part = filled<T>(count, mine);
+  Tensor whole = filled<T>(count * n, [](auto) { return -1; });
+  comm.all_gather(s, p, part_of(part, 0, count), part_of(whole, 0, count * n)).wait(s);
+  CHECK(wrong<T>(whole, count * n, gathered) == 0);
+  whole = filled<T>(count * n, [&](auto i) { return i / count == rank ? mine(i % count) : -1; });
+  comm.all_gather(s, p, part_of(whole, rank * count, count), part_of(whole, 0, count * n)).wait(s);
+  CHECK(wrong<T>(whole, count * n, gathered) == 0);
+
+  for (const int root : {0, n - 1}) {
+    Tensor x = filled<T>(count, mine);
+    comm.broadcast(s, p, part_of(x, 0, count), root).wait(s);
+    CHECK(wrong<T>(x, count, [&](auto i) { return value(ranks[std::size_t(root)], i); }) == 0);
+  }
+  whole = filled<T>(count * n, mine);
+  Tensor other = filled<T>(count * n, [](auto) { return -1; });
+  comm.all_to_all(s, p, part_of(whole, 0, count * n), part_of(other, 0, count * n)).wait(s);
+  CHECK(wrong<T>(other, count * n, [&](auto i) {
+          return value(ranks[std::size_t(i / count)], rank * count + i % count);
+        }) == 0);
+}
+
+std::vector<int> world_ranks(const Communicator& comm) {
+  return comm.all_gather_value(test::world().rank());
+}
+
+}  // namespace
+
+TEST_CASE("every collective, type and size is exact through shared memory") {
+  const Communicator& comm = test::world().comm();
+  const auto ranks = world_ranks(comm);
+  // Below and above what ranks sum one by one (16 KiB), a piece of a slot, a slot, several slots.
+  for (const std::int64_t count : {0, 1, 2, 37, 4096, 4097, 32'768, 65'537, 131'072, 300'001}) {
+    every_collective<float>(comm, ranks, count);
+    every_collective<double>(comm, ranks, count);
+    every_collective<std::int32_t>(comm, ranks, count);
+  }
+}
+
+TEST_CASE("16 MiB go through shared memory") {
+  const Communicator& comm = test::world().comm();
+  const auto ranks = world_ranks(comm);
+  const std::int64_t count = 4 << 20;
+  Stream s;
+  Tensor x = filled<float>(count, [&](auto i) { return value(comm.rank(), i); });
+  comm.all_reduce(s, Pass::update, x).wait(s);
+  CHECK(wrong<float>(x, count, [&](auto i) { return combined(ReduceOp::sum, value, ranks, i); }) ==
+        0);
+}
+
+TEST_CASE("sums of any numbers have the same bits on all ranks, each time") {
+  World& world = test::world();
+  Stream s;
+  for (const std::int64_t count : {1000, 100'003, 1'000'003}) {
+    const auto random = [&](std::int64_t i) { return std::sin(double(i * (world.rank() + 3))); };
+    std::string first;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      Tensor x = filled<float>(count, random);
+      if (world.rank() == repeat) {  // whoever comes last
+        volatile double busy = 0;
+        for (int i = 0; i < 300'000; ++i) busy = busy + 1;
+      }
+      world.comm().all_reduce(s, Pass::update, x).wait(s);
+      const std::string mine(static_cast<const char*>(x.view().data), x.bytes());
+      if (repeat == 0) first = world.comm().broadcast_text(mine);
+      CHECK((mine == first));
+    }
+  }
+}
+
+TEST_CASE("sums are by rank") {
+  World& world = test::world();
+  const Communicator pair = world.comm().split(world.rank() / 2 * 2);
+  const Communicator& comm = world.comm().carrier() == "shared memory" ? world.comm() : pair;
+  const int n = comm.size(), rank = comm.rank();
+  for (const std::int64_t count : {100, 50'000}) {
+    const auto random = [](int r, std::int64_t i) { return float(std::sin(double(i * (r + 3)))); };
+    Tensor x = filled<float>(count, [&](auto i) { return random(rank, i); });
+    Stream s;
+    comm.all_reduce(s, Pass::update, x).wait(s);
+    CHECK(wrong<float>(x, count, [&](auto i) {
+            float sum = random(0, i);
+            for (int r = 1; r < n; ++r) sum += random(r, i);
+            return double(sum);
+          }) == 0);
+  }
+}
+
+TEST_CASE("groups take turns in the same shared memory") {
+  World& world = test::world();
+  const Communicator& all = world.comm();
+  const int rank = world.rank();
+  const std::vector<Communicator> groups = {all,
+                                            all.split(rank / 2),
+                                            all.split(rank % 2, -rank),
+                                            all.split(0, -rank),
+                                            all.split(rank == 0 ? -1 : 0),
+                                            all.split(rank / 2)};
+  std::vector<std::vector<int>> ranks;
+  for (const Communicator& group : groups) ranks.push_back(world_ranks(group));
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const std::int64_t count : {1, 3'001, 70'001})
+      every_collective<float>(groups[g], ranks[g], count);
+
+  // Started all at once, so that ranks run ahead of one another from group to group.
+  Stream s;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Tensor> tensors;
+    std::vector<Pending> pending;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const std::int64_t count = 1 + (round * 7919 + std::int64_t(g) * 104'729) % 60'000;
+      tensors.push_back(filled<double>(count, [&](auto i) { return value(rank, i + round); }));
+      pending.push_back(groups[g].all_reduce(s, Pass::update, tensors.back()));
+    }
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      pending[g].wait(s);
+      CHECK(wrong<double>(tensors[g], tensors[g].shape().size(), [&](auto i) {
+              return combined(ReduceOp::sum, value, ranks[g], i + round);
+            }) == 0);
+    }
+  }
+}
+
+TEST_CASE("a group says what carries it") {
+  World& world = test::world();
+  const char* shm = std::getenv("LAMINA_SHM");
+  const char* size = std::getenv("LAMINA_NODE_SIZE");
+  const bool off = shm && std::string_view(shm) == "0";
+  const bool whole = !size || std::atoi(size) >= world.size();
+  CHECK(world.comm().carrier() == (off     ? "MPI (LAMINA_SHM=0)"
+                                   : whole ? "shared memory"
+                                           : "MPI, shared memory within a node"));
+  CHECK(world.comm().plain().carrier() == "MPI, plain");
+  CHECK(Communicator().carrier() == "nothing");
+}
+
+TEST_CASE("plain MPI gives the same sums") {
+  const Communicator& comm = test::world().comm();
+  every_collective<float>(comm.plain(), world_ranks(comm), 5'001);
+}
