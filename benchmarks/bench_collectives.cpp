@@ -5,7 +5,9 @@
 
 #include <lamina/comm/world.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <vector>
 
 using namespace lamina;
 
@@ -14,29 +16,51 @@ namespace {
 struct Options {
   std::size_t min_bytes = 1024, max_bytes = std::size_t(16) << 20;
   std::string op = "all_reduce", dtype = "f32";
-  int iters = 20, warmup = 5;
+  std::string compare = "none";
+  int iters = 20, warmup = 5, rounds = 1;
 };
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 /// One row: `bytes` is the whole buffer, as in nccl-tests.
 void row(const Communicator& ranks, Collective op, std::size_t bytes, const Options& o) {
   const DType dtype = parse_dtype(o.dtype);
   detail::TimedCollective timed(ranks, op, dtype, bytes);
+  detail::TimedCollective other(o.compare == "none" ? Communicator() : ranks.plain(), op, dtype,
+                                bytes);
   const double wrong = timed.wrong();
-  if (o.warmup > 0) timed.time(o.warmup);
-  const double time = timed.time(o.iters);
+  std::vector<double> times, others;
+  for (int round = 0; round < o.rounds;
+       ++round) {  // one after the other, so that both see the same
+    if (o.warmup > 0) timed.time(o.warmup);
+    times.push_back(timed.time(o.iters));
+    if (o.compare == "none") continue;
+    if (o.warmup > 0) other.time(o.warmup);
+    others.push_back(other.time(o.iters));
+  }
+  const double time = median(times);
   const double bandwidth = double(timed.bytes()) / time * 1e-9;
   const bool reduces = op == Collective::all_reduce || op == Collective::reduce_scatter;
   if (ranks.rank() == 0)
-    std::printf("%12zu %12zu %6s %6s %11.1f %8.2f %8.2f %6.0f\n", timed.bytes(),
+    std::printf("%12zu %12zu %6s %6s %11.1f %8.2f %8.2f %6.0f", timed.bytes(),
                 timed.bytes() / size_of(dtype), o.dtype.c_str(), reduces ? "sum" : "none",
                 time * 1e6, bandwidth, bandwidth * bus_factor(op, ranks.size()), wrong);
+  if (ranks.rank() == 0 && !others.empty())
+    std::printf(" %11.1f %8.2f", median(others) * 1e6, median(others) / time);
+  if (ranks.rank() == 0) std::printf("\n");
   std::fflush(stdout);
 }
 
 void bench(const Communicator& ranks, Collective op, const Options& o) {
   if (ranks.rank() == 0)
-    std::printf("# %s, %d ranks\n%12s %12s %6s %6s %11s %8s %8s %6s\n", name(op), ranks.size(),
-                "size(B)", "count", "type", "redop", "time(us)", "algbw", "busbw", "#wrong");
+    std::printf("# %s, %d ranks, %s\n%12s %12s %6s %6s %11s %8s %8s %6s%s\n", name(op),
+                ranks.size(), ranks.carrier().c_str(), "size(B)", "count", "type", "redop",
+                "time(us)", "algbw", "busbw", "#wrong",
+                o.compare == "none" ? "" : "     mpi(us)  speedup");
   for (std::size_t bytes = o.min_bytes; bytes <= o.max_bytes; bytes *= 2) row(ranks, op, bytes, o);
 }
 
@@ -57,6 +81,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   cli::count(app, "--iters", o.iters, 1, "timed calls per row")->capture_default_str();
   cli::count(app, "--warmup", o.warmup, 0, "calls before them")->capture_default_str();
+  cli::count(app, "--rounds", o.rounds, 1, "of warm-up and timed calls; the median is shown")
+      ->capture_default_str();
+  cli::choice(app, "--compare", o.compare, {"none", "mpi"},
+              "time MPI's own call as well, on the whole buffer at once, in turns with ours")
+      ->capture_default_str();
   return cli::run(app, argc, argv, [&](World& world) {
     for (const Collective op : detail::timed_collectives())
       if (o.op == "all" || o.op == name(op)) bench(world.comm(), op, o);
