@@ -36,13 +36,13 @@ void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines)
   std::vector<std::string> shares;
   for (std::size_t b = 0; b < bounds.size(); ++b)
     if (bounds[b] / step >= 0.005)
-      shares.push_back(text(percent_text(bounds[b] / step), " by ", name(Bound(b))));
-  all.push_back(text("At the roofs of this machine the kernels of a step would take ",
-                     seconds_text(least), "; they take <b>", seconds_text(kernels),
-                     "</b>. With waiting, <b>", seconds_text(wasted), "</b> (",
-                     percent_text(wasted / step),
-                     " of a step) are above the roofs. Of a step&#39;s time, ", enumerate(shares),
-                     shares.size() == 1 ? " is the bound." : " are the bounds."));
+      shares.push_back(text(percent_text(bounds[b] / step),
+                            shares.empty() ? " is bound by " : " by ", name(Bound(b))));
+  all.push_back(
+      text("At the roofs of this machine the kernels of a step would take ", seconds_text(least),
+           "; they take <b>", seconds_text(kernels), "</b>. With waiting, <b>",
+           seconds_text(wasted), "</b> (", percent_text(wasted / step),
+           " of a step) are above the roofs. Of a step&#39;s time ", enumerate(shares), "."));
 }
 
 void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
@@ -90,10 +90,11 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
     all.push_back(s + ".");
   }
   if (alone > 0)
-    all.push_back(text("While communication runs, kernels take ", percent_text(with / alone - 1),
-                       with >= alone ? " longer than alone" : " (less than alone: noise)",
+    all.push_back(text(with > alone ? text("While communication runs, kernels take ",
+                                           percent_text(with / alone - 1), " longer than alone")
+                                    : "Kernels take no longer while communication runs",
                        slowed && slowed->slowdown() > 1
-                           ? text("; ", named(slowed->row), " loses most, ",
+                           ? text("; ", named(slowed->row), " loses most, at ",
                                   format("%.2f", slowed->slowdown()), " times its time alone.")
                            : std::string(".")));
   if (p.ranks > 1 && p.compute.mean > 0)
@@ -124,9 +125,11 @@ void say_above(Sentences& all, const std::vector<Line>& lines) {
     else if (++same->rows; same->words != words)
       same->words = what;
   }
+  std::vector<std::string> parts;
   for (const Reason& r : reasons)
-    all.push_back(text(plural(r.rows, "row"), r.rows == 1 ? " is" : " are",
-                       " above the roof: ", escape_xml(r.words), "."));
+    parts.push_back(
+        text(parts.empty() ? plural(r.rows, "row") : text(r.rows), " (", escape_xml(r.words), ")"));
+  if (!parts.empty()) all.push_back(text("Above the roof are ", enumerate(parts), "."));
   if (unexplained.empty()) return;
   const std::size_t n = unexplained.size();
   unexplained.resize(std::min<std::size_t>(n, 3));

@@ -164,7 +164,7 @@
   const style = document.head.appendChild(document.createElement('style'));
   const off = new Set();
   const hide = () => {
-    style.textContent = [...off].map((g) => `#rows .${g}{display:none}`).join('');
+    style.textContent = [...off].map((g) => `#rows th.${g},#rows td.${g}{display:none}`).join('');
   };
   const place = document.getElementById('groups');
   const box = table.parentElement;

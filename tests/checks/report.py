@@ -240,6 +240,12 @@ orders = []
 
 
 def filtering(browser):
+    bounds = browser.js("""
+      const heads = [...document.querySelectorAll('#rows thead th')];
+      const column = heads.findIndex((h) => h.textContent.trim() === 'bound');
+      return [...document.querySelectorAll('#rows tbody:not([hidden]) tr')]
+          .map((row) => row.cells[column].innerText.trim());""")
+    expect("every row shows its bound, whichever columns do", all(bounds))
     browser.keys("#filter", "conv forward")
     rows = browser.js(COLUMN, "layer")["values"]
     total = browser.js("return document.querySelectorAll('tbody.passes tr').length")

@@ -52,9 +52,10 @@ void check_page(const std::string& page) {
   CHECK(count(page, "<section") == count(page, "</section>"));
   CHECK(count(page, "<tr") == count(page, "</tr>"));
   // Nothing that a browser would fetch; a drawing names its namespace, which is no address.
-  for (const char* fetched : {"src=", "@import", "url(", "<link rel=\"stylesheet", "fetch(",
+  for (const char* fetched : {"src=", "@import", "<link rel=\"stylesheet", "fetch(",
                               "XMLHttpRequest", "href=\"http", "//cdn"})
     CHECK_FALSE(has(page, fetched));
+  CHECK(count(page, "url(") == count(page, "url(#"));  // patterns of the page's own
   std::string rest = page;
   const std::string space = "\"http://www.w3.org/2000/svg\"";
   for (std::size_t at; (at = rest.find(space)) != std::string::npos;) rest.erase(at, space.size());
