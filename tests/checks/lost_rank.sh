@@ -28,7 +28,7 @@ expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
 export LAMINA_COMM_TIMEOUT=2
 expect stuck  1 1 'all_reduce .* in layer 10 .*no answer from rank 1 '
 unset LAMINA_COMM_TIMEOUT
-mixed='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called all_reduce sum of 999'
+mixed='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called .* of 999'
 expect mixed 1 1 "$mixed"  # always compared where memory is shared
 export LAMINA_SHM=0 LAMINA_CHECK_COLLECTIVES=1
 expect mixed 1 1 "$mixed"
