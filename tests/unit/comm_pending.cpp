@@ -189,6 +189,7 @@ TEST_CASE("a collective allocates nothing") {
     int rank() const override { return 0; }
     int size() const override { return 2; }
     void run(const Operation&) override { ++runs; }
+    std::string carrier() const override { return "nothing"; }
     std::shared_ptr<Transport> split(int, int) override { return nullptr; }
     int runs = 0;
   };
