@@ -126,10 +126,10 @@ void SharedNode::add_segments(MPI_Comm node) {
   int size = 1;
   MPI_Comm_size(node, &size);
   if (size == 1) return;
-  // Measured best at 2 ranks: a piece that is larger than the nearest caches is taken from the
-  // shared one, not from the other core's. All slots together stay within that one, too.
-  const std::size_t cache = std::size_t(32) << 20, parts = 2 * std::size_t(size);
-  slot_bytes_ = std::clamp<std::size_t>(cache / parts / 64 * 64, 64 << 10, 512 << 10);
+  // Measured at 2 ranks: best where a piece is larger than the second cache, so that it is taken
+  // from the third, which cores share. All slots together should fit there.
+  constexpr std::size_t third = 32 << 20, least = 64 << 10, most = 1280 << 10;
+  slot_bytes_ = std::clamp(third / std::size_t(2 * size) / 64 * 64, least, most);
   const std::size_t bytes = sizeof(Flag) * std::size_t(size) + 2 * (sizeof(Slot) + slot_bytes_);
 
   MPI_Info info = MPI_INFO_NULL;  // a segment of pages of its own, near the rank that writes it
