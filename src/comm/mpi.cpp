@@ -210,9 +210,9 @@ class MpiTransport final : public Transport {
   std::shared_ptr<Transport> plain() override { return plain_mpi(comm_); }
 
   void run(const Operation& op) override {
-    if (shared_ && shared_->whole() && op.collective != Collective::halo) return shared_->run(op);
+    if (shared_ && shared_->carries(op)) return shared_->run(op);
     if (session_->check_collectives) compare(op);
-    if (shared_ && op.collective == Collective::all_reduce) {
+    if (shared_ && !shared_->whole() && op.collective == Collective::all_reduce) {
       shared_->reduce_to_owners(op);
       if (shared_->owns()) run_on(owners_, shared_->own_part(op));
       return shared_->gather_from_owners(op);

@@ -21,6 +21,7 @@ namespace {
 /// Above this, each rank sums a part and all read it; up to this, each rank sums all by itself,
 /// which takes one meeting instead of two.
 constexpr std::size_t small_bytes = 16 << 10;
+constexpr double gather_bytes = 8 << 20;
 
 void copy(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
@@ -324,12 +325,11 @@ void SharedGroup::put(const Cut& c, const char* whole, std::size_t piece) const 
       copy(mine(p * c.stride), whole + c.start(p) + c.offset(piece), c.bytes(p, piece));
 }
 
-/// Member p's piece comes from its slot, where it lies at part p's place, or at ours.
-void SharedGroup::get(const Cut& c, char* whole, std::size_t piece, bool at_ours) const {
+/// Member p's piece of its part comes from its slot.
+void SharedGroup::get(const Cut& c, char* whole, std::size_t piece) const {
   for (std::size_t p = 0; p < c.parts; ++p)
     if (int(p) != me_)
-      copy(whole + c.start(p) + c.offset(piece),
-           theirs(int(p), (at_ours ? std::size_t(me_) : p) * c.stride), c.bytes(p, piece));
+      copy(whole + c.start(p) + c.offset(piece), theirs(int(p), p * c.stride), c.bytes(p, piece));
 }
 
 /// The piece of our own part, summed over all members, goes to `part`; and into our slot too, where
@@ -360,7 +360,7 @@ void SharedGroup::all_reduce(const Operation& op, char* data) {
   steps(
       op, c.pieces(), [&](std::size_t i) { put(c, data, i); },
       [&](std::size_t i) { reduce(op, c, data, part, i, true); },
-      [&](std::size_t i) { get(c, data, i, false); });
+      [&](std::size_t i) { get(c, data, i); });
 }
 
 void SharedGroup::reduce_scatter(const Operation& op, std::size_t count, int parts,
@@ -377,26 +377,16 @@ void SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, 
   const auto put_part = [&](std::size_t i) {
     if (me_ < parts) copy(mine(), part + c.offset(i), c.bytes(std::size_t(me_), i));
   };
-  steps(op, c.pieces(), put_part, [&](std::size_t i) { get(c, whole, i, false); });
+  steps(op, c.pieces(), put_part, [&](std::size_t i) { get(c, whole, i); });
 }
 
-void SharedGroup::broadcast(const Operation& op, char* data) {
-  const Cut c = cut(op.dtype, op.count, 1, false);
-  steps(
-      op, c.pieces(),
-      [&](std::size_t i) {
-        if (me_ == op.from) copy(mine(), data + c.offset(i), c.bytes(0, i));
-      },
-      [&](std::size_t i) {
-        if (me_ != op.from) copy(data + c.offset(i), theirs(op.from), c.bytes(0, i));
-      });
-}
-
-void SharedGroup::all_to_all(const Operation& op, const char* from, char* to) {
-  const Cut c = cut(op.dtype, op.count * std::size_t(size_), size_, true);
-  steps(
-      op, c.pieces(), [&](std::size_t i) { put(c, from, i); },
-      [&](std::size_t i) { get(c, to, i, true); });
+/// Where data are moved and not summed, MPI copies once, from process to process, and we twice: for
+/// that, ours gains only while the buffers stay in the caches.
+bool SharedGroup::carries(const Operation& op) const {
+  if (!whole_) return false;
+  if (op.collective == Collective::all_gather) return op.bytes(size_) <= gather_bytes;
+  return op.collective == Collective::all_reduce || op.collective == Collective::reduce_scatter ||
+         op.collective == Collective::barrier;
 }
 
 void SharedGroup::run(const Operation& op) {
@@ -413,17 +403,9 @@ void SharedGroup::run(const Operation& op) {
     case Collective::all_gather:
       copy(out + own, in, bytes);
       return all_gather(op, total, size_, in, out);
-    case Collective::broadcast:
-      return broadcast(op, out);
-    case Collective::all_to_all:
-      copy(out + own, in + own, bytes);
-      return all_to_all(op, in, out);
-    case Collective::barrier:
-      return steps(op, 1, nothing, nothing);
-    case Collective::halo:
-      break;  // two ranks only: nothing that their group could meet for
+    default:
+      return steps(op, 1, nothing, nothing);  // a barrier
   }
-  throw Error(text(op, " does not go through shared memory"));
 }
 
 Operation SharedGroup::own_part(const Operation& op) const {

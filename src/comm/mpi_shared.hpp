@@ -67,7 +67,8 @@ class SharedGroup {
   bool owns() const { return me_ < owners_; }
   int number() const { return me_; }
 
-  /// Any collective but halo, of a whole group.
+  /// Whether run() does it, and better than MPI would.
+  bool carries(const Operation&) const;
   void run(const Operation&);
 
   /// The two ends of an all-reduce over several nodes: each owner's part becomes the sum over this
@@ -92,14 +93,12 @@ class SharedGroup {
   void reduce_scatter(const Operation&, std::size_t count, int parts, const char* whole,
                       char* part);
   void all_gather(const Operation&, std::size_t count, int parts, const char* part, char* whole);
-  void broadcast(const Operation&, char* data);
-  void all_to_all(const Operation&, const char* from, char* to);
 
   char* mine(std::size_t offset = 0) const;
   const char* theirs(int member, std::size_t offset = 0) const;
   Cut cut(DType, std::size_t count, int parts, bool all) const;
   void put(const Cut&, const char* whole, std::size_t piece) const;
-  void get(const Cut&, char* whole, std::size_t piece, bool at_ours) const;
+  void get(const Cut&, char* whole, std::size_t piece) const;
   void reduce(const Operation&, const Cut&, const char* whole, char* part, std::size_t piece,
               bool share);
 
