@@ -151,7 +151,9 @@ TEST_CASE("ranks are merged: mean, extremes and the slowest one") {
     CHECK(c.time.slowest == 1);
     CHECK(c.time.imbalance() == Approx(2));
     CHECK(c.split == "batch:3");
-    CHECK(row(p, "conv", Pass::weight_grad).exposed.mean == Approx(3e-3));
+    CHECK(row(p, "conv", Pass::weight_grad).exposed.mean +
+              row(p, "fc", Pass::weight_grad).exposed.mean ==
+          Approx(3e-3));                                  // they share a bucket
     const ProfileRow& r = row(p, "relu", Pass::forward);  // of one rank, on all of them
     CHECK(r.time.min == 0);
     CHECK(r.time.mean == Approx(0.5e-3));
@@ -243,7 +245,7 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
   });
   for (const Rank& rank : all) {
     const Profile& p = rank.profile;
-    CHECK(rank.calls == 3);
+    CHECK(rank.calls == 1 + 2 * 2 + 1 + 2);  // warm-up, pairs, silent warm-up, silent
     CHECK(rank.detached);
     CHECK(p.steps == 2);
     CHECK(row(p, "conv", Pass::update).time.min > 0);
@@ -253,7 +255,7 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
       if (r.pass == Pass::weight_grad) bytes += r.comm_bytes;
       CHECK(r.exposed.mean <= p.end_to_end.mean);
     }
-    CHECK(bytes == rank.gradients);
+    CHECK(bytes == Approx(rank.gradients));
     CHECK(p.unaccounted() >= 0);
   }
 }
