@@ -42,6 +42,36 @@ Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std:
   return {this, int(graph_.size()) - 1};
 }
 
+namespace {
+
+/// Throws Error where `layer` cannot be split so.
+void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split) {
+  const Shape y = layer.output(xs);
+  struct Cut {
+    const char* name;
+    Axis axis;
+    int ways;
+    std::int64_t extent;
+  };
+  std::int64_t c = y.c, rows = y.h, columns = y.w;
+  for (const Shape& x : xs) rows = std::min(rows, x.h), columns = std::min(columns, x.w);
+  const Cut cuts[] = {{"batch", Axis::batch, split.batch, xs[0].n},
+                      {"channel", Axis::channel, split.channel, c},
+                      {"input", Axis::input, split.input, xs[0].c},
+                      {"height", Axis::height, split.height, rows},
+                      {"width", Axis::width, split.width, columns}};
+  for (const Cut& cut : cuts) {
+    check(cut.ways >= 1, "split ", cut.name, ':', cut.ways, ": expected at least 1 part");
+    if (cut.ways == 1) continue;
+    check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name);
+    check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ",
+          cut.extent == 1 ? "is" : "are", " only ", cut.extent, " to be cut");
+  }
+  layer.check_split(xs, split);
+}
+
+}  // namespace
+
 void Network::place(PlaceOptions options) {
   check(steps_.empty(), "the network is placed already");
   check(graph_.size() > 1, "the network has no layers");
@@ -51,10 +81,18 @@ void Network::place(PlaceOptions options) {
   const int ranks = options.ranks.size();
   check(options.batch >= ranks, "a global batch of ", options.batch, " is smaller than the ", ranks,
         " ranks: expected at least one sample per rank");
-  for (const Vertex& v : graph_)
-    if (v.layer)
-      naming(v.name, v.layer->type(),
-             [&] { return v.layer->output(input_shapes(v, options.batch)); });
+  if (options.splits.empty()) options.splits.assign(graph_.size(), Split{.batch = ranks});
+  check(options.splits.size() == graph_.size(), "expected a split for each of the ", graph_.size(),
+        " vertices of the network, got ", options.splits.size());
+  check(options.splits[0] == Split{.batch = ranks}, "the input is split by batch over all ranks");
+  for (std::size_t i = 1; i < graph_.size(); ++i)
+    naming(graph_[i].name, graph_[i].layer->type(), [&] {
+      const std::vector<Shape> xs = input_shapes(graph_[i], options.batch);
+      check_split(*graph_[i].layer, xs, options.splits[i]);
+      check(options.splits[i].ways() <= ranks, "split ", options.splits[i], " has ",
+            options.splits[i].ways(), " parts, but there ", ranks == 1 ? "is " : "are ", ranks,
+            ranks == 1 ? " rank" : " ranks");
+    });
   options_ = std::move(options);
   rows_ = part(options_.batch, ranks, options_.ranks.rank());
   place_layers();
@@ -62,36 +100,59 @@ void Network::place(PlaceOptions options) {
   place_parameters();
 }
 
+/// Sites are made once per split: their groups are. Collective.
+const Site& Network::site_of(const Split& split) {
+  for (const auto& site : sites_)
+    if (site->split() == split) return *site;
+  sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks));
+  return *sites_.back();
+}
+
 /// Makes the steps in forward order; layouts propagate along the edges.
 void Network::place_layers() {
-  const Split split{.batch = options_.ranks.size()};
-  const Site site(*options_.backend, split, options_.ranks);
-  const auto spec_of = [&](Form form, Shape whole) {
+  const int ranks = options_.ranks.size();
+  const auto me = std::size_t(options_.ranks.rank());
+  const auto spec_of = [&](Form form, const Blocks& blocks, const Split& split) {
     Spec spec;
     static_cast<Form&>(spec) = std::move(form);
-    spec.whole = whole, spec.split = split;
+    spec.whole = blocks.whole, spec.split = split, spec.box = blocks.box[me];
     return spec;
   };
 
   std::vector<int> step_of(graph_.size());
   for (std::size_t i = 0; i < graph_.size(); ++i) {
     const Vertex& v = graph_[i];
+    const Split& split = options_.splits[i];
+    const Site& site = site_of(split);
     Step step;
     step.layer = v.layer.get(), step.name = v.name, step.vertex = int(i);
     if (!v.layer) {
-      Shape whole = v.shape, mine = v.shape;
-      whole.n = options_.batch, mine.n = rows_.size;
-      step.output = spec_of({mine, options_.dtype, {}}, whole);
+      Shape whole = v.shape;
+      whole.n = options_.batch;
+      step.blocks = Blocks::of(whole, split, Axis::batch, ranks);
+      step.output = spec_of({step.blocks.box[me].shape(), options_.dtype, {}}, step.blocks, split);
     } else {
+      step.active = site.active();
       step.input_shapes = input_shapes(v, options_.batch);
-      std::vector<Spec> xs;
-      for (const int input : v.inputs) {
-        step.inputs.push_back(step_of[std::size_t(input)]);
-        xs.push_back(steps_[std::size_t(step.inputs.back())].output);
+      step.output.split = split;
+      for (const int input : v.inputs) step.inputs.push_back(step_of[std::size_t(input)]);
+      for (std::size_t k = 0; k < step.inputs.size(); ++k)
+        step.inputs[k] =
+            insert_reshard(step, k, v.layer->input_blocks(k, step.input_shapes, split, ranks));
+      step.blocks = v.layer->output_blocks(step.input_shapes, split, ranks);
+      if (step.active) {
+        std::vector<Spec> xs;
+        for (const int input : step.inputs) {
+          xs.push_back(steps_[std::size_t(input)].output);
+          xs.back().split = split;
+        }
+        step.placement = naming(v.name, v.layer->type(), [&] { return v.layer->place(xs, site); });
+        insert_reorders(step, site);
+      } else {
+        step.placement.output = {{0, 0, 0, 0}, options_.dtype, {}};
+        step.placement.reads_x = false;
       }
-      step.placement = naming(v.name, v.layer->type(), [&] { return v.layer->place(xs, site); });
-      step.output = spec_of(step.placement.output, v.layer->output(step.input_shapes));
-      insert_reorders(step, site);
+      step.output = spec_of(step.placement.output, step.blocks, split);
       for (const Parameter* p : v.layer->parameters()) step.needs_grad |= p->trained;
       for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
     }
@@ -100,13 +161,45 @@ void Network::place_layers() {
   }
 }
 
+/// The step that gives `step` its input as it wants it: the one that makes it, or a reshard behind
+/// that, shared by all who want the same.
+int Network::insert_reshard(const Step& step, std::size_t input, const Blocks& wanted) {
+  const int from = step.inputs[input];
+  const Blocks& held = steps_[std::size_t(from)].blocks;
+  if (held.same(wanted)) return from;
+  for (std::size_t s = 0; s < steps_.size(); ++s)
+    if (steps_[s].layer && steps_[s].layer->type() == "Reshard" && steps_[s].inputs[0] == from &&
+        steps_[s].blocks.same(wanted))
+      return int(s);
+  auto layer = std::make_unique<Reshard>(held, wanted);
+  Step reshard;
+  reshard.layer = layer.get();
+  reshard.name = text(step.name, ".reshard", input ? text(input) : "");
+  reshard.vertex = step.vertex;
+  reshard.inputs = {from};
+  reshard.input_shapes = {step.input_shapes[input]};
+  reshard.blocks = wanted;
+  const Spec& given = steps_[std::size_t(from)].output;
+  const Site& site = site_of(options_.splits[0]);  // all ranks
+  reshard.placement = layer->place({&given, 1}, site);
+  insert_reorders(reshard, site);
+  static_cast<Form&>(reshard.output) = reshard.placement.output;
+  reshard.output.whole = wanted.whole, reshard.output.split = step.output.split;
+  reshard.output.box = wanted.box[std::size_t(options_.ranks.rank())];
+  reshard.needs_grad = steps_[std::size_t(from)].needs_grad;
+  inserted_.push_back(std::move(layer));
+  steps_.push_back(std::move(reshard));
+  return int(steps_.size()) - 1;
+}
+
 /// Where `step` wants an input in another layout: a reorder, shared by all who want the same.
 void Network::insert_reorders(Step& step, const Site& site) {
   const auto& wanted = step.placement.inputs;
   for (std::size_t i = 0; i < step.inputs.size() && i < wanted.size(); ++i) {
     const int from = step.inputs[i];
-    const Spec given = steps_[std::size_t(from)].output;
-    if (wanted[i].layout == given.layout) continue;
+    const Step& producer = steps_[std::size_t(from)];
+    const Spec given = producer.output;
+    if (wanted[i].layout == given.layout || given.box.empty()) continue;
     int at = -1;
     for (std::size_t s = 0; s < steps_.size(); ++s)
       if (steps_[s].layer && steps_[s].layer->type() == "Reorder" && steps_[s].inputs[0] == from &&
@@ -120,11 +213,12 @@ void Network::insert_reorders(Step& step, const Site& site) {
       reorder.vertex = step.vertex;
       reorder.inputs = {from};
       reorder.input_shapes = {step.input_shapes[i]};
+      reorder.blocks = producer.blocks;
       reorder.placement = layer->place({&given, 1}, site);
       reorder.output = given;
       reorder.output.layout = wanted[i].layout;
-      reorder.needs_grad = steps_[std::size_t(from)].needs_grad;
-      reorders_.push_back(std::move(layer));
+      reorder.needs_grad = producer.needs_grad;
+      inserted_.push_back(std::move(layer));
       at = int(steps_.size());
       steps_.push_back(std::move(reorder));
     }
@@ -231,7 +325,7 @@ void Network::place_activations() {
       step.dx.push_back(options_.training ? view(dx[i][k], steps_[input].output) : View());
     }
     for (const int part : parts[i]) step.parts.push_back(view(part, step.output));
-    if (!step.parts.empty()) {
+    if (!step.parts.empty() && !step.output.box.empty()) {
       const std::vector<Form> forms(step.parts.size(), step.output);
       step.sum = options_.backend->sum(forms);
     }
@@ -248,13 +342,16 @@ void Network::place_parameters() {
   const auto floats = [&](std::size_t bytes) {
     return Form{{1, std::int64_t(bytes / size_of(options_.dtype)), 1, 1}, options_.dtype, {}};
   };
-  for (int i = 0; i < int(steps_.size()); ++i)
-    if (steps_[std::size_t(i)].layer)
-      for (Parameter* p : steps_[std::size_t(i)].layer->parameters()) {
-        parameters_.push_back({text(steps_[std::size_t(i)].name, '.', p->name), p, i});
-        memory_.parameters += room(*p);
-        if (p->trained && options_.training) memory_.gradients += room(*p);
-      }
+  for (int i = 0; i < int(steps_.size()); ++i) {
+    const Step& step = steps_[std::size_t(i)];
+    if (!step.layer || !step.active) continue;
+    for (Parameter* p : step.layer->parameters()) {
+      if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
+      parameters_.push_back({text(step.name, '.', p->name), p, i});
+      memory_.parameters += room(*p);
+      if (p->trained && options_.training) memory_.gradients += room(*p);
+    }
+  }
 
   values_ = Tensor(floats(memory_.parameters));
   char* value = values_.as<char>();
@@ -264,36 +361,41 @@ void Network::place_parameters() {
   }
   if (!options_.training) return;
 
-  gradients_ = Tensor(floats(memory_.gradients));
-  char* grad = gradients_.as<char>();
-  std::vector<int> bucket_of;
-  std::vector<std::size_t> bytes;
-  int last_step = -1;
-  std::vector<Parameter*> order;
+  // A bucket takes parameters of whole layers, with the same replicas, until it is full.
+  struct Draft {
+    std::vector<Parameter*> members;
+    std::size_t bytes = 0;
+    int last_step = -1;
+  };
+  std::vector<Draft> drafts;
   for (auto s = steps_.size(); s-- > 0;) {
-    if (!steps_[s].layer) continue;
+    if (!steps_[s].layer || !steps_[s].active) continue;
     for (Parameter* p : steps_[s].layer->parameters()) {
       if (!p->trained) continue;
-      const double limit =
-          (bytes.size() == 1 ? options_.first_bucket_mb : options_.bucket_mb) * 1e6;
-      const bool full = bytes.empty() || double(bytes.back()) >= limit;
-      if (bytes.empty() || (full && int(s) != last_step)) bytes.push_back(0);
-      bytes.back() += room(*p);
-      bucket_of.push_back(int(bytes.size()) - 1);
-      order.push_back(p);
-      last_step = int(s);
+      std::size_t at = drafts.size();
+      for (std::size_t d = 0; d < drafts.size(); ++d)
+        if (drafts[d].members[0]->replicas.same(p->replicas)) at = d;
+      if (at < drafts.size()) {
+        const double limit = (at == 0 ? options_.first_bucket_mb : options_.bucket_mb) * 1e6;
+        if (double(drafts[at].bytes) >= limit && drafts[at].last_step != int(s)) at = drafts.size();
+      }
+      if (at == drafts.size()) drafts.emplace_back();
+      drafts[at].members.push_back(p);
+      drafts[at].bytes += room(*p), drafts[at].last_step = int(s);
     }
   }
-  buckets_ = std::vector<Bucket>(bytes.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    Bucket& bucket = buckets_[std::size_t(bucket_of[i])];
-    if (bucket.members++ == 0) {
-      bucket.gradients = View(grad, floats(bytes[std::size_t(bucket_of[i])]));
-      bucket.ranks = order[i]->replicas;
+  gradients_ = Tensor(floats(memory_.gradients));
+  char* grad = gradients_.as<char>();
+  buckets_ = std::vector<Bucket>(drafts.size());
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    buckets_[i].gradients = View(grad, floats(drafts[i].bytes));
+    buckets_[i].ranks = drafts[i].members[0]->replicas;
+    buckets_[i].members = int(drafts[i].members.size());
+    for (Parameter* p : drafts[i].members) {
+      p->bucket = &buckets_[i];
+      p->grad = View(grad, p->form);
+      grad += room(*p);
     }
-    order[i]->bucket = &bucket;
-    order[i]->grad = View(grad, order[i]->form);
-    grad += room(*order[i]);
   }
 }
 
@@ -305,10 +407,18 @@ void Network::initialize(std::uint64_t seed) {
     const Tensor plain(p.form.shape, p.form.dtype);
     const auto draw = [&](auto values) {
       const double v = p.initial.value;
-      for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = p.initial.kind == Initial::Kind::constant  ? v
-                    : p.initial.kind == Initial::Kind::uniform ? v * (2 * random.uniform(i) - 1)
-                                                               : v * random.normal(i);
+      const Box& b = p.block;
+      std::size_t i = 0;  // a number is that of the element's place in the whole parameter
+      for (std::int64_t k = b.n.begin; k < b.n.end(); ++k)
+        for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
+          for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
+            for (std::int64_t s = b.w.begin; s < b.w.end(); ++s) {
+              const auto at = std::uint64_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s);
+              values[i++] = p.initial.kind == Initial::Kind::constant ? v
+                            : p.initial.kind == Initial::Kind::uniform
+                                ? v * (2 * random.uniform(at) - 1)
+                                : v * random.normal(at);
+            }
     };
     if (p.form.dtype == DType::f64)
       draw(plain.elements<double>());
@@ -321,6 +431,7 @@ void Network::initialize(std::uint64_t seed) {
 void Network::forward(Context& context) {
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     Step& step = steps_[i];
+    if (!step.active) continue;
     context.layer = step.vertex;
     const LayerScope scope(context.stream, std::int32_t(i), step.name.c_str(),
                            LayerRun::Phase::forward);
@@ -334,7 +445,7 @@ void Network::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
   for (auto i = steps_.size(); i-- > 1;) {
     Step& step = steps_[i];
-    if (!step.needs_grad) continue;
+    if (!step.needs_grad || !step.active) continue;
     context.layer = step.vertex;
     const LayerScope scope(context.stream, std::int32_t(i), step.name.c_str(),
                            LayerRun::Phase::backward);

@@ -292,7 +292,8 @@ class MpiTransport final : public Transport {
       case Collective::halo: {
         MPI_Request receive = MPI_REQUEST_NULL;
         if (op.from >= 0)
-          check_mpi(MPI_Irecv(op.out, count, type, op.from, 0, comm, &receive), "MPI_Irecv");
+          check_mpi(MPI_Irecv(op.out, int(op.received), type, op.from, 0, comm, &receive),
+                    "MPI_Irecv");
         if (op.to >= 0)
           check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm, &request), "MPI_Isend");
         wait(receive, op);

@@ -45,8 +45,8 @@ class PlainTransport final : public Transport {
       case Collective::all_to_all:
         return MPI_Alltoall(op.in, n, type, op.out, n, type, comm_);
       case Collective::halo:
-        return MPI_Sendrecv(op.in, n, type, peer(op.to), 0, op.out, n, type, peer(op.from), 0,
-                            comm_, MPI_STATUS_IGNORE);
+        return MPI_Sendrecv(op.in, n, type, peer(op.to), 0, op.out, int(op.received), type,
+                            peer(op.from), 0, comm_, MPI_STATUS_IGNORE);
       case Collective::barrier:
         break;
     }

@@ -4,8 +4,10 @@
 #include <lamina/tensor/dtype.hpp>
 #include <lamina/tensor/stream.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 namespace lamina {
@@ -41,7 +43,8 @@ constexpr const char* name(ReduceOp op) {
 ///   all_gather      in: count, out: size * count (in may be out's own part)
 ///   broadcast       in == out, count elements, from rank `from`
 ///   all_to_all      in and out: size * count
-///   halo            in: count to rank `to`, out: count from rank `from`; -1 = no message that way
+///   halo            in: count to rank `to`, out: `received` from rank `from`; -1 = no message that
+///                   way
 struct Operation {
   Collective collective = Collective::barrier;
   ReduceOp reduce = ReduceOp::sum;
@@ -52,11 +55,14 @@ struct Operation {
   int to = -1, from = -1;
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t count = 0;
+  std::size_t count = 0, received = 0;
 
   /// Whether two ranks called the same thing. Halos have other counts and peers at the edges.
   bool matches(const Operation& other) const {
-    if (collective != other.collective || layer != other.layer || pass != other.pass) return false;
+    // Ranks may number their layers differently; the names are the same.
+    const bool named = *layer_name && *other.layer_name;
+    if (named ? std::strcmp(layer_name, other.layer_name) != 0 : layer != other.layer) return false;
+    if (collective != other.collective || pass != other.pass) return false;
     if (collective == Collective::halo) return dtype == other.dtype;
     return reduce == other.reduce && dtype == other.dtype && count == other.count &&
            from == other.from;
@@ -66,7 +72,7 @@ struct Operation {
   double bytes(int ranks) const {
     const bool whole = collective == Collective::reduce_scatter ||
                        collective == Collective::all_gather || collective == Collective::all_to_all;
-    return double(count * size_of(dtype)) * (whole ? ranks : 1);
+    return double(std::max(count, received) * size_of(dtype)) * (whole ? ranks : 1);
   }
   /// "all_reduce sum of 4096 f32 in layer fc (weight_grad)"; the layer's number without a name
   std::string text() const {

@@ -26,6 +26,8 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// Whether both are the same object's copies: not merely the same ranks.
+  bool same(const Communicator& other) const { return group_ == other.group_; }
 
   /// The same group, whose collectives on views do nothing: what a step would take if communication
   /// were free. Results are wrong on purpose. Host values below still travel.
@@ -67,7 +69,7 @@ class Communicator {
   /// data = rank `root`'s data.
   Pending broadcast(Stream& stream, Pass pass, const View& data, int root) const {
     check_rank(root, "broadcast");
-    return start(stream, pass, Collective::broadcast, data, data, data, ReduceOp::sum, -1, root);
+    return start(stream, pass, Collective::broadcast, data, data, data, ReduceOp::sum, root);
   }
 
   /// Both views are `size()` parts in a row: part j goes to rank j, and part j of `to` is from it.
@@ -75,19 +77,27 @@ class Communicator {
     check(from.bytes() == to.bytes() && from.bytes() % (size_of(from.dtype) * size_) == 0, "layer ",
           stream.layer(), ": all_to_all needs two equal buffers of ", size_, " parts, got ",
           from.bytes(), " and ", to.bytes(), " bytes");
-    return start(stream, pass, Collective::all_to_all, from, to, from, ReduceOp::sum, -1, -1,
+    return start(stream, pass, Collective::all_to_all, from, to, from, ReduceOp::sum, -1,
                  std::size_t(size_));
   }
 
-  /// Sends `out` to rank `to` and receives `in` from rank `from`, of equal sizes; -1 = nobody.
+  /// Sends `out` to rank `to` and receives `in` from rank `from`; -1 = nobody. The two may differ
+  /// in size. All ranks of the group take part, those without a message, too.
   Pending exchange(Stream& stream, Pass pass, const View& out, int to, const View& in,
                    int from) const {
     if (to >= 0) check_rank(to, "exchange");
     if (from >= 0) check_rank(from, "exchange");
-    check(to < 0 || from < 0 || out.bytes() == in.bytes(), "layer ", stream.layer(),
-          ": exchange needs buffers of one size, got ", out.bytes(), " and ", in.bytes(), " bytes");
-    return start(stream, pass, Collective::halo, out, in, to >= 0 ? out : in, ReduceOp::sum, to,
-                 from);
+    const View& known = to >= 0 ? out : in;
+    Operation op;
+    op.collective = Collective::halo;
+    op.dtype = known.dtype;
+    op.pass = pass;
+    op.layer = stream.layer(), op.layer_name = stream.layer_name();
+    op.to = to, op.from = from;
+    op.in = out.data, op.out = in.data;
+    op.count = to >= 0 ? out.bytes() / size_of(op.dtype) : 0;
+    op.received = from >= 0 ? in.bytes() / size_of(op.dtype) : 0;
+    return start(stream, op, true);
   }
 
   /// The ranks that pass the same `color`, ordered by (key, rank). A negative color: alone.
@@ -164,7 +174,7 @@ class Communicator {
 
  private:
   Pending start(Stream& stream, Pass pass, Collective collective, const View& in, const View& out,
-                const View& counted, ReduceOp reduce = ReduceOp::sum, int to = -1, int from = -1,
+                const View& counted, ReduceOp reduce = ReduceOp::sum, int from = -1,
                 std::size_t parts = 1) const {
     Operation op;
     op.collective = collective;
@@ -172,14 +182,15 @@ class Communicator {
     op.dtype = counted.dtype;
     op.pass = pass;
     op.layer = stream.layer(), op.layer_name = stream.layer_name();
-    op.to = to;
     op.from = from;
     op.in = in.data;
     op.out = out.data;
     op.count = counted.bytes() / size_of(counted.dtype) / parts;
+    return start(stream, op, op.count > 0);
+  }
+  Pending start(Stream& stream, const Operation& op, bool any) const {
     if (size_ > 1 && !silent_ && !stream.silent())
-      return op.count ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op)
-                      : Pending();
+      return any ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op) : Pending();
     copy_own_part(op);
     return {};
   }

@@ -187,8 +187,11 @@ class ThreadTransport final : public Transport {
       case Collective::halo:
         for (std::size_t r = 0; r < n; ++r) {
           const Operation& to = *group_->posted[r];
-          if (to.from >= 0)
-            std::memmove(to.out, in(std::size_t(to.from)), to.count * size_of(to.dtype));
+          if (to.from < 0 || to.received == 0) continue;
+          const Operation& sent = *group_->posted[std::size_t(to.from)];
+          check(sent.count == to.received, to, ": rank ", to.from, " sent ", sent.count,
+                " elements, expected ", to.received);
+          std::memmove(to.out, sent.in, to.received * size_of(to.dtype));
         }
     }
   }

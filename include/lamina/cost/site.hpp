@@ -3,15 +3,19 @@
 #pragma once
 
 #include <lamina/comm/communicator.hpp>
-#include <lamina/cost/split.hpp>
+#include <lamina/cost/blocks.hpp>
 #include <lamina/kernels/backend.hpp>
+
+#include <utility>
+#include <vector>
 
 namespace lamina {
 
-/// The form of this rank's part, the shape across all ranks, and how the one is cut from the other.
+/// The form of this rank's block, the shape across all ranks, and which block it is.
 struct Spec : Form {
   Shape whole;
-  Split split;
+  Split split;  ///< of the layer that makes or takes it
+  Box box;      ///< empty on a rank that holds nothing
 
   const Form& form() const { return *this; }
 };
@@ -19,27 +23,60 @@ struct Spec : Form {
 /// A layer's split, the ranks that take part in it, and the back end that computes.
 class Site {
  public:
-  Site(const Backend& backend, Split split, Communicator ranks)
+  /// Collective over `ranks`: makes a group for every set of axes that are cut. Throws Error where
+  /// the split has more parts than there are ranks.
+  Site(const Backend& backend, const Split& split, Communicator ranks)
       : backend_(&backend), split_(split), ranks_(std::move(ranks)) {
-    check(split_.ways() == ranks_.size(), "split ", split_, " has ", split_.ways(),
-          " parts, but there are ", ranks_.size(), " ranks");
-    check(split_.batch == split_.ways(), "split ", split_,
-          " is not supported: expected batch only");
+    check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
+          " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),
+          ranks_.size() == 1 ? " rank" : " ranks");
+    if (active()) place_ = split_.place(ranks_.rank());
+    const int cut = int(split_.axes());
+    for (int set = cut; set > 0; set = (set - 1) & cut) {
+      const Axis axes = Axis(set), others = Axis(cut & ~set);
+      const bool everybody = set == cut && split_.ways() == ranks_.size();
+      groups_.push_back({axes, everybody
+                                   ? ranks_
+                                   : ranks_.split(active() ? split_.number(place_, others) : -1,
+                                                  split_.number(place_, axes))});
+    }
   }
 
   const Backend& backend() const { return *backend_; }
   const Split& split() const { return split_; }
+  /// Where this rank stands; all zero where it takes no part.
+  const Place& place() const { return place_; }
+  /// Whether this rank takes part.
+  bool active() const { return ranks_.rank() < split_.ways(); }
+  /// All ranks of the network.
+  const Communicator& ranks() const { return ranks_; }
 
-  /// The ranks that differ from this one in their coordinate along `axes` and agree in all others.
-  /// One rank (whose collectives do nothing) if none of them is split.
+  /// World ranks of along(axes), in its order.
+  std::vector<int> members(Axis axes) const {
+    const Axis cut = axes & split_.axes(), others = Axis(int(split_.axes()) & ~int(cut));
+    std::vector<int> ranks(std::size_t(split_.ways(cut)));
+    for (int r = 0; r < split_.ways(); ++r)
+      if (const Place p = split_.place(r);
+          split_.number(p, others) == split_.number(place_, others))
+        ranks[std::size_t(split_.number(p, cut))] = r;
+    return ranks;
+  }
+
+  /// The ranks that differ from this one in their place along `axes` and agree in all others. One
+  /// rank (whose collectives do nothing) if none of them is cut.
   Communicator along(Axis axes) const {
-    return contains(axes, Axis::batch) ? ranks_ : Communicator();
+    const Axis cut = axes & split_.axes();
+    for (const auto& [set, group] : groups_)
+      if (set == cut) return group;
+    return {};
   }
 
  private:
   const Backend* backend_;
   Split split_;
   Communicator ranks_;
+  Place place_;
+  std::vector<std::pair<Axis, Communicator>> groups_;
 };
 
 }  // namespace lamina

@@ -1,6 +1,7 @@
 // Split: how many ways each axis of a layer is cut, as pure arithmetic.
 #pragma once
 
+#include <lamina/base/error.hpp>
 #include <lamina/tensor/shape.hpp>
 
 #include <algorithm>
@@ -9,14 +10,16 @@
 
 namespace lamina {
 
-enum class Axis { batch = 1, channel = 2, input = 4, height = 8, width = 16 };
+enum class Axis { none = 0, batch = 1, channel = 2, input = 4, height = 8, width = 16 };
 /// A set of axes.
 constexpr Axis operator|(Axis a, Axis b) { return Axis(int(a) | int(b)); }
+constexpr Axis operator&(Axis a, Axis b) { return Axis(int(a) & int(b)); }
 constexpr bool contains(Axis set, Axis axis) { return (int(set) & int(axis)) != 0; }
 
 /// A run of indices along an axis.
 struct Part {
   std::int64_t begin = 0, size = 0;
+  constexpr std::int64_t end() const { return begin + size; }
   constexpr bool operator==(const Part&) const = default;
 };
 
@@ -27,12 +30,59 @@ constexpr Part part(std::int64_t extent, std::int64_t ways, std::int64_t index) 
   return {index * size + std::min(index, rest), size + (index < rest ? 1 : 0)};
 }
 
-/// Ways per axis: samples, output channels, input channels, rows and columns.
+/// What two parts of one axis have in common; size 0 if nothing.
+constexpr Part common(Part a, Part b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max<std::int64_t>(0, std::min(a.end(), b.end()) - begin)};
+}
+
+/// Where a rank stands in a split: its number along each axis.
+struct Place {
+  int batch = 0, channel = 0, input = 0, height = 0, width = 0;
+  constexpr bool operator==(const Place&) const = default;
+};
+
+/// Ways per axis: samples, output channels, input channels, rows and columns. The ranks of a layer
+/// are the first ways() ones. Their numbers count the input channels first, then output channels,
+/// columns, rows and samples: ranks that share the most are neighbours.
 struct Split {
   int batch = 1, channel = 1, input = 1, height = 1, width = 1;
 
   constexpr int ways() const { return batch * channel * input * height * width; }
   constexpr bool operator==(const Split&) const = default;
+
+  /// Of a rank below ways().
+  constexpr Place place(int rank) const {
+    Place p;
+    p.input = rank % input, rank /= input;
+    p.channel = rank % channel, rank /= channel;
+    p.width = rank % width, rank /= width;
+    p.height = rank % height, rank /= height;
+    p.batch = rank;
+    return p;
+  }
+  /// The axes that are cut.
+  constexpr Axis axes() const {
+    const auto if_cut = [](int ways, Axis axis) { return ways > 1 ? axis : Axis::none; };
+    return if_cut(batch, Axis::batch) | if_cut(channel, Axis::channel) |
+           if_cut(input, Axis::input) | if_cut(height, Axis::height) | if_cut(width, Axis::width);
+  }
+  constexpr int ways(Axis axes) const {
+    return (contains(axes, Axis::batch) ? batch : 1) *
+           (contains(axes, Axis::channel) ? channel : 1) *
+           (contains(axes, Axis::input) ? input : 1) * (contains(axes, Axis::height) ? height : 1) *
+           (contains(axes, Axis::width) ? width : 1);
+  }
+  /// A number that is the same for ranks which stand alike along `axes`, and for no others.
+  constexpr int number(const Place& p, Axis axes) const {
+    int n = 0;
+    if (contains(axes, Axis::batch)) n = n * batch + p.batch;
+    if (contains(axes, Axis::height)) n = n * height + p.height;
+    if (contains(axes, Axis::width)) n = n * width + p.width;
+    if (contains(axes, Axis::channel)) n = n * channel + p.channel;
+    if (contains(axes, Axis::input)) n = n * input + p.input;
+    return n;
+  }
 
   /// The largest part of an output of this shape that a rank holds.
   constexpr Shape of_output(Shape y) const { return cut(y, channel); }

@@ -1,16 +1,17 @@
 // Conv2D: two-dimensional convolution with groups, dilation, stride and asymmetric padding.
 #pragma once
 
-#include <lamina/layers/layer.hpp>
+#include <lamina/layers/weighted.hpp>
+
+#include <array>
 
 namespace lamina {
 
 /// y[n,k,p,q] = b[k] + sum_{c,r,s} w[k,c,r,s] x[n, c, p*stride + r*dilation - pad,
 ///                                              q*stride + s*dilation - pad]
 ///
-/// split    forward     backward
-/// batch                all-reduce dw, db   behind the layers below
-class Conv2D final : public Layer {
+/// weighted.hpp says what each split sends. With groups, whole groups are cut by channel.
+class Conv2D final : public WeightedLayer {
  public:
   struct Options {
     std::int64_t channels = 0;  ///< of y
@@ -54,66 +55,120 @@ class Conv2D final : public Layer {
     return y;
   }
 
+  void check_split(std::span<const Shape> xs, const Split& split) const override {
+    check(o_.groups == 1 || split.input == 1, "split ", split, ": input channels of ", o_.groups,
+          " groups cannot be cut; the channels of y can");
+    check(o_.groups % split.channel == 0 || o_.groups == 1, "split ", split, ": ", o_.groups,
+          " groups cannot be shared among ", split.channel, " parts: expected a divisor");
+    for (const Box& box : needed(xs, split, split.ways()).box)
+      check(!box.empty(), "split ", split, ": some rows or columns of y see padding only");
+  }
+
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
+    const Shape y = split.of_output(output(xs));
+    Shape x = split.of_input(only(xs));
+    if (o_.groups > 1) x.c /= split.channel;
     const Shape w = geometry().weight(xs[0]);
-    const double weights = double(w.size()) / split.channel, s = double(size_of(t));
-    const Work once{.flops = 2.0 * double(y.size()) * double(w.sample()),
+    const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
+    const double s = double(size_of(t));
+    const double inputs = weights / double(y.c);
+    const Work once{.flops = 2.0 * double(y.size()) * inputs,
                     .bytes = s * (double(x.size()) + double(y.size()) + weights)};
     const double parameters = weights + (o_.bias ? double(y.c) : 0);
-    return {.forward = once,
-            .input_grad = once,
-            .weight_grad = once,
-            .parameters = parameters,
-            .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
-                          split.batch * split.height * split.width, true}}};
+    Cost cost{.forward = once,
+              .input_grad = once,
+              .weight_grad = once,
+              .parameters = parameters,
+              .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
+                            split.batch * split.height * split.width, true}}};
+    add_messages(cost, x, y, xs, split, t);
+    return cost;
   }
 
   Placement place(std::span<const Spec> xs, const Site& site) override {
-    kernel_ = site.backend().conv(geometry(), xs[0]);
-    const Communicator replicas = site.along(Axis::batch | Axis::height | Axis::width);
+    const std::array whole{xs[0].whole};
+    const int ranks = site.split().ways();
+    const Blocks held = input_blocks(0, whole, site.split(), ranks);
+    const Blocks wanted = needed(whole, site.split(), ranks);
+    halo_ = Halo(held, wanted, xs[0].dtype, site, Axis::height | Axis::width);
+
+    ConvGeometry g = geometry();
+    const Box y = output_blocks(whole, site.split(), ranks).box[std::size_t(site.ranks().rank())];
+    const Reach rows = reach_rows(y.h, whole[0].h), columns = reach_columns(y.w, whole[0].w);
+    g.pad = {rows.before, columns.before, rows.after, columns.after};
+    g.channels = y.c.size;
+    if (o_.groups > 1) g.groups = o_.groups / site.split().channel;
+    kernel_ = site.backend().conv(g, halo_.x(xs[0]));
+
     const Shape w = geometry().weight(xs[0].whole);
     const double bound = 1 / std::sqrt(double(w.sample()));
     const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
-    w_ = {.name = "weight",
-          .dims = {w.n, w.c, w.h, w.w},
-          .form = kernel_->w,
-          .initial = o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)}
-                                  : Initial{Initial::Kind::uniform, bound},
-          .replicas = replicas};
-    b_ = {.name = "bias",
-          .dims = {o_.channels},
-          .form = kernel_->b,
-          .initial = {o_.he_normal ? Initial::Kind::constant : Initial::Kind::uniform,
-                      o_.he_normal ? 0 : bound},
-          .decay = false,
-          .replicas = replicas};
-    return placed(*kernel_);
+    const Initial uniform{Initial::Kind::uniform, bound};
+    return finish(xs, site, w, {w.n, w.c, w.h, w.w},
+                  o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
+                  o_.he_normal ? Initial{} : uniform);
   }
 
-  void forward(Context& context, std::span<const View> xs, const View& y) override {
-    kernel_->forward(context.stream, xs[0], w_.value, b_.value, y);
-  }
-
-  void backward(Context& context, std::span<const View> xs, const View&, const View& dy,
-                std::span<const View> dxs) override {
-    if (dxs[0]) kernel_->input_grad(context.stream, w_.value, dy, dxs[0]);
-    kernel_->weight_grad(context.stream, xs[0], dy, w_.grad, b_.grad);
-    w_.reduce(context.stream), b_.reduce(context.stream);
-  }
-
-  std::vector<Parameter*> parameters() override {
-    return o_.bias ? std::vector{&w_, &b_} : std::vector{&w_};
+ protected:
+  bool has_bias() const override { return o_.bias; }
+  /// With groups, the channels of x go with those of y.
+  Axis input_axes() const override {
+    return Axis::batch | Axis::height | Axis::width | (o_.groups > 1 ? Axis::channel : Axis::input);
   }
 
  private:
+  /// A whole axis keeps its own padding; also where a stride leaves some of it unused.
+  Reach reach_rows(Part y, std::int64_t h) const {
+    if (y.begin == 0 && y.size == output_rows(h)) return {{0, h}, o_.pad.top, o_.pad.bottom};
+    return reach(y, o_.kernel.h, o_.stride.h, o_.dilation.h, o_.pad.top, h);
+  }
+  Reach reach_columns(Part y, std::int64_t w) const {
+    if (y.begin == 0 && y.size == output_columns(w)) return {{0, w}, o_.pad.left, o_.pad.right};
+    return reach(y, o_.kernel.w, o_.stride.w, o_.dilation.w, o_.pad.left, w);
+  }
+  std::int64_t output_rows(std::int64_t h) const {
+    return window_positions(h, o_.pad.top, o_.pad.bottom, (o_.kernel.h - 1) * o_.dilation.h + 1,
+                            o_.stride.h);
+  }
+  std::int64_t output_columns(std::int64_t w) const {
+    return window_positions(w, o_.pad.left, o_.pad.right, (o_.kernel.w - 1) * o_.dilation.w + 1,
+                            o_.stride.w);
+  }
+  /// What the windows of each rank reach.
+  Blocks needed(std::span<const Shape> xs, const Split& split, int ranks) const {
+    Blocks blocks = input_blocks(0, xs, split, ranks);
+    const Blocks y = output_blocks(xs, split, ranks);
+    for (std::size_t r = 0; r < blocks.box.size(); ++r) {
+      blocks.box[r].h = reach_rows(y.box[r].h, xs[0].h).rows;
+      blocks.box[r].w = reach_columns(y.box[r].w, xs[0].w).rows;
+    }
+    return blocks;
+  }
+  void add_messages(Cost& cost, const Shape& x, const Shape& y, std::span<const Shape> xs,
+                    const Split& split, DType t) const {
+    const double s = double(size_of(t));
+    if (split.channel > 1 && o_.groups == 1)
+      cost.messages.push_back(
+          {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel, true});
+    if (split.input > 1)
+      cost.messages.push_back(
+          {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input, false});
+    if (split.height * split.width == 1) return;
+    const Blocks held = input_blocks(0, xs, split, split.ways());
+    const Blocks wanted = needed(xs, split, split.ways());
+    const int ranks = split.height * split.width;
+    if (held.box == wanted.box) return;
+    cost.messages.push_back(
+        {Collective::halo, Pass::forward, Exchange::most_received(held, wanted, t), ranks, false});
+    cost.messages.push_back({Collective::halo, Pass::input_grad,
+                             Exchange::most_received(wanted, held, t), ranks, false});
+  }
+
   ConvGeometry geometry() const {
     return {o_.channels, o_.kernel, o_.stride, o_.pad, o_.dilation, o_.groups, o_.bias};
   }
 
   Options o_;
-  std::unique_ptr<WeightedKernel> kernel_;
-  Parameter w_, b_;
 };
 
 }  // namespace lamina

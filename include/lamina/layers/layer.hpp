@@ -49,6 +49,8 @@ inline Placement placed(const Kernel& kernel) {
   return p;
 }
 
+inline constexpr Axis all_but_input = Axis::batch | Axis::channel | Axis::height | Axis::width;
+
 /// Shapes and errors: `output` and `place` throw Error saying what does not fit; the network puts
 /// the layer's name in front. Everything that can be checked without buffers is checked in
 /// `output`.
@@ -62,10 +64,26 @@ class Layer {
 
   /// Shape of y for inputs of these shapes.
   virtual Shape output(std::span<const Shape> xs) const = 0;
+
+  /// The axes along which this layer can be split.
+  virtual Axis splits() const { return Axis::batch; }
+  /// Throws Error saying why where this split of these shapes is impossible, although its axes are
+  /// among splits() and no axis has more parts than extent.
+  virtual void check_split(std::span<const Shape>, const Split&) const {}
+  /// The block of x number i that each of `ranks` ranks takes under a split, halo apart. By default
+  /// as y is cut: samples, channels, rows and columns.
+  virtual Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
+                              int ranks) const {
+    return Blocks::of(xs[i], split, all_but_input, ranks);
+  }
+  /// The block of y that each rank makes.
+  virtual Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const {
+    return Blocks::of(output(xs), split, all_but_input, ranks);
+  }
   /// Work and messages of one training step; xs are whole shapes, across all ranks.
   virtual Cost cost(std::span<const Shape> xs, const Split& split, DType t) const = 0;
-  /// Makes the kernels for this rank's part and describes the parameters. Called once, in forward
-  /// order, after `output` of all layers.
+  /// Makes the kernels for this rank's block and describes the parameters. Called once, in forward
+  /// order, after `output` of all layers; not on ranks that take no part (Site::active).
   virtual Placement place(std::span<const Spec> xs, const Site& site) = 0;
 
   virtual void forward(Context& context, std::span<const View> xs, const View& y) = 0;

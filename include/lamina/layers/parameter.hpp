@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lamina/comm/communicator.hpp>
+#include <lamina/cost/blocks.hpp>
 #include <lamina/tensor/tensor.hpp>
 
 #include <cstdint>
@@ -39,7 +40,9 @@ struct Initial {
 struct Parameter {
   std::string name = {};                ///< "weight"; unique within its layer
   std::vector<std::int64_t> dims = {};  ///< as files hold it: {64, 3, 7, 7}, {1000, 512}, {64}
-  Form form = {};                       ///< as the kernel wants it
+  Form form = {};                       ///< of this rank's block, as the kernel wants it
+  Shape whole = {};                     ///< of the parameter across all ranks; {k, c, r, s}
+  Box block = {};                       ///< of `whole`, that this rank holds; empty = all of it
   Initial initial = {};
   bool trained = true;
   bool decay = true;  ///< false for biases and batch norm: weight decay may skip them
@@ -49,7 +52,9 @@ struct Parameter {
   std::vector<View> states = {};  ///< the optimizer's
   Bucket* bucket = nullptr;
 
-  /// Elements, padding apart.
+  /// Whether this rank holds only a part of it.
+  bool is_split() const { return !block.empty() && block != Box::of(whole); }
+  /// Elements on this rank, padding apart.
   std::int64_t size() const { return form.shape.size(); }
 
   /// The local gradient is complete: starts the sum over the ranks as soon as its bucket is full.

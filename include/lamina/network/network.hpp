@@ -5,6 +5,7 @@
 #include <lamina/base/random.hpp>
 #include <lamina/layers/layer.hpp>
 #include <lamina/layers/reorder.hpp>
+#include <lamina/layers/reshard.hpp>
 #include <lamina/network/memory.hpp>
 
 #include <initializer_list>
@@ -38,20 +39,24 @@ struct PlaceOptions {
   std::int64_t batch = 1;  ///< samples of the global batch, over all ranks
   std::shared_ptr<const Backend> backend;
   Communicator ranks = {};
+  /// Of each vertex of the graph, the input first; empty = all samples over all ranks.
+  std::vector<Split> splits = {};
   DType dtype = DType::f32;
   double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
   bool training = true;  ///< false: no gradients are kept, only forward may run
 };
 
-/// A layer as it was placed: the row of a profile. Inserted reorders are steps too.
+/// A layer as it was placed: the row of a profile. Inserted reorders and reshards are steps too.
 struct Step {
   Layer* layer = nullptr;  ///< null for step 0, the input
   std::string name;
-  int vertex = 0;                   ///< number in the graph; a reorder has that of its consumer
-  std::vector<int> inputs;          ///< steps
+  int vertex = 0;           ///< number in the graph; an inserted step has that of its consumer
+  std::vector<int> inputs;  ///< steps
   std::vector<Shape> input_shapes;  ///< whole, across all ranks
   Spec output;
+  Blocks blocks;  ///< of y, by rank
   Placement placement;
+  bool active = true;  ///< whether this rank takes part
   bool needs_grad = false;
 
   std::vector<View> x, dx;  ///< dx is absent where nobody needs it
@@ -121,7 +126,7 @@ class Network {
   // Only after place().
 
   const std::vector<Step>& steps() const { return steps_; }
-  /// This rank's part of the batch: rows [begin, begin + size).
+  /// This rank's part of the batch, as it is given to x(): rows [begin, begin + size).
   const Part& rows() const { return rows_; }
   /// Where the caller puts the samples: plain {rows, c, h, w} in the network's dtype.
   /// Forward may use the memory for other things once the samples are read.
@@ -151,6 +156,8 @@ class Network {
   Node insert(std::vector<int> inputs, typename L::Options options, std::string name);
   Node append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name);
   void place_layers();
+  const Site& site_of(const Split& split);
+  int insert_reshard(const Step& step, std::size_t input, const Blocks& wanted);
   void insert_reorders(Step& step, const Site& site);
   void place_activations();
   void place_parameters();
@@ -160,7 +167,8 @@ class Network {
   PlaceOptions options_;
   Part rows_;
   std::vector<Step> steps_;
-  std::vector<std::unique_ptr<Layer>> reorders_;
+  std::vector<std::unique_ptr<Layer>> inserted_;
+  std::vector<std::unique_ptr<Site>> sites_;
   std::vector<Named> parameters_;
   std::vector<Bucket> buckets_;
   Tensor activations_, values_, gradients_;

@@ -1,0 +1,137 @@
+// Blocks: which block of a value each rank holds, and what must move from one such arrangement to
+// another. Pure arithmetic.
+#pragma once
+
+#include <lamina/cost/split.hpp>
+
+#include <vector>
+
+namespace lamina {
+
+/// Part of a tensor: a run of indices along each axis.
+struct Box {
+  Part n, c, h, w;
+
+  static constexpr Box of(const Shape& x) { return {{0, x.n}, {0, x.c}, {0, x.h}, {0, x.w}}; }
+  constexpr Shape shape() const { return {n.size, c.size, h.size, w.size}; }
+  constexpr std::int64_t size() const { return n.size * c.size * h.size * w.size; }
+  constexpr bool empty() const { return size() == 0; }
+  constexpr bool operator==(const Box&) const = default;
+  std::string text() const {
+    const auto run = [](Part p) { return lamina::text(p.begin, "..", p.end()); };
+    return lamina::text('[', run(n), ' ', run(c), ' ', run(h), ' ', run(w), ']');
+  }
+};
+
+constexpr Box common(const Box& a, const Box& b) {
+  return {common(a.n, b.n), common(a.c, b.c), common(a.h, b.h), common(a.w, b.w)};
+}
+
+/// Which block of a value each rank holds. Ranks with one number hold copies of the same block; a
+/// gradient is complete on each of them. Blocks with different numbers may overlap (halos): what
+/// they say of the gradient of a common element adds up. A rank that holds nothing has number -1.
+struct Blocks {
+  Shape whole;
+  std::vector<Box> box;     ///< by rank
+  std::vector<int> number;  ///< by rank
+
+  /// Of a value whose axes are cut as `axes` of the split say, over `ranks` ranks: channels by
+  /// `channel` or by `input`, whichever is among them; ranks beyond split.ways() hold nothing.
+  static Blocks of(const Shape& whole, const Split& split, Axis axes, int ranks) {
+    Blocks blocks{whole, {}, {}};
+    for (int r = 0; r < ranks; ++r) {
+      if (r >= split.ways()) {
+        blocks.box.push_back({}), blocks.number.push_back(-1);
+        continue;
+      }
+      const Place at = split.place(r);
+      blocks.number.push_back(split.number(at, axes));
+      const auto cut = [&](std::int64_t extent, Axis axis, int ways, int index) {
+        return contains(axes, axis) ? part(extent, ways, index) : Part{0, extent};
+      };
+      Box box;
+      box.n = cut(whole.n, Axis::batch, split.batch, at.batch);
+      box.c = contains(axes, Axis::input) ? cut(whole.c, Axis::input, split.input, at.input)
+                                          : cut(whole.c, Axis::channel, split.channel, at.channel);
+      box.h = cut(whole.h, Axis::height, split.height, at.height);
+      box.w = cut(whole.w, Axis::width, split.width, at.width);
+      blocks.box.push_back(box);
+    }
+    return blocks;
+  }
+
+  /// What some of the ranks hold, in that order.
+  Blocks among(const std::vector<int>& members) const {
+    Blocks some{whole, {}, {}};
+    for (const int r : members)
+      some.box.push_back(box[std::size_t(r)]), some.number.push_back(number[std::size_t(r)]);
+    return some;
+  }
+
+  int ranks() const { return int(box.size()); }
+  /// Whether every rank holds the same, so that nothing need move.
+  bool same(const Blocks& other) const { return box == other.box && number_alike(other); }
+
+ private:
+  /// Copies in one are copies in the other.
+  bool number_alike(const Blocks& other) const {
+    for (std::size_t a = 0; a < number.size(); ++a)
+      for (std::size_t b = 0; b < a; ++b)
+        if ((number[a] == number[b]) != (other.number[a] == other.number[b])) return false;
+    return true;
+  }
+};
+
+/// The outputs `y` of a window that takes positions begin*stride - before + k*dilation, k < window,
+/// of an axis of `extent`: which run of the axis they read, and the padding that is left there.
+struct Reach {
+  Part rows;
+  std::int64_t before = 0, after = 0;
+};
+constexpr Reach reach(Part y, std::int64_t window, std::int64_t stride, std::int64_t dilation,
+                      std::int64_t before, std::int64_t extent) {
+  const std::int64_t begin = y.begin * stride - before;
+  const std::int64_t end = (y.end() - 1) * stride - before + (window - 1) * dilation + 1;
+  const std::int64_t first = std::clamp<std::int64_t>(begin, 0, extent);
+  const std::int64_t last = std::clamp<std::int64_t>(end, first, extent);
+  return {{first, last - first},
+          std::max<std::int64_t>(0, first - begin),
+          std::max<std::int64_t>(0, end - last)};
+}
+
+/// What one rank sends or gets.
+struct Move {
+  int peer = 0;
+  Box box;
+};
+
+/// What rank `to` needs so that its block of `wanted` becomes the sum of all different blocks of
+/// `held` that overlap it: in the order of their numbers, each from one of its copies, the rank's
+/// own if it has one, else the nearest.
+inline std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to) {
+  std::vector<Move> moves;
+  const Box& target = wanted.box[std::size_t(to)];
+  if (wanted.number[std::size_t(to)] < 0) return moves;
+  const int most = *std::max_element(held.number.begin(), held.number.end());
+  for (int number = 0; number <= most; ++number) {
+    int best = -1;
+    const auto far = [&](int r) { return r > to ? 2 * (r - to) - 1 : 2 * (to - r); };
+    for (int r = 0; r < held.ranks(); ++r)
+      if (held.number[std::size_t(r)] == number && (best < 0 || far(r) < far(best))) best = r;
+    if (best < 0) continue;
+    const Box box = common(held.box[std::size_t(best)], target);
+    if (!box.empty()) moves.push_back({best, box});
+  }
+  return moves;
+}
+
+/// What rank `from` sends, to whom, in the order of the receivers: the other side of moves_to().
+inline std::vector<Move> moves_from(const Blocks& held, const Blocks& wanted, int from) {
+  std::vector<Move> moves;
+  for (int to = 0; to < wanted.ranks(); ++to)
+    for (const Move& m : moves_to(held, wanted, to))
+      if (m.peer == from) moves.push_back({to, m.box});
+  return moves;
+}
+
+}  // namespace lamina

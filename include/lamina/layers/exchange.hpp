@@ -1,0 +1,61 @@
+// Exchange: moves blocks of a value between ranks: only the bytes that must move. Under halos and
+// reshards alike.
+#pragma once
+
+#include <lamina/comm/communicator.hpp>
+#include <lamina/cost/blocks.hpp>
+
+#include <vector>
+
+namespace lamina {
+
+/// wanted = the sum of all different blocks of `held` that overlap it (see moves_to). Values lie
+/// plain. Everything is decided when it is made; running it allocates nothing.
+class Exchange {
+ public:
+  Exchange() = default;
+  /// The ranks of `held` and `wanted` are those of `ranks`, which all take part.
+  Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Communicator ranks);
+
+  /// Starts to move this rank's block `held` and those that make up `wanted`; each is absent where
+  /// the rank has none. Both must be left alone until finish(), which completes `wanted`. Elements
+  /// that nobody holds become zero.
+  void start(Stream& stream, Pass pass, const View& held, const View& wanted);
+  void finish(Stream& stream, Pass pass, const View& held, const View& wanted);
+  void run(Stream& stream, Pass pass, const View& held, const View& wanted) {
+    start(stream, pass, held, wanted), finish(stream, pass, held, wanted);
+  }
+
+  /// Whether any rank gets anything from another one.
+  bool moves() const { return !rounds_.empty(); }
+  /// Bytes that this rank gets from others.
+  double received() const { return received_; }
+  /// Of the largest rank: what a cost is counted with.
+  static double most_received(const Blocks& held, const Blocks& wanted, DType dtype);
+  /// Bytes of its buffers.
+  std::size_t workspace() const { return buffer_.bytes(); }
+
+ private:
+  struct Piece {
+    Box box;
+    int peer = -1;
+    bool direct = false;     ///< lies in one run in the block: goes from or to where it is
+    std::int64_t first = 0;  ///< where so: its first element in the block
+    View packed = {};        ///< otherwise: where it waits
+  };
+  struct Round {
+    int to = -1, from = -1;  ///< indices into out_ and in_
+  };
+
+  DType dtype_ = DType::f32;
+  Communicator ranks_;
+  Box held_, wanted_;
+  std::vector<Piece> out_, in_;
+  std::vector<Round> rounds_;
+  std::vector<Pending> pending_;
+  Tensor buffer_;
+  bool adds_ = false;  ///< blocks overlap, or leave gaps: start from zero
+  double received_ = 0;
+};
+
+}  // namespace lamina

@@ -1,0 +1,88 @@
+// Halo: what a layer does with an input that is not laid out as its kernel reads it: rows and
+// columns of neighbours join it, and their gradients go back.
+#pragma once
+
+#include <lamina/cost/site.hpp>
+#include <lamina/layers/exchange.hpp>
+
+#include <memory>
+
+namespace lamina {
+
+/// Whether the back end chose one layout on all ranks of a group, so that their raw buffers may be
+/// added up. Collective.
+inline bool agree(const Communicator& ranks, const Form& form) {
+  for (const std::string& other : ranks.all_gather_text(form.text()))
+    if (other != form.text()) return false;
+  return true;
+}
+
+/// The input as the kernel reads it: itself where nothing has to be done, else a buffer.
+class Halo {
+ public:
+  Halo() = default;
+  /// `held` is what the ranks of the site hold, `needed` what their windows reach, cut along `axes`
+  /// (height and width).
+  Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes) {
+    const std::vector<int> members = site.members(axes);
+    const auto me = std::size_t(site.along(axes).rank());
+    const Blocks from = held.among(members), to = needed.among(members);
+    held_ = {from.box[me].shape(), dtype, {}}, needed_ = {to.box[me].shape(), dtype, {}};
+    moves_ = from.box != to.box;
+    if (!moves_) return;
+    gather_ = Exchange(from, to, dtype, site.along(axes));
+    fold_ = Exchange(to, from, dtype, site.along(axes));
+    x_ = Tensor(needed_), dx_ = Tensor(needed_);
+  }
+
+  /// For a kernel made for x(): in which form it wants that. With `plain` x must lie plain outside,
+  /// whatever the kernel likes.
+  void prepare(const Backend& backend, const Form& wanted, bool plain) {
+    outside_ = moves_ || plain ? held_ : wanted;
+    if ((!moves_ && !plain) || wanted.layout.plain()) return;
+    reorder_ = backend.reorder(needed_, wanted);
+    kernel_x_ = Tensor(wanted), kernel_dx_ = Tensor(wanted);
+  }
+  /// What the kernel is made for, given what flows in.
+  Form x(const Form& given) const { return moves_ ? needed_ : given; }
+  /// What must flow in: x without halo.
+  const Form& outside() const { return outside_; }
+  /// Whether what flows in is read by forward only.
+  bool keeps() const { return moves_ || reorder_; }
+  std::size_t workspace() const {
+    return x_.bytes() + dx_.bytes() + kernel_x_.bytes() + kernel_dx_.bytes() + gather_.workspace() +
+           fold_.workspace();
+  }
+
+  /// x as the kernel reads it.
+  const View& gather(Stream& stream, const View& x) {
+    if (moves_) gather_.run(stream, Pass::forward, x, x_);
+    const View& whole = moves_ ? x_.view() : x;
+    if (!reorder_) return whole;
+    reorder_->forward(stream, whole, kernel_x_);
+    return kernel_x_.view();
+  }
+  /// The same in backward.
+  const View& kept(const View& x) const {
+    return reorder_ ? kernel_x_.view() : moves_ ? x_.view() : x;
+  }
+  /// Where the kernel writes its dx.
+  const View& gradient(const View& dx) const {
+    return reorder_ ? kernel_dx_.view() : moves_ ? dx_.view() : dx;
+  }
+  /// Adds up in dx what the ranks have written into gradient().
+  void fold(Stream& stream, const View& dx) {
+    const View& whole = moves_ ? dx_.view() : dx;
+    if (reorder_) reorder_->input_grad(stream, {}, {}, kernel_dx_, whole);
+    if (moves_) fold_.run(stream, Pass::input_grad, whole, dx);
+  }
+
+ private:
+  bool moves_ = false;
+  Form held_, needed_, outside_;
+  Exchange gather_, fold_;
+  std::unique_ptr<UnaryKernel> reorder_;
+  Tensor x_, dx_, kernel_x_, kernel_dx_;
+};
+
+}  // namespace lamina

@@ -1,0 +1,131 @@
+// What the tests of splits share: one step of a network on one rank, and on several under a plan,
+// and how far the two are apart.
+#pragma once
+
+#include <lamina/comm/threads.hpp>
+#include <lamina/kernels/backends.hpp>
+#include <lamina/lamina.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lamina::test {
+
+/// One training step: the loss and hits, and every gradient (or running average), whole.
+struct Whole {
+  std::vector<double> y;
+  std::map<std::string, std::vector<double>> parameters;
+};
+
+struct StepOn {
+  std::string backend = "reference";
+  DType dtype = DType::f64;
+  std::int64_t batch = 10;
+  std::map<std::string, Split> splits = {};  ///< by layer; all others by batch
+  bool training = true;
+};
+
+/// Splits of all vertices of a network.
+inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ranks) {
+  std::vector<Split> all;
+  for (const auto& v : net.graph()) {
+    const auto it = o.splits.find(v.name);
+    all.push_back(it != o.splits.end() ? it->second : Split{.batch = ranks});
+  }
+  return all;
+}
+
+/// Runs `net`, not placed yet, for a step on these ranks and adds this rank's part to `whole`, which
+/// all ranks share. The last row is padding.
+inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, Whole& whole,
+                     std::mutex& mutex) {
+  net.place({.batch = o.batch,
+             .backend = make_backend(o.backend, o.dtype),
+             .ranks = ranks,
+             .splits = splits_of(net, o, ranks.size()),
+             .dtype = o.dtype,
+             .bucket_mb = 1e-4,
+             .first_bucket_mb = 1e-4});
+  net.initialize(7);
+  const Part rows = net.rows();
+  const auto skip = std::size_t(rows.begin * net.sample().size());
+  const std::int64_t classes = net.input_shapes(net.graph().back(), 1)[0].c;
+  for (std::int64_t i = 0; i < net.x().shape.size(); ++i) {
+    const double v = Random(1).normal(skip + std::size_t(i));
+    if (o.dtype == DType::f64)
+      net.x().as<double>()[i] = v;
+    else
+      net.x().as<float>()[i] = float(v);
+  }
+  const Tensor labels({rows.size, 1, 1, 1}, DType::i32);
+  for (std::int64_t i = 0; i < rows.size; ++i)
+    labels.as<std::int32_t>()[i] =
+        rows.begin + i == o.batch - 1 ? -1 : std::int32_t((rows.begin + i) % classes);
+  Stream stream;
+  Context context{stream, o.training};
+  context.first = rows.begin, context.rows = double(o.batch - 1), context.labels = labels;
+  net.forward(context);
+  if (o.training) net.backward(context);
+
+  for (const auto& n : net.parameters())
+    if (o.training) n.parameter->wait(stream);
+  const std::lock_guard lock(mutex);
+  if (net.steps().back().active) {
+    const auto y = net.y().elements<double>();
+    whole.y.assign(y.begin(), y.end());
+  }
+  for (const auto& n : net.parameters()) {
+    if (!o.training) continue;
+    const Parameter& p = *n.parameter;
+    const View& v = p.trained ? p.grad : p.value;
+    const Tensor same(p.form.shape, p.form.dtype);
+    net.placing().backend->copy(v, same);
+    auto& all = whole.parameters[n.name];
+    all.resize(std::size_t(p.whole.size()));
+    std::size_t i = 0;
+    const Box& b = p.block;
+    for (std::int64_t k = b.n.begin; k < b.n.end(); ++k)
+      for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
+        for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
+          for (std::int64_t s = b.w.begin; s < b.w.end(); ++s, ++i)
+            all[std::size_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s)] =
+                p.form.dtype == DType::f64 ? same.as<double>()[i] : double(same.as<float>()[i]);
+  }
+}
+
+template <class Build>
+Whole step_on(int ranks, Build&& build, const StepOn& o) {
+  Whole whole;
+  std::mutex mutex;
+  run_ranks(ranks, [&](World& world) {
+    Network net = build();
+    run_step(net, o, world.comm(), whole, mutex);
+  });
+  return whole;
+}
+
+/// The largest difference, relative to the largest value of each.
+inline double difference(const Whole& a, const Whole& b, std::string* where = nullptr) {
+  double worst = 0;
+  const auto compare = [&](const std::string& name, const std::vector<double>& x,
+                           const std::vector<double>& y) {
+    check(x.size() == y.size(), name, ": ", x.size(), " and ", y.size(), " values");
+    double scale = 1e-30, largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      scale = std::max(scale, std::abs(x[i]));
+      const double d = std::abs(x[i] - y[i]);
+      largest = d > largest || std::isnan(d) ? d : largest;
+    }
+    if (largest / scale > worst || std::isnan(largest)) {
+      worst = std::isnan(largest) ? 1e300 : largest / scale;
+      if (where) *where = name;
+    }
+  };
+  compare("y", a.y, b.y);
+  check(a.parameters.size() == b.parameters.size(), "other parameters");
+  for (const auto& [name, x] : a.parameters) compare(name, x, b.parameters.at(name));
+  return worst;
+}
+
+}  // namespace lamina::test
