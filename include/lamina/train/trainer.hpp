@@ -22,6 +22,7 @@ struct TrainerOptions {
   std::int64_t batch = 32;       ///< global, over all ranks
   std::string backend = "auto";  ///< see make_backend()
   DType dtype = DType::f32;
+  std::vector<Split> splits = {};  ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   Schedule schedule = {};
@@ -87,6 +88,7 @@ class Trainer {
     network_.place({.batch = options_.batch,
                     .backend = make_backend(options_.backend, options_.dtype),
                     .ranks = ranks_,
+                    .splits = options_.splits,
                     .dtype = options_.dtype,
                     .bucket_mb = options_.bucket_mb,
                     .first_bucket_mb = options_.first_bucket_mb});
