@@ -42,36 +42,6 @@ Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std:
   return {this, int(graph_.size()) - 1};
 }
 
-namespace {
-
-/// Throws Error where `layer` cannot be split so.
-void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split) {
-  const Shape y = layer.output(xs);
-  struct Cut {
-    const char* name;
-    Axis axis;
-    int ways;
-    std::int64_t extent;
-  };
-  std::int64_t c = y.c, rows = y.h, columns = y.w;
-  for (const Shape& x : xs) rows = std::min(rows, x.h), columns = std::min(columns, x.w);
-  const Cut cuts[] = {{"batch", Axis::batch, split.batch, xs[0].n},
-                      {"channel", Axis::channel, split.channel, c},
-                      {"input", Axis::input, split.input, xs[0].c},
-                      {"height", Axis::height, split.height, rows},
-                      {"width", Axis::width, split.width, columns}};
-  for (const Cut& cut : cuts) {
-    check(cut.ways >= 1, "split ", cut.name, ':', cut.ways, ": expected at least 1 part");
-    if (cut.ways == 1) continue;
-    check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name);
-    check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ",
-          cut.extent == 1 ? "is" : "are", " only ", cut.extent, " to be cut");
-  }
-  layer.check_split(xs, split);
-}
-
-}  // namespace
-
 void Network::place(PlaceOptions options) {
   check(steps_.empty(), "the network is placed already");
   check(graph_.size() > 1, "the network has no layers");
@@ -88,10 +58,8 @@ void Network::place(PlaceOptions options) {
   for (std::size_t i = 1; i < graph_.size(); ++i)
     naming(graph_[i].name, graph_[i].layer->type(), [&] {
       const std::vector<Shape> xs = input_shapes(graph_[i], options.batch);
-      check_split(*graph_[i].layer, xs, options.splits[i]);
-      check(options.splits[i].ways() <= ranks, "split ", options.splits[i], " has ",
-            options.splits[i].ways(), " parts, but there ", ranks == 1 ? "is " : "are ", ranks,
-            ranks == 1 ? " rank" : " ranks");
+      const std::string why = why_illegal(*graph_[i].layer, xs, options.splits[i], ranks);
+      check(why.empty(), why);
     });
   options_ = std::move(options);
   rows_ = part(options_.batch, ranks, options_.ranks.rank());

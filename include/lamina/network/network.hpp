@@ -175,6 +175,11 @@ class Network {
   Memory memory_;
 };
 
+/// Why a layer with inputs of these whole shapes cannot be split so over `ranks` ranks, in one line;
+/// empty where it can.
+std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
+                        int ranks);
+
 template <class L>
 Node Node::add(typename L::Options options, std::string name) const {
   return network_->join<L>({*this}, std::move(options), std::move(name));

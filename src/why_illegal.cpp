@@ -1,0 +1,50 @@
+// Which splits of a layer are legal, and why others are not.
+#include <lamina/network/network.hpp>
+
+#include <algorithm>
+
+namespace lamina {
+
+namespace {
+
+/// Throws Error where `layer` cannot be split so.
+void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split) {
+  const Shape y = layer.output(xs);
+  struct Cut {
+    const char* name;
+    Axis axis;
+    int ways;
+    std::int64_t extent;
+  };
+  std::int64_t c = y.c, rows = y.h, columns = y.w;
+  for (const Shape& x : xs) rows = std::min(rows, x.h), columns = std::min(columns, x.w);
+  const Cut cuts[] = {{"batch", Axis::batch, split.batch, xs[0].n},
+                      {"channel", Axis::channel, split.channel, c},
+                      {"input", Axis::input, split.input, xs[0].c},
+                      {"height", Axis::height, split.height, rows},
+                      {"width", Axis::width, split.width, columns}};
+  for (const Cut& cut : cuts) {
+    check(cut.ways >= 1, "split ", cut.name, ':', cut.ways, ": expected at least 1 part");
+    if (cut.ways == 1) continue;
+    check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name);
+    check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ",
+          cut.extent == 1 ? "is" : "are", " only ", cut.extent, " to be cut");
+  }
+  layer.check_split(xs, split);
+}
+
+}  // namespace
+
+std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
+                        int ranks) {
+  try {
+    check_split(layer, xs, split);
+    check(split.ways() <= ranks, "split ", split, " has ", split.ways(), " parts, but there ",
+          ranks == 1 ? "is " : "are ", ranks, ranks == 1 ? " rank" : " ranks");
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace lamina
