@@ -42,7 +42,7 @@ Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std:
   return {this, int(graph_.size()) - 1};
 }
 
-void Network::place(PlaceOptions options) {
+void Network::prepare(PlaceOptions options) {
   check(steps_.empty(), "the network is placed already");
   check(graph_.size() > 1, "the network has no layers");
   check(options.backend != nullptr, "no back end was given");
@@ -64,8 +64,15 @@ void Network::place(PlaceOptions options) {
   options_ = std::move(options);
   rows_ = part(options_.batch, ranks, options_.ranks.rank());
   place_layers();
-  place_activations();
-  place_parameters();
+  plan_activations();
+  plan_parameters();
+}
+
+void Network::allocate() {
+  check(!steps_.empty() && !placed_, "expected a network that is prepared, and not placed yet");
+  allocate_activations();
+  allocate_parameters();
+  placed_ = true;
 }
 
 /// Sites are made once per split: their groups are. Collective.
@@ -196,12 +203,16 @@ void Network::insert_reorders(Step& step, const Site& site) {
 
 /// Gives x, y, dy and dx of every step an address. Forward of step i happens at time i, its
 /// backward at time 2 * steps - i.
-void Network::place_activations() {
+void Network::plan_activations() {
   const int count = int(steps_.size()), end = 2 * count + 1;
+  auto &storages = arena_.storages;
+  auto &y = arena_.y, &dy = arena_.dy;
+  auto &dx = arena_.dx, &parts = arena_.parts;
   const auto backward = [&](int i) { return 2 * count - i; };
-  std::vector<Lifetime> storages;
+  int owner = 0;  // the step that brings what is allocated
   const auto allocate = [&](const Form& form, int time) {
     storages.push_back({form.bytes(), time, time});
+    steps_[std::size_t(owner)].memory.activations += form.bytes();
     return int(storages.size()) - 1;
   };
   const auto use = [&](int storage, int time) {
@@ -217,10 +228,11 @@ void Network::place_activations() {
       consumers[std::size_t(steps_[std::size_t(i)].inputs[std::size_t(k)])].push_back({i, k});
 
   // Forward: y of each step, over its input where the layer can work in place.
-  std::vector<int> y(steps_.size());
+  y.resize(steps_.size());
   for (int i = 0; i < count; ++i) {
     const Step& step = steps_[std::size_t(i)];
     const Placement& p = step.placement;
+    owner = i;
     const int from = step.inputs.empty() ? -1 : step.inputs[0];
     bool over = false;
     if (p.in_place && from > 0) {
@@ -240,12 +252,12 @@ void Network::place_activations() {
   use(y.back(), end);  // the caller reads it
 
   // Backward: a gradient per edge; those of one value are added up where it has several consumers.
-  std::vector<int> dy(steps_.size(), -1);
+  dy.assign(steps_.size(), -1), dx.resize(steps_.size()), parts.resize(steps_.size());
   std::vector<bool> shared(
       storages.size());  // dy that several edges pass on: not to be overwritten
-  std::vector<std::vector<int>> dx(steps_.size()), parts(steps_.size());
   for (int i = count - 1; i >= 0 && options_.training; --i) {
     Step& step = steps_[std::size_t(i)];
+    owner = i;
     dx[std::size_t(i)].assign(step.inputs.size(), -1);
     if (!step.needs_grad) continue;
     auto& mine = parts[std::size_t(i)];
@@ -276,13 +288,32 @@ void Network::place_activations() {
     if (passed > 1) shared[std::size_t(given)] = true;
   }
 
-  memory_.activations = plan(storages);
-  activations_ = Tensor({1, std::int64_t(memory_.activations + 7) / 8, 1, 1}, DType::f64);
+  memory_.activations = (plan(storages) + 7) / 8 * 8;
+  std::size_t scratch = 0;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    Placement& p = step.placement;
+    if (!parts[i].empty() && !step.output.box.empty()) {
+      const std::vector<Form> forms(parts[i].size(), step.output);
+      step.sum = options_.backend->sum(forms);
+      p.workspace += step.sum->workspace, p.scratch = std::max(p.scratch, step.sum->scratch);
+    }
+    step.memory.workspace = p.workspace - p.messages + p.scratch;
+    step.memory.messages = p.messages;
+    memory_.workspace += p.workspace - p.messages, memory_.messages += p.messages;
+    scratch = std::max(scratch, p.scratch);
+  }
+  memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
+}
+
+void Network::allocate_activations() {
+  const auto &y = arena_.y, &dy = arena_.dy;
+  const auto &dx = arena_.dx, &parts = arena_.parts;
+  activations_ = Tensor({1, std::int64_t(memory_.activations / 8), 1, 1}, DType::f64);
   const auto view = [&](int storage, const Form& form) {
     if (storage < 0) return View();
-    return View(activations_.as<char>() + storages[std::size_t(storage)].offset, form);
+    return View(activations_.as<char>() + arena_.storages[std::size_t(storage)].offset, form);
   };
-  std::size_t scratch = 0;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     step.y = view(y[i], step.output);
@@ -293,106 +324,6 @@ void Network::place_activations() {
       step.dx.push_back(options_.training ? view(dx[i][k], steps_[input].output) : View());
     }
     for (const int part : parts[i]) step.parts.push_back(view(part, step.output));
-    if (!step.parts.empty() && !step.output.box.empty()) {
-      const std::vector<Form> forms(step.parts.size(), step.output);
-      step.sum = options_.backend->sum(forms);
-    }
-    memory_.workspace += step.placement.workspace;
-    scratch = std::max(scratch, step.placement.scratch);
-  }
-  memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
-}
-
-/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
-void Network::place_parameters() {
-  constexpr std::size_t align = 64;
-  const auto room = [](const Parameter& p) { return (p.form.bytes() + align - 1) / align * align; };
-  const auto floats = [&](std::size_t bytes) {
-    return Form{{1, std::int64_t(bytes / size_of(options_.dtype)), 1, 1}, options_.dtype, {}};
-  };
-  for (int i = 0; i < int(steps_.size()); ++i) {
-    const Step& step = steps_[std::size_t(i)];
-    if (!step.layer || !step.active) continue;
-    for (Parameter* p : step.layer->parameters()) {
-      if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
-      parameters_.push_back({text(step.name, '.', p->name), p, i});
-      memory_.parameters += room(*p);
-      if (p->trained && options_.training) memory_.gradients += room(*p);
-    }
-  }
-
-  values_ = Tensor(floats(memory_.parameters));
-  char* value = values_.as<char>();
-  for (const Named& n : parameters_) {
-    n.parameter->value = View(value, n.parameter->form);
-    value += room(*n.parameter);
-  }
-  if (!options_.training) return;
-
-  // A bucket takes parameters of whole layers, with the same replicas, until it is full.
-  struct Draft {
-    std::vector<Parameter*> members;
-    std::size_t bytes = 0;
-    int last_step = -1;
-  };
-  std::vector<Draft> drafts;
-  for (auto s = steps_.size(); s-- > 0;) {
-    if (!steps_[s].layer || !steps_[s].active) continue;
-    for (Parameter* p : steps_[s].layer->parameters()) {
-      if (!p->trained) continue;
-      std::size_t at = drafts.size();
-      for (std::size_t d = 0; d < drafts.size(); ++d)
-        if (drafts[d].members[0]->replicas.same(p->replicas)) at = d;
-      if (at < drafts.size()) {
-        const double limit = (at == 0 ? options_.first_bucket_mb : options_.bucket_mb) * 1e6;
-        if (double(drafts[at].bytes) >= limit && drafts[at].last_step != int(s)) at = drafts.size();
-      }
-      if (at == drafts.size()) drafts.emplace_back();
-      drafts[at].members.push_back(p);
-      drafts[at].bytes += room(*p), drafts[at].last_step = int(s);
-    }
-  }
-  gradients_ = Tensor(floats(memory_.gradients));
-  char* grad = gradients_.as<char>();
-  buckets_ = std::vector<Bucket>(drafts.size());
-  for (std::size_t i = 0; i < drafts.size(); ++i) {
-    buckets_[i].gradients = View(grad, floats(drafts[i].bytes));
-    buckets_[i].ranks = drafts[i].members[0]->replicas;
-    buckets_[i].members = int(drafts[i].members.size());
-    for (Parameter* p : drafts[i].members) {
-      p->bucket = &buckets_[i];
-      p->grad = View(grad, p->form);
-      grad += room(*p);
-    }
-  }
-}
-
-void Network::initialize(std::uint64_t seed) {
-  check(placed(), "the network must be placed before it is initialized");
-  for (const Named& n : parameters_) {
-    const Parameter& p = *n.parameter;
-    const Random random(seed, key_of(n.name));
-    const Tensor plain(p.form.shape, p.form.dtype);
-    const auto draw = [&](auto values) {
-      const double v = p.initial.value;
-      const Box& b = p.block;
-      std::size_t i = 0;  // a number is that of the element's place in the whole parameter
-      for (std::int64_t k = b.n.begin; k < b.n.end(); ++k)
-        for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
-          for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
-            for (std::int64_t s = b.w.begin; s < b.w.end(); ++s) {
-              const auto at = std::uint64_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s);
-              values[i++] = p.initial.kind == Initial::Kind::constant ? v
-                            : p.initial.kind == Initial::Kind::uniform
-                                ? v * (2 * random.uniform(at) - 1)
-                                : v * random.normal(at);
-            }
-    };
-    if (p.form.dtype == DType::f64)
-      draw(plain.elements<double>());
-    else
-      draw(plain.elements<float>());
-    options_.backend->copy(plain, p.value);
   }
 }
 

@@ -50,9 +50,10 @@ class Halo {
   /// Whether what flows in is read by forward only.
   bool keeps() const { return moves_ || reorder_; }
   std::size_t workspace() const {
-    return x_.bytes() + dx_.bytes() + kernel_x_.bytes() + kernel_dx_.bytes() + gather_.workspace() +
-           fold_.workspace();
+    return x_.bytes() + dx_.bytes() + kernel_x_.bytes() + kernel_dx_.bytes() + waiting();
   }
+  /// Of these, what waits to travel.
+  std::size_t waiting() const { return gather_.workspace() + fold_.workspace(); }
 
   /// x as the kernel reads it.
   const View& gather(Stream& stream, const View& x) {

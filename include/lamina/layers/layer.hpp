@@ -37,6 +37,7 @@ struct Placement {
   bool alias = false;            ///< y is x under another shape, dx is dy: nothing runs (Flatten)
   std::string algorithm;         ///< of the kernels
   std::size_t workspace = 0;     ///< bytes that the layer owns beside parameters
+  std::size_t messages = 0;      ///< of these: where what travels between ranks waits
   std::size_t scratch = 0;       ///< bytes of the back end's shared buffer that it uses
 };
 

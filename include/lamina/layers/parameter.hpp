@@ -12,16 +12,19 @@
 
 namespace lamina {
 
+struct Parameter;
+
 /// Gradients of neighbouring layers, contiguous in memory in the order in which backward finishes
 /// them. The last one to arrive starts the collective, on the buffer itself: nothing is copied.
 struct Bucket {
   View gradients;      ///< {1, elements, 1, 1} over all members, padding of their layouts included
   Communicator ranks;  ///< that hold the same parameters
-  int members = 0, arrived = 0;
+  std::vector<Parameter*> members;
+  int arrived = 0;
   Pending sum;
 
   void arrive(Stream& stream) {
-    if (++arrived < members) return;
+    if (++arrived < int(members.size())) return;
     arrived = 0;
     sum = ranks.all_reduce(stream, Pass::weight_grad, gradients);
   }

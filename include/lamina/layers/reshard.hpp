@@ -47,7 +47,7 @@ class Reshard final : public Layer {
     p.output = {wanted_.box[std::size_t(site.ranks().rank())].shape(), x.dtype, {}};
     p.inputs = {x};
     p.reads_x = false;
-    p.workspace = forward_.workspace() + backward_.workspace();
+    p.workspace = p.messages = forward_.workspace() + backward_.workspace();
     return p;
   }
 

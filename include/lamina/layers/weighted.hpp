@@ -106,6 +106,7 @@ class WeightedLayer : public Layer {
       p.workspace += summed_->y.bytes();
     }
     p.workspace += halo_.workspace() + no_bias_.bytes();
+    p.messages = halo_.waiting();
     (void)xs;
     return p;
   }

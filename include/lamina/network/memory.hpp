@@ -8,6 +8,25 @@
 
 namespace lamina {
 
+/// Bytes of a rank, or of one layer on it. In the sum over layers `activations` are those of the
+/// arena, which buffers share that do not live at the same time, and `workspace` has the largest
+/// scratch buffer of any kernel once: it serves all of them.
+struct Memory {
+  std::size_t parameters = 0, gradients = 0;
+  std::size_t optimizer = 0;    ///< its states: see Optimizer::memory
+  std::size_t activations = 0;  ///< and their gradients
+  std::size_t workspace = 0;    ///< of kernels and layers, halos included
+  std::size_t messages = 0;     ///< where blocks wait that travel to or from other ranks
+
+  std::size_t total() const {
+    return parameters + gradients + optimizer + activations + workspace + messages;
+  }
+  bool operator==(const Memory&) const = default;
+};
+
+/// What a buffer takes beside others: the next one begins at a cache line.
+constexpr std::size_t room(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 /// A buffer that is written first at time `first` and read last at time `last`; plan() sets
 /// `offset`.
 struct Lifetime {

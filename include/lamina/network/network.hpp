@@ -8,6 +8,7 @@
 #include <lamina/layers/reshard.hpp>
 #include <lamina/network/memory.hpp>
 
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -58,16 +59,12 @@ struct Step {
   Placement placement;
   bool active = true;  ///< whether this rank takes part
   bool needs_grad = false;
+  Memory memory;  ///< that it brings
 
   std::vector<View> x, dx;  ///< dx is absent where nobody needs it
   View y, dy;               ///< dy is absent for the last step
   std::vector<View> parts;  ///< gradients from several consumers, which `sum` adds into dy
   std::unique_ptr<NaryKernel> sum;
-};
-
-/// Bytes of this rank.
-struct Memory {
-  std::size_t parameters = 0, gradients = 0, activations = 0, workspace = 0;
 };
 
 class Network {
@@ -119,8 +116,13 @@ class Network {
   }
 
   /// Makes kernels and buffers. All shapes are checked before anything is allocated.
-  void place(PlaceOptions options);
-  bool placed() const { return !steps_.empty(); }
+  void place(PlaceOptions options) { prepare(std::move(options)), allocate(); }
+  /// The first half of it: makes the layers' kernels, with their workspace, and plans all other
+  /// buffers. From here on steps() and memory() say exactly what allocate() will take.
+  void prepare(PlaceOptions options);
+  /// The second half: allocates parameters, gradients and activations.
+  void allocate();
+  bool placed() const { return placed_; }
   const PlaceOptions& placing() const { return options_; }
 
   // Only after place().
@@ -133,6 +135,7 @@ class Network {
   const View& x() const { return steps_[0].y; }
   /// Output of the last layer.
   const View& y() const { return steps_.back().y; }
+  /// Of this rank, the optimizer's states apart; Step::memory has that of each layer.
   const Memory& memory() const { return memory_; }
 
   /// A parameter under its full name ("conv1.weight") and the step it belongs to.
@@ -141,7 +144,28 @@ class Network {
     Parameter* parameter;
     int step;
   };
+  /// Those of which this rank holds a block.
   const std::vector<Named>& parameters() const { return parameters_; }
+
+  /// A parameter across all ranks.
+  struct Spread {
+    std::string name;
+    std::vector<std::int64_t> dims = {};  ///< as files hold it
+    Shape whole = {};
+    DType dtype = DType::f32;
+    bool trained = true;
+    std::vector<Box> blocks = {};  ///< by rank; {} where a rank holds nothing of it
+    Parameter* mine = nullptr;  ///< null where this rank holds nothing of it
+
+    bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole); }
+    /// Whether this rank is the first that holds its block; each block counts once over them.
+    bool first_holder(int rank) const {
+      const auto at = blocks.begin() + rank;
+      return *at != Box{} && std::find(blocks.begin(), at, *at) == at;
+    }
+  };
+  /// All parameters, in the order of the graph: the same list on all ranks.
+  const std::vector<Spread>& all_parameters() const { return all_parameters_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
@@ -159,8 +183,11 @@ class Network {
   const Site& site_of(const Split& split);
   int insert_reshard(const Step& step, std::size_t input, const Blocks& wanted);
   void insert_reorders(Step& step, const Site& site);
-  void place_activations();
-  void place_parameters();
+  void plan_activations();
+  void allocate_activations();
+  void plan_parameters();
+  void spread_parameters();
+  void allocate_parameters();
   std::string unique_name(std::string_view type) const;
 
   std::vector<Vertex> graph_;
@@ -169,10 +196,19 @@ class Network {
   std::vector<Step> steps_;
   std::vector<std::unique_ptr<Layer>> inserted_;
   std::vector<std::unique_ptr<Site>> sites_;
+  /// Buffers of the arena, and which of them each step's y, dy, dx and parts are; -1 = none.
+  struct Arena {
+    std::vector<Lifetime> storages;
+    std::vector<int> y, dy;
+    std::vector<std::vector<int>> dx, parts;
+  };
+  Arena arena_;
   std::vector<Named> parameters_;
+  std::vector<Spread> all_parameters_;
   std::vector<Bucket> buckets_;
   Tensor activations_, values_, gradients_;
   Memory memory_;
+  bool placed_ = false;
 };
 
 /// Why a layer with inputs of these whole shapes cannot be split so over `ranks` ranks, in one line;

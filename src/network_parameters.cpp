@@ -1,0 +1,174 @@
+// The parameters of a network: where they lie, who holds which block of them, and how they start.
+#include <lamina/network/network.hpp>
+
+#include <map>
+#include <sstream>
+
+namespace lamina {
+
+namespace {
+
+std::size_t room_of(const Parameter& p) { return room(p.form.bytes()); }
+
+Form flat(std::size_t bytes, DType t) {
+  return {{1, std::int64_t(bytes / size_of(t)), 1, 1}, t, {}};
+}
+
+/// The parameters that a rank holds, as text for the others.
+std::string to_text(const Network& network) {
+  std::ostringstream to;
+  for (const Network::Named& n : network.parameters()) {
+    const Parameter& p = *n.parameter;
+    to << n.name << '\n' << p.form.text() << '\n';
+    to << network.steps()[std::size_t(n.step)].vertex << ' ' << p.trained;
+    to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
+    for (const Part& part : {p.block.n, p.block.c, p.block.h, p.block.w})
+      to << ' ' << part.begin << ' ' << part.size;
+    to << ' ' << p.dims.size();
+    for (const std::int64_t d : p.dims) to << ' ' << d;
+    to << '\n';
+  }
+  return to.str();
+}
+
+}  // namespace
+
+/// Who holds which block of every parameter. Copies must lie alike: their gradients are added up as
+/// they lie. Collective.
+void Network::spread_parameters() {
+  const std::vector<std::string> all = options_.ranks.all_gather_text(to_text(*this));
+  std::vector<int> vertex_of;  // of each of all_parameters_, which is kept in their order
+  std::map<std::string, std::vector<std::string>> forms;  // by rank
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    std::istringstream in(all[r]);
+    std::string name, form;
+    while (std::getline(in, name) && std::getline(in, form)) {
+      int vertex = 0;
+      std::size_t dims = 0;
+      Box block;
+      Spread s{.name = name, .dtype = options_.dtype};
+      in >> vertex >> s.trained >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
+      for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
+      in >> dims;
+      s.dims.resize(dims);
+      for (std::int64_t& d : s.dims) in >> d;
+      in.ignore(1, '\n');
+
+      auto at = std::find_if(all_parameters_.begin(), all_parameters_.end(),
+                             [&](const Spread& known) { return known.name == name; });
+      if (at == all_parameters_.end()) {
+        const auto after = std::upper_bound(vertex_of.begin(), vertex_of.end(), vertex);
+        at = all_parameters_.insert(all_parameters_.begin() + (after - vertex_of.begin()), s);
+        vertex_of.insert(after, vertex);
+        at->blocks.resize(all.size());
+        forms[name].resize(all.size());
+      }
+      for (std::size_t other = 0; other < r; ++other)
+        check(at->blocks[other] != block || forms[name][other] == form, name, ": rank ", r,
+              " keeps it as ", form, ", but rank ", other, " as ", forms[name][other]);
+      at->blocks[r] = block, forms[name][r] = form;
+    }
+  }
+  for (const Named& n : parameters_)
+    for (Spread& s : all_parameters_)
+      if (s.name == n.name) s.mine = n.parameter;
+}
+
+/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
+void Network::plan_parameters() {
+  for (int i = 0; i < int(steps_.size()); ++i) {
+    Step& step = steps_[std::size_t(i)];
+    if (!step.layer || !step.active) continue;
+    for (Parameter* p : step.layer->parameters()) {
+      if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
+      parameters_.push_back({text(step.name, '.', p->name), p, i});
+      step.memory.parameters += room_of(*p);
+      if (p->trained && options_.training) step.memory.gradients += room_of(*p);
+    }
+    memory_.parameters += step.memory.parameters, memory_.gradients += step.memory.gradients;
+  }
+  spread_parameters();
+  if (!options_.training) return;
+
+  // A bucket takes parameters of whole layers, with the same replicas, until it is full. Ranks that
+  // share some layers, but not others, must find the same buckets: each group has its own first
+  // one.
+  struct Draft {
+    std::vector<Parameter*> members = {};
+    double bytes = 0, limit = 0;
+    int last_step = -1;
+  };
+  std::vector<Draft> drafts;
+  for (int s = int(steps_.size()) - 1; s >= 0; --s) {
+    if (!steps_[std::size_t(s)].layer || !steps_[std::size_t(s)].active) continue;
+    for (Parameter* p : steps_[std::size_t(s)].layer->parameters()) {
+      if (!p->trained) continue;
+      Draft* draft = nullptr;
+      for (Draft& d : drafts)
+        if (d.members[0]->replicas.same(p->replicas)) draft = &d;
+      const double limit = (draft ? options_.bucket_mb : options_.first_bucket_mb) * 1e6;
+      if (!draft || (draft->bytes >= draft->limit && draft->last_step != s)) {
+        drafts.push_back({.limit = limit});
+        draft = &drafts.back();
+      }
+      draft->members.push_back(p);
+      draft->bytes += double(room_of(*p)), draft->last_step = s;
+    }
+  }
+  buckets_ = std::vector<Bucket>(drafts.size());
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    buckets_[i].ranks = drafts[i].members[0]->replicas;
+    buckets_[i].members = std::move(drafts[i].members);
+  }
+}
+
+void Network::allocate_parameters() {
+  values_ = Tensor(flat(memory_.parameters, options_.dtype));
+  char* value = values_.as<char>();
+  for (const Named& n : parameters_) {
+    n.parameter->value = View(value, n.parameter->form);
+    value += room_of(*n.parameter);
+  }
+  gradients_ = Tensor(flat(memory_.gradients, options_.dtype));
+  char* grad = gradients_.as<char>();
+  for (Bucket& bucket : buckets_) {
+    char* const begin = grad;
+    for (Parameter* p : bucket.members) {
+      p->bucket = &bucket;
+      p->grad = View(grad, p->form);
+      grad += room_of(*p);
+    }
+    bucket.gradients = View(begin, flat(std::size_t(grad - begin), options_.dtype));
+  }
+}
+
+void Network::initialize(std::uint64_t seed) {
+  check(placed(), "the network must be placed before it is initialized");
+  for (const Named& n : parameters_) {
+    const Parameter& p = *n.parameter;
+    const Random random(seed, key_of(n.name));
+    const Tensor plain(p.form.shape, p.form.dtype);
+    const auto draw = [&](auto values) {
+      const double v = p.initial.value;
+      const Box& b = p.block;
+      std::size_t i = 0;  // a number is that of the element's place in the whole parameter
+      for (std::int64_t k = b.n.begin; k < b.n.end(); ++k)
+        for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
+          for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
+            for (std::int64_t s = b.w.begin; s < b.w.end(); ++s) {
+              const auto at = std::uint64_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s);
+              values[i++] = p.initial.kind == Initial::Kind::constant ? v
+                            : p.initial.kind == Initial::Kind::uniform
+                                ? v * (2 * random.uniform(at) - 1)
+                                : v * random.normal(at);
+            }
+    };
+    if (p.form.dtype == DType::f64)
+      draw(plain.elements<double>());
+    else
+      draw(plain.elements<float>());
+    options_.backend->copy(plain, p.value);
+  }
+}
+
+}  // namespace lamina
