@@ -120,10 +120,14 @@ void copy(const float* x, float* y, std::size_t n) {
   });
 }
 
-void dropout(const DropoutMask& mask, float scale, std::uint64_t first, const float* x, float* y,
-             std::size_t n) {
-  in_pieces(n, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) y[i] = mask.keeps(first + i) ? x[i] * scale : 0;
+void dropout(const DropoutMask& mask, float scale, const Within& within, const float* x, float* y) {
+  const auto run = std::size_t(within.run());
+  in_pieces(std::size_t(within.block.size()), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end;) {
+      const std::size_t stop = std::min(end, (i / run + 1) * run);
+      auto index = std::uint64_t(within.index(std::int64_t(i)));
+      for (; i < stop; ++i, ++index) y[i] = mask.keeps(index) ? x[i] * scale : 0;
+    }
   });
 }
 

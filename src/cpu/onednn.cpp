@@ -92,8 +92,9 @@ class OneDnn final : public Backend {
     if (block > 0) return std::make_unique<BlockedNorm>(x, block);
     return std::make_unique<BlockedNorm>(Form{x.shape, x.dtype, {}}, 1);
   }
-  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x) const override {
-    return make_dropout(rate, x);
+  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
+                                         const Shape& first) const override {
+    return make_dropout(rate, x, whole, first);
   }
   std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
                                                     const Form& x) const override {

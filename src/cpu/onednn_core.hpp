@@ -123,7 +123,8 @@ std::unique_ptr<UnaryKernel> make_softmax(ContextPtr, const Form& x);
 std::unique_ptr<UnaryKernel> make_reorder(ContextPtr, const Form& x, const Form& y);
 std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs);
-std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x);
+std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,
+                                            const Shape& first);
 std::unique_ptr<LossKernel> make_loss(double label_smoothing, const Form& x);
 
 }  // namespace lamina::detail

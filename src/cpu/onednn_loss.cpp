@@ -9,7 +9,8 @@ namespace {
 
 class Dropout final : public DropoutKernel {
  public:
-  Dropout(double rate, const Form& x) : rate_(rate) {
+  Dropout(double rate, const Form& x, const Shape& whole, const Shape& first)
+      : rate_(rate), within_{x.shape, whole, first} {
     check_input(x, "dropout");
     check(rate >= 0 && rate < 1, "dropout: expected a rate from 0 to less than 1, got ", rate);
     // The mask goes by the index in n-c-h-w order.
@@ -18,18 +19,17 @@ class Dropout final : public DropoutKernel {
     algorithm = "lamina:philox";
   }
 
-  void apply(Stream& stream, Pass pass, std::uint64_t key, std::int64_t first, const View& x,
-             const View& y) override {
+  void apply(Stream& stream, Pass pass, std::uint64_t key, const View& x, const View& y) override {
     check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
     stream.run(pass, "dropout", [&] {
-      dropout(DropoutMask(rate_, key), float(1 / (1 - rate_)),
-              std::uint64_t(first * x.shape.sample()), x.as<float>(), y.as<float>(),
-              std::size_t(x.shape.size()));
+      dropout(DropoutMask(rate_, key), float(1 / (1 - rate_)), within_, x.as<float>(),
+              y.as<float>());
     });
   }
 
  private:
   double rate_;
+  Within within_;
 };
 
 /// With K classes the target of a row is 1 - smoothing at its label plus smoothing/K everywhere;
@@ -130,8 +130,9 @@ class Loss final : public LossKernel {
 
 }  // namespace
 
-std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x) {
-  return std::make_unique<Dropout>(rate, x);
+std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,
+                                            const Shape& first) {
+  return std::make_unique<Dropout>(rate, x, whole, first);
 }
 std::unique_ptr<LossKernel> make_loss(double label_smoothing, const Form& x) {
   return std::make_unique<Loss>(label_smoothing, x);

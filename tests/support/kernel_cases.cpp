@@ -230,26 +230,31 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
        }});
 }
 
-void dropout(Shape x, double rate) {
-  Case c{text("dropout ", rate), {x}, x, one_rounding, {}, {}};
+/// Of a block that starts at position `first` of a whole.
+void dropout(Shape x, double rate, Shape whole, Shape first) {
+  Case c{text("dropout ", rate, " within ", whole), {x}, x, one_rounding, {}, {}};
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
-    const auto kernel = setup.backend.dropout(rate, setup.form(x));
+    const auto kernel = setup.backend.dropout(rate, setup.form(x), whole, first);
     const Tensor from = setup.place(kernel->inputs[0], in[0]), y = dirty(kernel->output);
-    setup.run([&] { kernel->apply(setup.stream, Pass::forward, 7, 3, from, y); });
+    setup.run([&] { kernel->apply(setup.stream, Pass::forward, 7, from, y); });
     Results results{setup.read(y)};
     if (dy.empty()) return results;
     const Tensor gradient = setup.place(kernel->output, dy), dx = dirty(kernel->inputs[0]);
-    setup.run([&] { kernel->apply(setup.stream, Pass::input_grad, 7, 3, gradient, dx); });
+    setup.run([&] { kernel->apply(setup.stream, Pass::input_grad, 7, gradient, dx); });
     results.push_back(setup.read(dx));
     return results;
   };
   c.naive = [=](const Inputs& in) {
     const DropoutMask mask(rate, 7);
-    const std::int64_t before = 3 * x.sample();
     Values y = in[0];
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      y[i] = mask.keeps(std::uint64_t(before) + i) ? y[i] / (1 - rate) : 0;
-    }
+    std::size_t i = 0;
+    for (std::int64_t n = first.n; n < first.n + x.n; ++n)
+      for (std::int64_t k = first.c; k < first.c + x.c; ++k)
+        for (std::int64_t h = first.h; h < first.h + x.h; ++h)
+          for (std::int64_t w = first.w; w < first.w + x.w; ++w, ++i) {
+            const std::int64_t index = ((n * whole.c + k) * whole.h + h) * whole.w + w;
+            y[i] = mask.keeps(std::uint64_t(index)) ? y[i] / (1 - rate) : 0;
+          }
     return y;
   };
   cases.push_back(c);
@@ -376,8 +381,10 @@ std::vector<Case> all_cases() {
   loss("with rows that do not count", 5, {-1, 4, -1, 0}, 0.2);
   loss("of 1000 classes", 1000, {999, 500}, 0.1);
 
-  dropout({3, 5, 4, 4}, 0.5);
-  dropout({2, 33, 3, 3}, 0.1);
+  dropout({3, 5, 4, 4}, 0.5, {8, 5, 4, 4}, {3, 0, 0, 0});
+  dropout({2, 33, 3, 3}, 0.1, {2, 40, 3, 3}, {0, 7, 0, 0});
+  dropout({2, 3, 2, 5}, 0.5, {3, 7, 4, 5}, {1, 4, 2, 0});
+  dropout({2, 3, 2, 5}, 0.5, {3, 3, 6, 8}, {0, 0, 4, 3});
   return std::move(cases);
 }
 

@@ -1,6 +1,8 @@
 // What the tests of splits share: one step of a network on one rank, and on several under a plan,
-// and how far the two are apart.
+// and how far the two are apart; and the test that does so for every split of a layer.
 #pragma once
+
+#include "catch.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -36,8 +38,8 @@ inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ran
   return all;
 }
 
-/// Runs `net`, not placed yet, for a step on these ranks and adds this rank's part to `whole`, which
-/// all ranks share. The last row is padding.
+/// Runs `net`, not placed yet, for a step on these ranks and adds this rank's part to `whole`,
+/// which all ranks share. The last row is padding.
 inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, Whole& whole,
                      std::mutex& mutex) {
   net.place({.batch = o.batch,
@@ -126,6 +128,68 @@ inline double difference(const Whole& a, const Whole& b, std::string* where = nu
   check(a.parameters.size() == b.parameters.size(), "other parameters");
   for (const auto& [name, x] : a.parameters) compare(name, x, b.parameters.at(name));
   return worst;
+}
+
+/// The layer under test between two convolutions, whose gradients tell whether its dx is right.
+template <class L>
+auto between(typename L::Options options) {
+  return [options] {
+    Network net({.c = 3, .h = 9, .w = 8});
+    net.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1}, "first");
+    net.add<L>(options, "it");
+    if (net.graph().back().shape.h > 1)
+      net.add<Conv2D>({.channels = 4, .kernel = 2, .stride = 2, .pad = 1}, "then");
+    net.add<Linear>({.features = 5}, "fc");
+    net.add<SoftmaxCrossEntropy>({.label_smoothing = 0.1}, "loss");
+    return net;
+  };
+}
+
+/// Every way to cut `ranks` ranks or fewer by these axes.
+inline std::vector<Split> all_splits(int ranks, Axis axes) {
+  std::vector<Split> all;
+  const auto most = [&](Axis a) { return contains(axes, a) ? ranks : 1; };
+  for (int b = 1; b <= most(Axis::batch); ++b)
+    for (int k = 1; k <= most(Axis::channel); ++k)
+      for (int c = 1; c <= most(Axis::input); ++c)
+        for (int h = 1; h <= most(Axis::height); ++h)
+          for (int w = 1; w <= most(Axis::width); ++w)
+            if (b * k * c * h * w <= ranks) all.push_back({b, k, c, h, w});
+  return all;
+}
+
+/// Checks all legal splits of the layer "it" along these of its axes.
+template <class Build>
+void check_all(Build&& build, double tolerance = 1e-10, const StepOn& base = {},
+               const std::vector<int>& on = {2, 3, 4, 6, 8},
+               Axis axes = all_but_input | Axis::input) {
+  const Whole alone = step_on(1, build, base);
+  int legal = 0;
+  for (const int ranks : on) {
+    const Network net = build();
+    const auto it = std::find_if(net.graph().begin(), net.graph().end(),
+                                 [](const auto& v) { return v.name == "it"; });
+    for (const Split& split : all_splits(ranks, it->layer->splits() & axes)) {
+      if (split.ways() != ranks && split.ways() != ranks - 1) continue;
+      StepOn o = base;
+      o.splits["it"] = split;
+      INFO(ranks << " ranks, " << split.text());
+      Whole whole;
+      try {
+        whole = step_on(ranks, build, o);
+      } catch (const Error& e) {
+        INFO(e.what());
+        CHECK_THAT(e.what(), ContainsSubstring("it (") && ContainsSubstring("split"));
+        continue;
+      }
+      ++legal;
+      std::string where;
+      const double d = difference(alone, whole, &where);
+      INFO(where);
+      CHECK(d < tolerance);
+    }
+  }
+  CHECK(legal >= 10);
 }
 
 }  // namespace lamina::test

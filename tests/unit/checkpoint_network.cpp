@@ -82,7 +82,10 @@ class PaddedReference final : public Backend {
   std::unique_ptr<UnaryKernel> reorder(const Form&, const Form&) const override { return nullptr; }
   std::unique_ptr<NaryKernel> sum(std::span<const Form>) const override { return nullptr; }
   std::unique_ptr<NaryKernel> concat(std::span<const Form>) const override { return nullptr; }
-  std::unique_ptr<DropoutKernel> dropout(double, const Form&) const override { return nullptr; }
+  std::unique_ptr<DropoutKernel> dropout(double, const Form&, const Shape&,
+                                         const Shape&) const override {
+    return nullptr;
+  }
   std::unique_ptr<LossKernel> softmax_cross_entropy(double, const Form&) const override {
     return nullptr;
   }

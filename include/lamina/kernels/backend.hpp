@@ -93,13 +93,13 @@ class NormKernel : public Kernel {
 };
 
 /// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an
-/// element is a function of (key, its index in the global batch), so it depends on neither threads,
-/// ranks nor layout, and backward computes it anew. x == y and dy == dx are allowed.
+/// element is a function of (key, its index in the whole tensor, across all ranks), so it depends
+/// on neither threads, ranks, splits nor layout, and backward computes it anew. x == y and dy == dx
+/// are allowed.
 class DropoutKernel : public Kernel {
  public:
-  /// y = mask * x; `first` is the index of the local row 0 in the global batch.
-  virtual void apply(Stream&, Pass, std::uint64_t key, std::int64_t first, const View& x,
-                     const View& y) = 0;
+  /// y = mask * x
+  virtual void apply(Stream&, Pass, std::uint64_t key, const View& x, const View& y) = 0;
 };
 
 /// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain). Rows with a
@@ -159,7 +159,9 @@ class Backend {
   /// Along the channel axis.
   virtual std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const = 0;
   virtual std::unique_ptr<NormKernel> batch_norm(const Form& x) const = 0;
-  virtual std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x) const = 0;
+  /// x is the block of a tensor of shape `whole` that starts at position `first`.
+  virtual std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
+                                                 const Shape& first) const = 0;
   virtual std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
                                                             const Form& x) const = 0;
 

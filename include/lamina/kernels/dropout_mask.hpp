@@ -9,7 +9,7 @@ class DropoutMask {
  public:
   DropoutMask(double rate, std::uint64_t key) : random_(key), rate_(rate) {}
 
-  /// Whether the element stays; `index` counts the elements of the global batch in n-c-h-w order.
+  /// Whether the element stays; `index` counts the elements of the whole tensor in n-c-h-w order.
   bool keeps(std::uint64_t index) const { return random_.uniform(index) >= rate_; }
 
  private:

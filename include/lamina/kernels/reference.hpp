@@ -98,10 +98,11 @@ class Reference final : public Backend {
     return make<NormKernel, detail::ReferenceNorm>(x, x);
   }
 
-  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x) const override {
+  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
+                                         const Shape& first) const override {
     detail::check_form(x, "dropout");
     check(rate >= 0 && rate < 1, "dropout: expected a rate from 0 to less than 1, got ", rate);
-    return make<DropoutKernel, detail::ReferenceDropout>(x, rate, x);
+    return make<DropoutKernel, detail::ReferenceDropout>(x, rate, x, whole, first);
   }
 
   std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,

@@ -7,7 +7,7 @@ namespace lamina {
 
 /// y[n,c,p,q] = mean_{r,s} x[n, c, p*stride + r - pad, q*stride + s - pad]
 ///
-/// Sends nothing under a split of samples or channels.
+/// pool.hpp says what each split sends.
 class AvgPool2D final : public PoolLayer {
  public:
   struct Options {

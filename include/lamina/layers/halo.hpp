@@ -2,6 +2,7 @@
 // columns of neighbours join it, and their gradients go back.
 #pragma once
 
+#include <lamina/cost/cost.hpp>
 #include <lamina/cost/site.hpp>
 #include <lamina/layers/exchange.hpp>
 
@@ -22,7 +23,7 @@ class Halo {
  public:
   Halo() = default;
   /// `held` is what the ranks of the site hold, `needed` what their windows reach, cut along `axes`
-  /// (height and width).
+  /// (height and width, or channels).
   Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes) {
     const std::vector<int> members = site.members(axes);
     const auto me = std::size_t(site.along(axes).rank());
@@ -35,6 +36,18 @@ class Halo {
     x_ = Tensor(needed_), dx_ = Tensor(needed_);
   }
 
+  /// Its messages, of the rank that gets the most; `ranks` exchange it. None where nothing moves.
+  static std::vector<Message> messages(const Blocks& held, const Blocks& needed, DType dtype,
+                                       int ranks) {
+    if (held.box == needed.box) return {};
+    const auto message = [&](Pass pass, const Blocks& from, const Blocks& to) {
+      return Message{Collective::halo, pass, Exchange::most_received(from, to, dtype), ranks};
+    };
+    return {message(Pass::forward, held, needed), message(Pass::input_grad, needed, held)};
+  }
+
+  /// Whether anything has to be gathered.
+  bool moves() const { return moves_; }
   /// For a kernel made for x(): in which form it wants that. With `plain` x must lie plain outside,
   /// whatever the kernel likes.
   void prepare(const Backend& backend, const Form& wanted, bool plain) {

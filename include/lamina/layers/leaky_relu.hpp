@@ -18,7 +18,7 @@ class LeakyReLU final : public UnaryLayer {
   std::string_view type() const override { return "LeakyReLU"; }
   std::string describe() const override { return text("slope ", o_.slope); }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    return per_element(split.of_input(only(xs)), t, 1, 1);
+    return per_element(split.of_output(only(xs)), t, 1, 1);
   }
 
  protected:

@@ -3,11 +3,18 @@
 
 #include <lamina/layers/unary.hpp>
 
+#include <array>
+
 namespace lamina {
 
 /// y = x / (k + alpha/size * sum of x^2 over the `size` channels around it)^beta
 ///
-/// Sends nothing under a split of samples or positions.
+/// split                   forward        backward
+/// batch, height, width
+/// channel                 halo of x      halo of dx
+///
+/// With channels cut, the kernel runs over the neighbours' channels, too: their y is dropped and
+/// their dy is zero, so that each rank adds up what its own y says of dx.
 class LRN final : public UnaryLayer {
  public:
   struct Options {
@@ -27,7 +34,39 @@ class LRN final : public UnaryLayer {
   // over dy y / scale, and about as much around it. A power counts as one operation.
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     const double size = double(o_.size);
-    return per_element(split.of_input(only(xs)), t, size + 5, 2 * size + 9);
+    const Blocks wide = needed(xs, split);
+    Shape most = split.of_output(only(xs));
+    for (const Box& box : wide.box) most.c = std::max(most.c, box.c.size);
+    Cost cost = per_element(most, t, size + 5, 2 * size + 9);
+    cost.messages =
+        Halo::messages(input_blocks(0, xs, split, split.ways()), wide, t, split.channel);
+    return cost;
+  }
+
+  Placement place(std::span<const Spec> xs, const Site& site) override {
+    const std::array whole{xs[0].whole};
+    const Split& split = site.split();
+    const Blocks held = input_blocks(0, whole, split, split.ways()), wide = needed(whole, split);
+    halo_ = Halo(held, wide, xs[0].dtype, site, Axis::channel);
+    Placement p = finish(site, make(site.backend(), halo_.x(xs[0])));
+    if (!halo_.moves()) return p;
+    const int me = site.ranks().rank();
+    cut_ = Exchange(held_alone(wide, me), held_alone(held, me), xs[0].dtype, {});
+    widen_ = Exchange(held_alone(held, me), held_alone(wide, me), xs[0].dtype, {});
+    wide_ = Tensor(kernel_->output);
+    p.output = xs[0].form(), p.output.layout = {};
+    p.workspace += wide_.bytes();
+    return p;
+  }
+
+  void forward(Context& context, std::span<const View> xs, const View& y) override {
+    UnaryLayer::forward(context, xs, wide_.view() ? wide_.view() : y);
+    if (wide_.view()) cut_.run(context.stream, Pass::forward, wide_, y);
+  }
+  void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
+                std::span<const View> dxs) override {
+    if (wide_.view()) widen_.run(context.stream, Pass::input_grad, dy, wide_);
+    UnaryLayer::backward(context, xs, y, wide_.view() ? wide_.view() : dy, dxs);
   }
 
  protected:
@@ -36,7 +75,17 @@ class LRN final : public UnaryLayer {
   }
 
  private:
+  /// The channels that the windows of each rank reach.
+  Blocks needed(std::span<const Shape> xs, const Split& split) const {
+    Blocks blocks = input_blocks(0, xs, split, split.ways());
+    for (Box& box : blocks.box) box.c = reach(box.c, o_.size, 1, 1, o_.size / 2, xs[0].c).rows;
+    return blocks;
+  }
+  static Blocks held_alone(const Blocks& all, int rank) { return all.among({rank}); }
+
   Options o_;
+  Exchange cut_, widen_;  // on this rank alone: between its own channels and those it reads
+  Tensor wide_;           // y, or dy, of the channels it reads
 };
 
 }  // namespace lamina

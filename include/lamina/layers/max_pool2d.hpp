@@ -7,8 +7,8 @@ namespace lamina {
 
 /// y[n,c,p,q] = max_{r,s} x[n, c, p*stride + r - pad, q*stride + s - pad]   inside the image
 ///
-/// dx is dy at the first of the largest values, summed over the windows that chose it. Sends
-/// nothing under a split of samples or channels.
+/// dx is dy at the first of the largest values, summed over the windows that chose it. pool.hpp
+/// says what each split sends.
 class MaxPool2D final : public PoolLayer {
  public:
   struct Options {

@@ -8,7 +8,8 @@
 
 namespace lamina {
 
-/// y = [x, 0] along c;  dx is the first channels of dy. Sends nothing under a split of samples.
+/// y = [x, 0] along c;  dx is the first channels of dy. Sends nothing: its channels are not cut, as
+/// the parts of y would not be where those of x are.
 class PadChannels final : public Layer {
  public:
   struct Options {
@@ -20,6 +21,7 @@ class PadChannels final : public Layer {
 
   std::string_view type() const override { return "PadChannels"; }
   std::string describe() const override { return text(o_.channels); }
+  Axis splits() const override { return Axis::batch | Axis::height | Axis::width; }
 
   Shape output(std::span<const Shape> xs) const override {
     const Shape& x = only(xs);
@@ -28,7 +30,7 @@ class PadChannels final : public Layer {
   }
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const double x = double(split.of_input(only(xs)).size()), s = double(size_of(t));
+    const double x = double(split.of_output(only(xs)).size()), s = double(size_of(t));
     const double y = double(split.of_output(output(xs)).size());
     return {.forward = {.bytes = s * (x + y)}, .input_grad = {.bytes = 2 * s * x}};
   }

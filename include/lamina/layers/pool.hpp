@@ -3,10 +3,19 @@
 
 #include <lamina/layers/unary.hpp>
 
+#include <array>
+
 namespace lamina {
 
 /// A derived layer gives its geometry for an input. A window that is one element, at every
 /// position, is the identity: y is then x itself and nothing runs.
+///
+/// split            forward        backward
+/// batch, channel
+/// height, width    halo of x      halo of dx
+///
+/// A window that is cut between ranks is whole on the rank that has its y; only at the border of
+/// the image is there padding.
 class PoolLayer : public UnaryLayer {
  public:
   Shape output(std::span<const Shape> xs) const override {
@@ -28,22 +37,36 @@ class PoolLayer : public UnaryLayer {
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     const PoolGeometry g = geometry(only(xs));
     if (identity(g)) return {};
-    const Shape whole = output(xs);
-    const double x = double(split.of_input(xs[0]).size()), s = double(size_of(t));
-    const double y = double(split.of_output(whole).size());
+    const double x = double(split.of_output(xs[0]).size()), s = double(size_of(t));
+    const double y = double(split.of_output(output(xs)).size());
     const double window = double(g.window.h * g.window.w) * y;
+    Cost cost{.forward = {window, s * (x + y)}, .input_grad = {window, s * (x + y)}};
     if (g.kind == PoolGeometry::Kind::max)  // backward also reads where the maximum was
-      return {.forward = {window, s * (x + y)}, .input_grad = {y, s * (x + 2 * y)}};
-    return {.forward = {window, s * (x + y)}, .input_grad = {window, s * (x + y)}};
+      cost.input_grad = {y, s * (x + 2 * y)};
+    cost.messages = Halo::messages(input_blocks(0, xs, split, split.ways()), needed(xs, split), t,
+                                   split.height * split.width);
+    return cost;
   }
 
   Placement place(std::span<const Spec> xs, const Site& site) override {
-    alias_ = identity(geometry(xs[0].shape));
-    if (!alias_) return UnaryLayer::place(xs, site);
-    Placement p;
-    p.output = xs[0], p.inputs = {xs[0]};
-    p.reads_x = false, p.alias = true;
-    return p;
+    const Shape& whole = xs[0].whole;
+    PoolGeometry g = geometry(whole);
+    alias_ = identity(g);
+    if (alias_) {
+      Placement p;
+      p.output = xs[0], p.inputs = {xs[0]};
+      p.reads_x = false, p.alias = true;
+      return p;
+    }
+    const Split& split = site.split();
+    const std::array shapes{whole};
+    halo_ = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0].dtype,
+                 site, Axis::height | Axis::width);
+    const Box y = output_blocks(shapes, split, split.ways()).box[std::size_t(site.ranks().rank())];
+    const auto [rows, columns] = reached(g, whole, y);
+    g.pad = {rows.before, columns.before, rows.after, columns.after};
+    g.ceil = false;  // the padding has what rounding up adds
+    return finish(site, site.backend().pool(g, halo_.x(xs[0])));
   }
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
@@ -71,6 +94,30 @@ class PoolLayer : public UnaryLayer {
  private:
   static bool identity(const PoolGeometry& g) {
     return g.window == Pair(1) && g.stride == Pair(1) && g.pad == Pad(0);
+  }
+
+  /// Rows and columns that the windows of a block of y reach. An axis that is not cut is there as a
+  /// whole, also where a stride leaves some of it unused.
+  static std::array<Reach, 2> reached(const PoolGeometry& g, const Shape& x, const Box& y) {
+    const auto of = [](Part part, std::int64_t positions, std::int64_t window, std::int64_t stride,
+                       std::int64_t before, std::int64_t after, std::int64_t extent) {
+      const Reach r = reach(part, window, stride, 1, before, extent);
+      return part.size < positions ? r : Reach{{0, extent}, before, std::max(after, r.after)};
+    };
+    const Shape all = g.output(x);
+    return {of(y.h, all.h, g.window.h, g.stride.h, g.pad.top, g.pad.bottom, x.h),
+            of(y.w, all.w, g.window.w, g.stride.w, g.pad.left, g.pad.right, x.w)};
+  }
+
+  /// What the windows of each rank reach.
+  Blocks needed(std::span<const Shape> xs, const Split& split) const {
+    Blocks blocks = input_blocks(0, xs, split, split.ways());
+    const Blocks y = output_blocks(xs, split, split.ways());
+    for (std::size_t r = 0; r < blocks.box.size(); ++r) {
+      const auto [rows, columns] = reached(geometry(xs[0]), xs[0], y.box[r]);
+      blocks.box[r].h = rows.rows, blocks.box[r].w = columns.rows;
+    }
+    return blocks;
   }
 
   bool alias_ = false;

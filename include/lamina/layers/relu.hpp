@@ -12,7 +12,7 @@ class ReLU final : public UnaryLayer {
 
   std::string_view type() const override { return "ReLU"; }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    return per_element(split.of_input(only(xs)), t, 1, 1);
+    return per_element(split.of_output(only(xs)), t, 1, 1);
   }
 
  protected:

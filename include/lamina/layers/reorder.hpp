@@ -13,7 +13,7 @@ class Reorder final : public UnaryLayer {
   std::string_view type() const override { return "Reorder"; }
   std::string describe() const override { return text("to ", to_.layout.name()); }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const Work copy{.bytes = 2 * double(size_of(t)) * double(split.of_input(only(xs)).size())};
+    const Work copy{.bytes = 2 * double(size_of(t)) * double(split.of_output(only(xs)).size())};
     return {.forward = copy, .input_grad = copy};
   }
 

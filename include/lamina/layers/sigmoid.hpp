@@ -13,7 +13,7 @@ class Sigmoid final : public UnaryLayer {
   std::string_view type() const override { return "Sigmoid"; }
   // The exponential counts as one operation.
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    return per_element(split.of_input(only(xs)), t, 4, 3);
+    return per_element(split.of_output(only(xs)), t, 4, 3);
   }
 
  protected:

@@ -7,7 +7,7 @@ namespace lamina {
 
 /// y[c] = exp(x[c]) / sum_c' exp(x[c']);  dx = y (dy - sum_c' dy[c'] y[c'])
 ///
-/// Sends nothing under a split of samples or positions. A network that is trained ends in
+/// Sends nothing: its channels are not cut. A network that is trained ends in
 /// SoftmaxCrossEntropy instead.
 class Softmax final : public UnaryLayer {
  public:
@@ -15,9 +15,10 @@ class Softmax final : public UnaryLayer {
   explicit Softmax(Options) {}
 
   std::string_view type() const override { return "Softmax"; }
+  Axis splits() const override { return Axis::batch | Axis::height | Axis::width; }
   // Forward: maximum, difference, exponential, sum, division.
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    return per_element(split.of_input(only(xs)), t, 5, 4);
+    return per_element(split.of_output(only(xs)), t, 5, 4);
   }
 
  protected:

@@ -13,7 +13,7 @@ class Tanh final : public UnaryLayer {
   std::string_view type() const override { return "Tanh"; }
   // tanh = (e^2x - 1) / (e^2x + 1); the exponential counts as one operation.
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    return per_element(split.of_input(only(xs)), t, 5, 3);
+    return per_element(split.of_output(only(xs)), t, 5, 3);
   }
 
  protected:

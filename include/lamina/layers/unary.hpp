@@ -1,34 +1,49 @@
 // UnaryLayer: what all layers with one kernel, one input and no parameters share.
 #pragma once
 
+#include <lamina/layers/halo.hpp>
 #include <lamina/layers/layer.hpp>
 
 namespace lamina {
 
-/// A derived layer gives its kernel, its output shape and its cost; nothing is sent under any split
-/// that leaves windows and channels whole.
+/// A derived layer gives its kernel, its output shape and its cost. An element-wise layer sends
+/// nothing under any split; one whose kernel reads elements of neighbours places a halo.
 class UnaryLayer : public Layer {
  public:
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
 
+  Axis splits() const override { return all_but_input; }
+
   Placement place(std::span<const Spec> xs, const Site& site) override {
-    kernel_ = make(site.backend(), xs[0]);
-    Placement p = placed(*kernel_);
-    p.reads_x = kernel_->reads_x, p.reads_y = kernel_->reads_y, p.in_place = kernel_->in_place;
-    return p;
+    return finish(site, make(site.backend(), xs[0]));
   }
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    kernel_->forward(context.stream, xs[0], y);
+    kernel_->forward(context.stream, halo_.gather(context.stream, xs[0]), y);
   }
 
   void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
                 std::span<const View> dxs) override {
-    if (dxs[0]) kernel_->input_grad(context.stream, xs[0], y, dy, dxs[0]);
+    if (!dxs[0]) return;
+    kernel_->input_grad(context.stream, halo_.kept(xs[0]), y, dy, halo_.gradient(dxs[0]));
+    halo_.fold(context.stream, dxs[0]);
   }
 
  protected:
+  /// For an x of this form: this rank's block, or what the halo makes of it.
   virtual std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const = 0;
+
+  /// To be called by place(), with the halo made and a kernel for halo_.x(xs[0]).
+  Placement finish(const Site& site, std::unique_ptr<UnaryKernel> kernel) {
+    kernel_ = std::move(kernel);
+    halo_.prepare(site.backend(), kernel_->inputs[0], false);
+    Placement p = placed(*kernel_);
+    p.inputs = {halo_.outside()};
+    p.reads_x = kernel_->reads_x && !halo_.keeps(), p.reads_y = kernel_->reads_y;
+    p.in_place = kernel_->in_place && !halo_.keeps();
+    p.workspace += halo_.workspace();
+    return p;
+  }
 
   /// Of an element-wise layer: FLOP per element and tensors moved, forward and backward.
   static Cost per_element(const Shape& x, DType t, double flops, double back_flops) {
@@ -36,8 +51,8 @@ class UnaryLayer : public Layer {
     return {.forward = {flops * n, 2 * s * n}, .input_grad = {back_flops * n, 3 * s * n}};
   }
 
- private:
   std::unique_ptr<UnaryKernel> kernel_;
+  Halo halo_;
 };
 
 }  // namespace lamina

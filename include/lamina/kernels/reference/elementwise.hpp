@@ -193,28 +193,29 @@ class ReferenceConcat final : public NaryKernel {
 template <class T>
 class ReferenceDropout final : public DropoutKernel {
  public:
-  ReferenceDropout(double rate, const Form& x) : rate_(rate) {
+  ReferenceDropout(double rate, const Form& x, const Shape& whole, const Shape& first)
+      : rate_(rate), within_{x.shape, whole, first} {
     inputs = {x};
     output = x;
     algorithm = "loops";
   }
 
-  void apply(Stream& stream, Pass pass, std::uint64_t key, std::int64_t first, const View& x,
-             const View& y) override {
+  void apply(Stream& stream, Pass pass, std::uint64_t key, const View& x, const View& y) override {
     expect(x, inputs[0], "dropout x"), expect(y, output, "dropout y");
     stream.run(pass, "dropout", [&] {
       const DropoutMask mask(rate_, key);
       const T scale = T(1 / (1 - rate_));
-      const std::uint64_t before = std::uint64_t(first * x.shape.sample());
       const Index size = x.shape.size();
       for (Index i = 0; i < size; ++i) {
-        y.as<T>()[i] = mask.keeps(before + std::uint64_t(i)) ? scale * x.as<T>()[i] : T(0);
+        const bool keeps = mask.keeps(std::uint64_t(within_.index(i)));
+        y.as<T>()[i] = keeps ? scale * x.as<T>()[i] : T(0);
       }
     });
   }
 
  private:
   double rate_;
+  Within within_;
 };
 
 }  // namespace lamina::detail

@@ -1,0 +1,179 @@
+// Layers with one input and no weights under splits: the loss and every gradient are those of one
+// rank.
+#include "catch.hpp"
+#include "support/splits.hpp"
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// oneDNN in f32 on few ranks, where it is built in.
+template <class Build>
+void check_onednn(Build&& build) {
+  if (!has_onednn()) return;
+  check_all(build, 1e-4, {.backend = "onednn", .dtype = DType::f32}, {2, 3, 4});
+}
+
+template <class L>
+std::string refusal(typename L::Options options, const Split& split) {
+  StepOn o;
+  o.splits["it"] = split;
+  try {
+    step_on(split.ways(), between<L>(options), o);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+constexpr Shape x{4, 8, 9, 8};
+
+template <class L>
+Cost cost_of(typename L::Options options, const Split& split) {
+  return L(options).cost(std::array{x}, split, DType::f64);
+}
+
+/// What the halo of a split costs, forward and backward, in elements.
+template <class L>
+void check_halo(typename L::Options options, const Split& split, double forward, double backward,
+                int ranks) {
+  const auto messages = cost_of<L>(options, split).messages;
+  INFO(split.text());
+  REQUIRE(messages.size() == 2);
+  for (const Message& m : messages) {
+    CHECK(m.op == Collective::halo);
+    CHECK(m.ranks == ranks);
+    CHECK_FALSE(m.hidden);
+  }
+  CHECK(messages[0].pass == Pass::forward);
+  CHECK(messages[0].bytes == 8 * forward);
+  CHECK(messages[1].pass == Pass::input_grad);
+  CHECK(messages[1].bytes == 8 * backward);
+}
+
+}  // namespace
+
+TEST_CASE("element-wise layers under every split equal one rank") {
+  SECTION("ReLU") { check_all(between<ReLU>({})); }
+  SECTION("LeakyReLU") { check_all(between<LeakyReLU>({})); }
+  SECTION("Sigmoid") { check_all(between<Sigmoid>({})); }
+  SECTION("Tanh") { check_all(between<Tanh>({})); }
+  SECTION("ReLU, oneDNN") { check_onednn(between<ReLU>({})); }
+  SECTION("Sigmoid, oneDNN") { check_onednn(between<Sigmoid>({})); }
+}
+
+TEST_CASE("Dropout draws one mask under every split") {
+  SECTION("reference") { check_all(between<Dropout>({.rate = 0.4})); }
+  SECTION("oneDNN") { check_onednn(between<Dropout>({.rate = 0.4})); }
+  SECTION("none in inference") {
+    StepOn o{.training = false};
+    const Whole alone = step_on(1, between<Dropout>({.rate = 0.4}), o);
+    o.splits["it"] = {.channel = 2, .height = 2};
+    CHECK(difference(alone, step_on(4, between<Dropout>({.rate = 0.4}), o)) < 1e-10);
+  }
+}
+
+TEST_CASE("Softmax and PadChannels under every split equal one rank") {
+  SECTION("Softmax") { check_all(between<Softmax>({})); }
+  SECTION("Softmax, oneDNN") { check_onednn(between<Softmax>({})); }
+  SECTION("PadChannels") { check_all(between<PadChannels>({.channels = 11})); }
+  SECTION("PadChannels, oneDNN") { check_onednn(between<PadChannels>({.channels = 11})); }
+  SECTION("by channel they are not split") {
+    const Split split{.channel = 2};
+    CHECK_THAT(refusal<Softmax>({}, split), ContainsSubstring("cannot be split by channel"));
+    CHECK_THAT(refusal<PadChannels>({.channels = 11}, split),
+               ContainsSubstring("cannot be split by channel"));
+  }
+}
+
+TEST_CASE("MaxPool2D under every split equals one rank") {
+  SECTION("windows side by side") { check_all(between<MaxPool2D>({.window = 2})); }
+  SECTION("windows that overlap, padded") {
+    check_all(between<MaxPool2D>({.window = 3, .stride = 2, .pad = 1}));
+  }
+  SECTION("rounded up, unlike pads") {
+    check_all(between<MaxPool2D>(
+        {.window = {3, 2}, .stride = {2, 3}, .pad = {1, 0, 2, 1}, .ceil = true}));
+  }
+  SECTION("windows over several ranks") {
+    check_all(between<MaxPool2D>({.window = 5, .stride = 1, .pad = 2}));
+  }
+  SECTION("rows that no window reads") {
+    check_all(between<MaxPool2D>({.window = 1, .stride = 2}));
+  }
+  SECTION("oneDNN") { check_onednn(between<MaxPool2D>({.window = 3, .stride = 2, .pad = 1})); }
+  SECTION("oneDNN, rounded up") {
+    check_onednn(between<MaxPool2D>({.window = 2, .stride = 2, .ceil = true}));
+  }
+}
+
+TEST_CASE("AvgPool2D under every split equals one rank") {
+  SECTION("windows side by side") { check_all(between<AvgPool2D>({.window = 2})); }
+  SECTION("counting the padding") {
+    check_all(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1, .ceil = true}));
+  }
+  SECTION("not counting the padding") {
+    check_all(between<AvgPool2D>(
+        {.window = 3, .stride = 2, .pad = {1, 2}, .ceil = true, .count_padding = false}));
+  }
+  SECTION("windows over several ranks") {
+    check_all(between<AvgPool2D>({.window = 5, .stride = 1, .pad = 2, .count_padding = false}));
+  }
+  SECTION("to a number of outputs") { check_all(between<AvgPool2D>({.outputs = {3, 4}})); }
+  SECTION("oneDNN") {
+    check_onednn(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1}));
+    check_onednn(between<AvgPool2D>({.window = 3, .pad = 1, .ceil = true, .count_padding = false}));
+  }
+}
+
+TEST_CASE("GlobalAvgPool under every split equals one rank") {
+  SECTION("reference") { check_all(between<GlobalAvgPool>({})); }
+  SECTION("oneDNN") { check_onednn(between<GlobalAvgPool>({})); }
+  SECTION("of more parts than rows") {
+    CHECK_THAT(refusal<GlobalAvgPool>({}, {.height = 10}),
+               ContainsSubstring("it (") && ContainsSubstring("there are only 9 to be cut"));
+  }
+}
+
+TEST_CASE("LRN under every split equals one rank") {
+  // Strong enough for the neighbours to matter.
+  SECTION("reference") { check_all(between<LRN>({.size = 5, .alpha = 3, .k = 0.5})); }
+  SECTION("windows over several ranks") {
+    check_all(between<LRN>({.size = 9, .alpha = 3, .k = 0.5}));
+  }
+  SECTION("oneDNN") { check_onednn(between<LRN>({.size = 5, .alpha = 3, .k = 0.5})); }
+}
+
+TEST_CASE("the costs of a split are those of the largest part, with all messages") {
+  const auto same = [](const Cost& whole, const Cost& part, double ways) {
+    CHECK(part.forward.flops == whole.forward.flops / ways);
+    CHECK(part.input_grad.bytes == whole.input_grad.bytes / ways);
+    CHECK(part.messages.empty());
+  };
+  same(cost_of<ReLU>({}, {}), cost_of<ReLU>({}, {.batch = 2, .channel = 4, .width = 2}), 16);
+  same(cost_of<Dropout>({}, {}), cost_of<Dropout>({}, {.channel = 2, .width = 2}), 4);
+  same(cost_of<Softmax>({}, {}), cost_of<Softmax>({}, {.batch = 2, .width = 2}), 4);
+  same(cost_of<LRN>({}, {}), cost_of<LRN>({}, {.batch = 2, .width = 2}), 4);
+  same(cost_of<MaxPool2D>({.window = {3, 2}}, {}),
+       cost_of<MaxPool2D>({.window = {3, 2}}, {.height = 3, .width = 4}), 12);
+  same(cost_of<GlobalAvgPool>({}, {}), cost_of<GlobalAvgPool>({}, {.batch = 2}), 2);
+
+  const double row = 4 * 8 * 8, column = 4 * 8 * 9;
+  const MaxPool2D::Options three{.window = 3, .stride = 1, .pad = 1};
+  check_halo<MaxPool2D>(three, {.height = 2}, row, row, 2);
+  check_halo<MaxPool2D>(three, {.height = 3}, 2 * row, 2 * row, 3);
+  check_halo<MaxPool2D>(three, {.width = 2}, column, column, 2);
+  check_halo<AvgPool2D>({.window = 3, .stride = 2}, {.width = 2}, column, column, 2);
+  check_halo<LRN>({.size = 5}, {.channel = 2}, 2 * 4 * 9 * 8, 2 * 4 * 9 * 8, 2);
+  check_halo<LRN>({.size = 5}, {.channel = 4}, 4 * 4 * 9 * 8, 4 * 4 * 9 * 8, 4);
+  CHECK(cost_of<LRN>({}, {.channel = 2}).forward.flops ==
+        cost_of<LRN>({}, {}).forward.flops * 6 / 8);
+
+  const Cost mean = cost_of<GlobalAvgPool>({}, {.height = 3, .width = 2});
+  CHECK(mean.forward.flops == cost_of<GlobalAvgPool>({}, {}).forward.flops / 6);
+  REQUIRE(mean.messages.size() == 1);
+  CHECK(mean.messages[0].op == Collective::all_reduce);
+  CHECK(mean.messages[0].bytes == 8 * 4 * 8);
+  CHECK(mean.messages[0].ranks == 6);
+}
