@@ -16,10 +16,16 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
     int ways;
     std::int64_t extent;
   };
-  std::int64_t c = y.c, rows = y.h, columns = y.w;
+  // Where ranks have copies of y, only x need have as many rows or columns.
+  const auto cuts_y = [&](Axis axis, const Split& two) {
+    const Blocks blocks = layer.output_blocks(xs, two, 2);
+    return !contains(layer.splits(), axis) || blocks.number[0] != blocks.number[1];
+  };
+  std::int64_t rows = cuts_y(Axis::height, {.height = 2}) ? y.h : xs[0].h;
+  std::int64_t columns = cuts_y(Axis::width, {.width = 2}) ? y.w : xs[0].w;
   for (const Shape& x : xs) rows = std::min(rows, x.h), columns = std::min(columns, x.w);
   const Cut cuts[] = {{"batch", Axis::batch, split.batch, xs[0].n},
-                      {"channel", Axis::channel, split.channel, c},
+                      {"channel", Axis::channel, split.channel, layer.cut_channels(xs)},
                       {"input", Axis::input, split.input, xs[0].c},
                       {"height", Axis::height, split.height, rows},
                       {"width", Axis::width, split.width, columns}};

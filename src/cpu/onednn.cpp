@@ -96,9 +96,9 @@ class OneDnn final : public Backend {
                                          const Shape& first) const override {
     return make_dropout(rate, x, whole, first);
   }
-  std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
+  std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry& g,
                                                     const Form& x) const override {
-    return make_loss(label_smoothing, x);
+    return make_loss(g, x);
   }
 
   void copy(const View& from, const View& to) const override;

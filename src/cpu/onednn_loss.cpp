@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lamina::detail {
 namespace {
@@ -37,38 +38,83 @@ class Dropout final : public DropoutKernel {
 /// of greater logit, of equal logit and smaller index, and those whose logit is NaN.
 class Loss final : public LossKernel {
  public:
-  Loss(double smoothing, const Form& x) : smoothing_(smoothing) {
+  Loss(const LossGeometry& g, const Form& x)
+      : smoothing_(g.label_smoothing),
+        classes_(g.classes ? g.classes : x.shape.c),
+        first_(g.first) {
     check_input(x, "softmax_cross_entropy");
     check(x.shape.h == 1 && x.shape.w == 1,
           "softmax_cross_entropy: expected logits of height and width 1, got ", x);
-    check(smoothing >= 0 && smoothing <= 1,
-          "softmax_cross_entropy: expected label smoothing from 0 to 1, got ", smoothing);
+    check(smoothing_ >= 0 && smoothing_ <= 1,
+          "softmax_cross_entropy: expected label smoothing from 0 to 1, got ", smoothing_);
     inputs = {{x.shape, x.dtype, {}}};
     output = inputs[0];
     labels_ = {{x.shape.n, 1, 1, 1}, DType::i32, {}};
+    largest_ = {{2, x.shape.n, 1, 1}, DType::f64, {}};
+    sums_ = {{3, x.shape.n, 1, 1}, DType::f64, {}};
     totals_ = {{1, 3, 1, 1}, DType::f64, {}};
     algorithm = "lamina:loops";
   }
 
-  void forward(Stream& stream, const View& x, const View& labels, const View& p,
-               const View& totals) override {
+  void largest(Stream& stream, const View& x, const View& labels, const View& largest) override {
     check_operand(x, inputs[0], "loss x"), check_operand(labels, labels_, "loss labels");
-    check_operand(p, output, "loss p"), check_operand(totals, totals_, "loss totals");
-    stream.run(Pass::forward, "softmax_cross_entropy", [&] {
-      const std::int64_t classes = x.shape.c;
-      double loss = 0, top1 = 0, top5 = 0;
-      for (std::int64_t n = 0; n < x.shape.n; ++n) {
-        const float* row = x.as<float>() + n * classes;
-        const std::int64_t label = label_of(labels, n, classes);
-        const auto [log_sum, mean] = softmax(row, p.as<float>() + n * classes, classes);
-        if (label < 0) continue;
-        loss += log_sum - (1 - smoothing_) * row[label] - smoothing_ * mean;
-        const std::int64_t ahead = preceding(row, classes, label);
-        top1 += ahead < 1;
-        top5 += ahead < 5;
+    check_operand(largest, largest_, "loss largest");
+    stream.run(Pass::forward, "loss_largest", [&] {
+      double *top = largest.as<double>(), *at_label = top + rows();
+      for (std::int64_t n = 0; n < rows(); ++n) {
+        const float* row = x.as<float>() + n * part();
+        const std::int64_t k = label_of(labels, n) - first_;
+        const bool here = 0 <= k && k < part() && !std::isnan(row[k]);
+        top[n] = *std::max_element(row, row + part());
+        at_label[n] = here ? row[k] : -std::numeric_limits<double>::infinity();
       }
-      double* sums = totals.as<double>();
-      sums[0] = loss, sums[1] = top1, sums[2] = top5;
+    });
+  }
+
+  void sums(Stream& stream, const View& x, const View& labels, const View& largest, const View& p,
+            const View& sums) override {
+    check_operand(x, inputs[0], "loss x"), check_operand(labels, labels_, "loss labels");
+    check_operand(largest, largest_, "loss largest"), check_operand(p, output, "loss p");
+    check_operand(sums, sums_, "loss sums");
+    stream.run(Pass::forward, "loss_sums", [&] {
+      const double *top = largest.as<double>(), *at_label = top + rows();
+      double *sum = sums.as<double>(), *logits = sum + rows(), *ahead = logits + rows();
+      for (std::int64_t n = 0; n < rows(); ++n) {
+        const float* row = x.as<float>() + n * part();
+        float* to = p.as<float>() + n * part();
+        double exponentials = 0, all = 0;
+        for (std::int64_t k = 0; k < part(); ++k) {
+          to[k] = float(std::exp(row[k] - top[n]));
+          exponentials += to[k];
+          all += row[k];
+        }
+        const std::int64_t label = label_of(labels, n);
+        sum[n] = exponentials, logits[n] = all;
+        ahead[n] = label < 0 ? 0 : double(preceding(row, label - first_, at_label[n]));
+      }
+    });
+  }
+
+  void finish(Stream& stream, const View& labels, const View& largest, const View& sums,
+              const View& p, const View& totals) override {
+    check_operand(labels, labels_, "loss labels"), check_operand(largest, largest_, "loss largest");
+    check_operand(sums, sums_, "loss sums"), check_operand(p, output, "loss p");
+    check_operand(totals, totals_, "loss totals");
+    stream.run(Pass::forward, "loss_finish", [&] {
+      const double *top = largest.as<double>(), *at_label = top + rows();
+      const double *sum = sums.as<double>(), *logits = sum + rows(), *ahead = logits + rows();
+      double loss = 0, top1 = 0, top5 = 0;
+      for (std::int64_t n = 0; n < rows(); ++n) {
+        float* to = p.as<float>() + n * part();
+        for (std::int64_t k = 0; k < part(); ++k) to[k] = float(to[k] / sum[n]);
+        if (label_of(labels, n) < 0) continue;
+        loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n] -
+                smoothing_ * logits[n] / double(classes_);
+        top1 += ahead[n] < 1;
+        top5 += ahead[n] < 5;
+      }
+      double* to = totals.as<double>();
+      to[0] = loss, to[1] = top1, to[2] = top5;
     });
   }
 
@@ -77,14 +123,13 @@ class Loss final : public LossKernel {
     check_operand(p, output, "loss p"), check_operand(labels, labels_, "loss labels");
     check_operand(dx, inputs[0], "loss dx");
     stream.run(Pass::input_grad, "softmax_cross_entropy", [&] {
-      const std::int64_t classes = p.shape.c;
-      const double everywhere = smoothing_ / double(classes);
-      for (std::int64_t n = 0; n < p.shape.n; ++n) {
-        const std::int64_t label = label_of(labels, n, classes);
-        const float* row = p.as<float>() + n * classes;
-        float* to = dx.as<float>() + n * classes;
-        for (std::int64_t k = 0; k < classes; ++k) {
-          const double target = (k == label ? 1 - smoothing_ : 0) + everywhere;
+      const double everywhere = smoothing_ / double(classes_);
+      for (std::int64_t n = 0; n < rows(); ++n) {
+        const std::int64_t label = label_of(labels, n);
+        const float* row = p.as<float>() + n * part();
+        float* to = dx.as<float>() + n * part();
+        for (std::int64_t k = 0; k < part(); ++k) {
+          const double target = (first_ + k == label ? 1 - smoothing_ : 0) + everywhere;
           to[k] = label < 0 ? 0 : float(scale * (row[k] - target));
         }
       }
@@ -92,40 +137,29 @@ class Loss final : public LossKernel {
   }
 
  private:
-  struct Row {
-    double log_sum, mean;  // log of the sum of exponentials; mean logit
-  };
+  std::int64_t rows() const { return output.shape.n; }
+  std::int64_t part() const { return output.shape.c; }  // of the classes
 
-  static Row softmax(const float* x, float* p, std::int64_t classes) {
-    const double top = *std::max_element(x, x + classes);
-    double sum = 0, logits = 0;
-    for (std::int64_t k = 0; k < classes; ++k) {
-      p[k] = float(std::exp(x[k] - top));
-      sum += p[k];
-      logits += x[k];
-    }
-    for (std::int64_t k = 0; k < classes; ++k) p[k] = float(p[k] / sum);
-    return {top + std::log(sum), logits / double(classes)};
-  }
-
-  static std::int64_t label_of(const View& labels, std::int64_t n, std::int64_t classes) {
+  std::int64_t label_of(const View& labels, std::int64_t n) const {
     const std::int64_t label = labels.as<std::int32_t>()[n];
-    check(label < classes, "loss: label ", label, " of row ", n,
-          " is out of range: expected less than ", classes);
+    check(label < classes_, "loss: label ", label, " of row ", n,
+          " is out of range: expected less than ", classes_);
     return label;
   }
 
-  static std::int64_t preceding(const float* row, std::int64_t classes, std::int64_t label) {
-    if (std::isnan(row[label])) return classes + 5;
+  // Of this part; `label` counts from its first class and may lie outside.
+  std::int64_t preceding(const float* row, std::int64_t label, double at_label) const {
+    if (0 <= label && label < part() && std::isnan(row[label])) return classes_ + 5;
     std::int64_t count = 0;
-    for (std::int64_t k = 0; k < classes; ++k) {
-      count += row[k] > row[label] || std::isnan(row[k]) || (row[k] == row[label] && k < label);
+    for (std::int64_t k = 0; k < part(); ++k) {
+      count += row[k] > at_label || std::isnan(row[k]) || (row[k] == at_label && k < label);
     }
     return count;
   }
 
   double smoothing_;
-  Form labels_, totals_;
+  std::int64_t classes_, first_;
+  Form labels_, largest_, sums_, totals_;
 };
 
 }  // namespace
@@ -134,8 +168,8 @@ std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Sh
                                             const Shape& first) {
   return std::make_unique<Dropout>(rate, x, whole, first);
 }
-std::unique_ptr<LossKernel> make_loss(double label_smoothing, const Form& x) {
-  return std::make_unique<Loss>(label_smoothing, x);
+std::unique_ptr<LossKernel> make_loss(const LossGeometry& g, const Form& x) {
+  return std::make_unique<Loss>(g, x);
 }
 
 }  // namespace lamina::detail

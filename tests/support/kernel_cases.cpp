@@ -216,12 +216,18 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
        },
        [=](Setup& setup, const Inputs& in, const Values& dy) {
          const Form logits{x, setup.dtype, {}};
-         const auto kernel = setup.backend.softmax_cross_entropy(smoothing, logits);
+         const auto kernel = setup.backend.softmax_cross_entropy({smoothing}, logits);
          const Tensor in_x = setup.place(logits, in[0]), p = dirty(logits);
          const Tensor label =
              setup.place({{x.n, 1, 1, 1}, DType::i32, {}}, Values(labels.begin(), labels.end()));
          const Tensor totals = dirty({{1, 3, 1, 1}, DType::f64, {}}), dx = dirty(logits);
-         setup.run([&] { kernel->forward(setup.stream, in_x, label, p, totals); });
+         const Tensor largest = dirty({{2, x.n, 1, 1}, DType::f64, {}});
+         const Tensor row_sums = dirty({{3, x.n, 1, 1}, DType::f64, {}});
+         setup.run([&] {
+           kernel->largest(setup.stream, in_x, label, largest);
+           kernel->sums(setup.stream, in_x, label, largest, p, row_sums);
+           kernel->finish(setup.stream, label, largest, row_sums, p, totals);
+         });
          Results results{{totals.as<double>()[0]}};
          if (dy.empty()) return results;
          setup.run([&] { kernel->input_grad(setup.stream, p, label, dy[0], dx); });

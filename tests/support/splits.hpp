@@ -60,10 +60,13 @@ inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, W
     else
       net.x().as<float>()[i] = float(v);
   }
-  const Tensor labels({rows.size, 1, 1, 1}, DType::i32);
-  for (std::int64_t i = 0; i < rows.size; ++i)
+  const Blocks parts =
+      Blocks::of({o.batch, 1, 1, 1}, net.placing().splits.back(), Axis::batch, ranks.size());
+  const Part mine = parts.box[std::size_t(ranks.rank())].n;  // of the loss
+  const Tensor labels({mine.size, 1, 1, 1}, DType::i32);
+  for (std::int64_t i = 0; i < mine.size; ++i)
     labels.as<std::int32_t>()[i] =
-        rows.begin + i == o.batch - 1 ? -1 : std::int32_t((rows.begin + i) % classes);
+        mine.begin + i == o.batch - 1 ? -1 : std::int32_t((mine.begin + i) % classes);
   Stream stream;
   Context context{stream, o.training};
   context.first = rows.begin, context.rows = double(o.batch - 1), context.labels = labels;

@@ -86,7 +86,8 @@ class PaddedReference final : public Backend {
                                          const Shape&) const override {
     return nullptr;
   }
-  std::unique_ptr<LossKernel> softmax_cross_entropy(double, const Form&) const override {
+  std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry&,
+                                                    const Form&) const override {
     return nullptr;
   }
   void update(Stream&, const UpdateRule&, const UpdateStep&, const View&, const View&,

@@ -51,11 +51,15 @@ struct Loss {
 Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& labels,
           double scale = 1) {
   const Form form{{std::int64_t(labels.size()), classes, 1, 1}, s.dtype, {}};
-  const auto kernel = s.backend.softmax_cross_entropy(0, form);
+  const auto kernel = s.backend.softmax_cross_entropy({}, form);
   const Tensor x = s.place(form, logits), p = dirty(form), dx = dirty(form);
   const Tensor label = s.place({{form.shape.n, 1, 1, 1}, DType::i32, {}}, labels);
   const Tensor totals = dirty(f64_vector(3));
-  kernel->forward(s.stream, x, label, p, totals);
+  const Tensor largest = dirty({{2, form.shape.n, 1, 1}, DType::f64, {}});
+  const Tensor sums = dirty({{3, form.shape.n, 1, 1}, DType::f64, {}});
+  kernel->largest(s.stream, x, label, largest);
+  kernel->sums(s.stream, x, label, largest, p, sums);
+  kernel->finish(s.stream, label, largest, sums, p, totals);
   kernel->input_grad(s.stream, p, label, scale, dx);
   return {s.read(totals), s.read(p), s.read(dx)};
 }

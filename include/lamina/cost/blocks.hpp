@@ -29,7 +29,8 @@ constexpr Box common(const Box& a, const Box& b) {
 
 /// Which block of a value each rank holds. Ranks with one number hold copies of the same block; a
 /// gradient is complete on each of them. Blocks with different numbers may overlap (halos): what
-/// they say of the gradient of a common element adds up. A rank that holds nothing has number -1.
+/// they say of the gradient of a common element adds up. A rank that holds nothing has number -1
+/// and the box {}: it takes no part in the layer, or the layer takes none of this value there.
 struct Blocks {
   Shape whole;
   std::vector<Box> box;     ///< by rank

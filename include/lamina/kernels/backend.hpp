@@ -102,14 +102,24 @@ class DropoutKernel : public Kernel {
   virtual void apply(Stream&, Pass, std::uint64_t key, const View& x, const View& y) = 0;
 };
 
-/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain). Rows with a
-/// label below zero do not count.
+/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain), in the steps
+/// between which ranks that each have a part of the classes may communicate. Rows with a label
+/// (i32 {n,1,1,1}, a number among all classes) below zero do not count.
+///
+/// forward:  largest -> [all-reduce largest, max] -> sums -> [all-reduce sums] -> finish
 class LossKernel : public Kernel {
  public:
-  /// labels i32 {n,1,1,1}; p the probabilities, like x; totals f64 {1,3,1,1}: sum over the rows of
-  /// the loss, of top-1 hits and of top-5 hits.
-  virtual void forward(Stream&, const View& x, const View& labels, const View& p,
-                       const View& totals) = 0;
+  /// largest f64 {2,n,1,1}: the largest logit of each row, then that of its label: -infinity where
+  /// the label is not among the classes of x.
+  virtual void largest(Stream&, const View& x, const View& labels, const View& largest) = 0;
+  /// p = exp(x - largest), like x; sums f64 {3,n,1,1}: of each row the sum of p, the sum of x, and
+  /// how many classes precede the label.
+  virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
+                    const View& sums) = 0;
+  /// p becomes the probabilities; totals f64 {1,3,1,1}: sum over the rows of the loss, of top-1
+  /// hits and of top-5 hits.
+  virtual void finish(Stream&, const View& labels, const View& largest, const View& sums,
+                      const View& p, const View& totals) = 0;
   /// dx = scale * (p - target); scale is 1/(valid rows of the global batch).
   virtual void input_grad(Stream&, const View& p, const View& labels, double scale,
                           const View& dx) = 0;
@@ -162,7 +172,7 @@ class Backend {
   /// x is the block of a tensor of shape `whole` that starts at position `first`.
   virtual std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
                                                  const Shape& first) const = 0;
-  virtual std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
+  virtual std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry&,
                                                             const Form& x) const = 0;
 
   /// Copies between any two layouts of this back end, outside of steps (initial weights,

@@ -82,6 +82,13 @@ struct LrnGeometry {
   double alpha = 1e-4, beta = 0.75, k = 2;
 };
 
+/// Of softmax and cross-entropy over classes of which x may have a part only.
+struct LossGeometry {
+  double label_smoothing = 0;
+  std::int64_t classes = 0;  ///< in all; 0 = those of x
+  std::int64_t first = 0;    ///< the first one of x
+};
+
 /// A block of a tensor: where its elements lie in the whole, in n-c-h-w order.
 struct Within {
   Shape block, whole;

@@ -105,14 +105,14 @@ class Reference final : public Backend {
     return make<DropoutKernel, detail::ReferenceDropout>(x, rate, x, whole, first);
   }
 
-  std::unique_ptr<LossKernel> softmax_cross_entropy(double label_smoothing,
+  std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry& g,
                                                     const Form& x) const override {
     detail::check_form(x, "softmax_cross_entropy");
     check(x.shape.h == 1 && x.shape.w == 1,
           "softmax_cross_entropy: expected logits of height and width 1, got ", x);
-    check(label_smoothing >= 0 && label_smoothing <= 1,
-          "softmax_cross_entropy: expected label smoothing from 0 to 1, got ", label_smoothing);
-    return make<LossKernel, detail::ReferenceLoss>(x, label_smoothing, x);
+    check(g.label_smoothing >= 0 && g.label_smoothing <= 1,
+          "softmax_cross_entropy: expected label smoothing from 0 to 1, got ", g.label_smoothing);
+    return make<LossKernel, detail::ReferenceLoss>(x, g, x);
   }
 
   /// Between plain views of the same shape; converts between f32 and f64.

@@ -6,7 +6,7 @@
 namespace lamina {
 
 /// y = x1 + x2 + ...;  every dx is dy itself, so backward does nothing. Sends nothing under any
-/// split.
+/// split of samples, channels, rows or columns.
 class Add final : public Layer {
  public:
   struct Options {};
@@ -21,8 +21,10 @@ class Add final : public Layer {
     return xs[0];
   }
 
+  Axis splits() const override { return all_but_input; }
+
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const double n = double(split.of_input(xs[0]).size()), k = double(xs.size());
+    const double n = double(split.of_output(xs[0]).size()), k = double(xs.size());
     return {.forward = {(k - 1) * n, (k + 1) * double(size_of(t)) * n}};
   }
 

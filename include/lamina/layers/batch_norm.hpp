@@ -7,12 +7,15 @@ namespace lamina {
 
 /// y = w * (x - mean) / sqrt(var + epsilon) + b   per channel (Ioffe and Szegedy, 2015)
 ///
-/// split    forward                          backward
-/// batch    global: all-reduce 2c sums       global: all-reduce 2c sums; all-reduce dw, db
+/// split            forward                        backward
+/// batch            global: all-reduce 2c sums     global: all-reduce 2c sums; all-reduce dw, db
+/// channel
+/// height, width    all-reduce 2c sums             all-reduce 2c sums; all-reduce dw, db
 ///
-/// In training, mean and var are the batch's (this rank's, or with `global` that of all ranks which
-/// hold the same channels), and the running averages move towards them by `momentum`; in inference
-/// they are the running averages.
+/// In training, mean and var are the batch's (that of the samples of this rank, or with `global` of
+/// all), and the running averages move towards them by `momentum`; in inference they are the
+/// running averages. Ranks that share samples but not rows or columns have their statistics in
+/// common, local ones too.
 class BatchNorm final : public Layer {
  public:
   struct Options {
@@ -31,40 +34,46 @@ class BatchNorm final : public Layer {
   std::string describe() const override { return o_.global ? "global statistics" : ""; }
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
 
+  Axis splits() const override { return all_but_input; }
+
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const Shape x = split.of_input(only(xs));
+    const Shape x = split.of_output(only(xs));
     const double n = double(x.size()), s = double(size_of(t)), c = double(x.c);
-    const int ranks = split.batch * split.height * split.width;
+    const int replicas = split.ways(replica_axes), group = split.ways(group_axes());
     // Backward reads x and dy for the sums, then x and dy again for dx.
     Cost cost{.forward = {7 * n, 3 * s * n},
               .input_grad = {7 * n, 3 * s * n},
               .weight_grad = {4 * n, 2 * s * n}};
     if (o_.affine) {
       cost.parameters = 2 * c;
-      cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, ranks, true});
+      cost.messages.push_back(
+          {Collective::all_reduce, Pass::weight_grad, 2 * c * s, replicas, true});
     }
-    if (o_.global)
+    if (o_.global || group > 1)
       for (Pass pass : {Pass::forward, Pass::input_grad})
-        cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, ranks, false});
+        cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group, false});
     return cost;
   }
 
   Placement place(std::span<const Spec> xs, const Site& site) override {
     kernel_ = site.backend().batch_norm(xs[0]);
-    const Communicator replicas = site.along(Axis::batch | Axis::height | Axis::width);
-    if (o_.global) group_ = replicas;
-    const Shape& x = xs[0].shape;
+    const Communicator replicas = site.along(replica_axes);
+    group_ = site.along(group_axes());
+    const Shape &x = xs[0].shape, &whole = xs[0].whole;
     const Form vector{{1, x.c, 1, 1}, xs[0].dtype, {}}, wide{{1, x.c, 1, 1}, DType::f64, {}};
     mean_ = Tensor(wide), inv_std_ = Tensor(wide);
     sums_ = Tensor({{1, 2 * x.c, 1, 1}, DType::f64, {}});
-    const Shape& whole = o_.global ? xs[0].whole : x;
-    count_ = double(whole.n * whole.h * whole.w);
-    check(count_ > 1, "batch norm needs more than one value per channel, got input ", whole);
+    const Shape seen{o_.global ? whole.n : x.n, x.c, whole.h, whole.w};
+    count_ = double(seen.n * seen.h * seen.w);
+    check(count_ > 1, "batch norm needs more than one value per channel, got input ", seen);
 
+    const Part channels = part(whole.c, site.split().channel, site.place().channel);
     const auto vector_of = [&](const char* name, double value, bool trained) {
       return Parameter{.name = name,
-                       .dims = {x.c},
+                       .dims = {whole.c},
                        .form = vector,
+                       .whole = {1, whole.c, 1, 1},
+                       .block = {{0, 1}, channels, {0, 1}, {0, 1}},
                        .initial = {Initial::Kind::constant, value},
                        .trained = trained,
                        .decay = false,
@@ -106,6 +115,10 @@ class BatchNorm final : public Layer {
   }
 
  private:
+  static constexpr Axis replica_axes = Axis::batch | Axis::height | Axis::width;
+  /// Ranks that differ along these share statistics.
+  Axis group_axes() const { return o_.global ? replica_axes : Axis::height | Axis::width; }
+
   Options o_;
   std::unique_ptr<NormKernel> kernel_;
   Communicator group_;  // the ranks that share statistics

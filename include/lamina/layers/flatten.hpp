@@ -5,8 +5,9 @@
 
 namespace lamina {
 
-/// y[n, (c*H + h)*W + w] = x[n,c,h,w]. Sends nothing under a split of samples. (Linear needs none:
-/// it takes an input of any height and width.)
+/// y[n, (c*H + h)*W + w] = x[n,c,h,w]. Sends nothing under a split of samples or channels: a rank's
+/// part of y is its whole channels of x. (Linear needs none: it takes an input of any height and
+/// width.)
 class Flatten final : public Layer {
  public:
   struct Options {};
@@ -15,6 +16,17 @@ class Flatten final : public Layer {
   std::string_view type() const override { return "Flatten"; }
   Shape output(std::span<const Shape> xs) const override {
     return {only(xs).n, xs[0].sample(), 1, 1};
+  }
+
+  Axis splits() const override { return Axis::batch | Axis::channel; }
+  std::int64_t cut_channels(std::span<const Shape> xs) const override { return xs[0].c; }
+  Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override {
+    Blocks blocks = input_blocks(0, xs, split, ranks);
+    blocks.whole = output(xs);
+    const std::int64_t plane = xs[0].h * xs[0].w;
+    for (Box& b : blocks.box)
+      if (!b.empty()) b.c = {b.c.begin * plane, b.c.size * plane}, b.h = b.w = {0, 1};
+    return blocks;
   }
   Cost cost(std::span<const Shape> xs, const Split&, DType) const override {
     only(xs);

@@ -22,7 +22,8 @@ struct Context {
   std::int64_t step = 0;   ///< of training, counted over all epochs
   std::int64_t first = 0;  ///< index in the global batch of this rank's first sample
   double rows = 1;         ///< samples of the global batch that count; losses are means over them
-  View labels = {};        ///< i32 {n,1,1,1} of this rank's samples; below zero: does not count
+  View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
+                     ///< does not count
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
 };
 
@@ -68,6 +69,8 @@ class Layer {
 
   /// The axes along which this layer can be split.
   virtual Axis splits() const { return Axis::batch; }
+  /// How many channels there are to be cut: those of y, unless that has none left.
+  virtual std::int64_t cut_channels(std::span<const Shape> xs) const { return output(xs).c; }
   /// Throws Error saying why where this split of these shapes is impossible, although its axes are
   /// among splits() and no axis has more parts than extent.
   virtual void check_split(std::span<const Shape>, const Split&) const {}

@@ -12,8 +12,13 @@ namespace lamina {
 /// f64, over the `rows` of the global batch that count: the same on all ranks. In training y is
 /// complete when backward returns, in inference when forward does.
 ///
-/// split    forward                             backward
-/// batch    all-reduce 3 sums  behind dx
+/// split      forward                                                   backward
+/// batch      all-reduce 3 sums  behind dx
+/// channel    all-reduce, per row, 2 maxima (logits; that of the
+///            label), then 3 sums (exp; logits; classes ahead)
+///
+/// Split by channel, each rank has a part of the classes: logits are not gathered. The labels of a
+/// rank are those of the samples whose logits it takes.
 class SoftmaxCrossEntropy final : public Layer {
  public:
   struct Options {
@@ -35,30 +40,52 @@ class SoftmaxCrossEntropy final : public Layer {
     return {1, 3, 1, 1};
   }
 
+  Axis splits() const override { return Axis::batch | Axis::channel; }
+  std::int64_t cut_channels(std::span<const Shape> xs) const override { return xs[0].c; }
+  /// y is the same on all ranks that take part.
+  Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override {
+    return Blocks::of(output(xs), split, Axis::none, ranks);
+  }
+
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const double n = double(split.of_input(only(xs)).size()), pass = double(size_of(t)) * n;
-    return {.forward = {5 * n, 2 * pass},  // reads x, writes p
-            .input_grad = {2 * n, 2 * pass},
-            .messages = {{Collective::all_reduce, Pass::forward, 3 * 8, split.batch, true}}};
+    const Shape x = split.of_output(only(xs));
+    const double n = double(x.size()), pass = double(size_of(t)) * n, rows = double(x.n);
+    Cost cost{.forward = {5 * n, 2 * pass},  // reads x, writes p
+              .input_grad = {2 * n, 2 * pass},
+              .messages = {{Collective::all_reduce, Pass::forward, 3 * 8, split.batch, true}}};
+    if (split.channel > 1)
+      for (const double values : {2 * rows, 3 * rows})
+        cost.messages.push_back(
+            {Collective::all_reduce, Pass::forward, 8 * values, split.channel, false});
+    return cost;
   }
 
   Placement place(std::span<const Spec> xs, const Site& site) override {
-    kernel_ = site.backend().softmax_cross_entropy(o_.label_smoothing, xs[0]);
-    ranks_ = site.along(Axis::batch);
+    const std::int64_t classes = xs[0].whole.c, n = xs[0].shape.n;
+    const Part mine = part(classes, site.split().channel, site.place().channel);
+    kernel_ =
+        site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
+    ranks_ = site.along(Axis::batch), parts_ = site.along(Axis::channel);
     p_ = Tensor(kernel_->inputs[0]);
+    largest_ = Tensor({2, n, 1, 1}, DType::f64), sums_ = Tensor({3, n, 1, 1}, DType::f64);
     Placement p = placed(*kernel_);
     p.output = {{1, 3, 1, 1}, DType::f64, {}};
     p.reads_x = false, p.reads_y = true;  // y is still being summed when backward starts
-    p.workspace += p_.bytes();
+    p.workspace += p_.bytes() + largest_.bytes() + sums_.bytes();
     return p;
   }
 
-  /// Throws Error without labels of this rank's samples.
+  /// Throws Error without labels of the samples of xs[0].
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     check(context.labels && context.labels.shape.n == xs[0].shape.n, "expected ", xs[0].shape.n,
           " labels, got ", context.labels ? context.labels.shape.n : 0);
-    kernel_->forward(context.stream, xs[0], context.labels, p_, y);
-    sum_ = ranks_.all_reduce(context.stream, Pass::forward, y);
+    Stream& s = context.stream;
+    kernel_->largest(s, xs[0], context.labels, largest_);
+    parts_.all_reduce(s, Pass::forward, largest_, ReduceOp::max).wait(s);
+    kernel_->sums(s, xs[0], context.labels, largest_, p_, sums_);
+    parts_.all_reduce(s, Pass::forward, sums_).wait(s);
+    kernel_->finish(s, context.labels, largest_, sums_, p_, y);
+    total_ = ranks_.all_reduce(s, Pass::forward, y);
     if (!context.training) finish(context, y);
   }
 
@@ -71,15 +98,15 @@ class SoftmaxCrossEntropy final : public Layer {
 
  private:
   void finish(Context& context, const View& y) {
-    sum_.wait(context.stream);
+    total_.wait(context.stream);
     y.as<double>()[0] /= context.rows;
   }
 
   Options o_;
   std::unique_ptr<LossKernel> kernel_;
-  Communicator ranks_;
-  Tensor p_;
-  Pending sum_;
+  Communicator ranks_, parts_;  // that have other samples; other classes
+  Tensor p_, largest_, sums_;
+  Pending total_;
 };
 
 }  // namespace lamina

@@ -7,6 +7,7 @@
 #include <lamina/network/network.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/data/loader.hpp>
+#include <lamina/train/labels.hpp>
 #include <lamina/train/optimizer.hpp>
 #include <lamina/train/schedule.hpp>
 
@@ -94,7 +95,7 @@ class Trainer {
                     .first_bucket_mb = options_.first_bucket_mb});
     states_ = optimizer_.attach(network_);
     network_.initialize(options_.seed);
-    labels_ = Tensor({network_.rows().size, 1, 1, 1}, DType::i32);
+    labels_ = Labels(network_);
     progress_.seed = options_.seed;
   }
 
@@ -150,7 +151,7 @@ class Trainer {
     r.count = per_epoch;
     r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
     optimizer_.update(network_, stream_, r.rate, progress_.step + 1);
-    const double* y = network_.y().as<double>();
+    const double* y = outcome();
     r.loss = y[0], r.top1 = y[1] / context.rows;
     r.epoch = progress_.epoch, r.index = ++progress_.batch;
     r.step = ++progress_.step;
@@ -172,7 +173,7 @@ class Trainer {
     for (std::int64_t i = 0; i < loader.batches(); ++i) {
       Context context = load(next(loader), false);
       network_.forward(context);
-      const double* y = network_.y().as<double>();
+      const double* y = outcome();
       e.loss += y[0] * context.rows, e.top1 += y[1], e.top5 += y[2];
       e.samples += std::int64_t(context.rows);
     }
@@ -224,7 +225,7 @@ class Trainer {
         std::memcpy(x.data, batch.images, x.bytes());
       else
         std::copy_n(batch.images, x.shape.size(), x.as<double>());
-      std::copy_n(batch.labels, batch.size, labels_.as<std::int32_t>());
+      std::copy_n(batch.labels, batch.size, labels_.loaded().as<std::int32_t>());
     });
     return {.stream = stream_,
             .training = training,
@@ -232,7 +233,17 @@ class Trainer {
             .step = progress_.step,
             .first = network_.rows().begin,
             .rows = double(batch.global_valid),
-            .labels = labels_};
+            .labels = labels_.move(stream_)};
+  }
+
+  /// What the last layer found: loss and hits. Ranks that take no part in it hear of it.
+  const double* outcome() {
+    if (network_.placing().splits.back().ways() == ranks_.size()) return network_.y().as<double>();
+    if (!outcome_.view()) outcome_ = Tensor({1, 3, 1, 1}, DType::f64);
+    if (network_.steps().back().active)
+      std::memcpy(outcome_.view().data, network_.y().data, outcome_.bytes());
+    ranks_.broadcast(stream_, Pass::forward, outcome_, 0).wait(stream_);
+    return outcome_.as<double>();
   }
 
   /// What a checkpoint must agree on with the run that continues it.
@@ -262,7 +273,8 @@ class Trainer {
   Optimizer optimizer_;
   TrainerOptions options_;
   Stream stream_;
-  Tensor states_, labels_;
+  Tensor states_, outcome_;
+  Labels labels_;
   Progress progress_;
 };
 

@@ -1,9 +1,10 @@
-// Reference softmax and cross-entropy.
+// Reference softmax and cross-entropy, in the steps between which a layer may communicate.
 #pragma once
 
 #include <lamina/kernels/reference/common.hpp>
 
 #include <cmath>
+#include <limits>
 
 namespace lamina::detail {
 
@@ -13,35 +14,73 @@ namespace lamina::detail {
 template <class T>
 class ReferenceLoss final : public LossKernel {
  public:
-  ReferenceLoss(double smoothing, const Form& x) : smoothing_(smoothing) {
+  ReferenceLoss(const LossGeometry& g, const Form& x)
+      : smoothing_(g.label_smoothing),
+        rows_(x.shape.n),
+        part_(x.shape.c),
+        classes_(g.classes ? g.classes : part_),
+        first_(g.first) {
     inputs = {x};
     output = x;
     algorithm = "loops";
-    labels_ = {{x.shape.n, 1, 1, 1}, DType::i32, {}};
+    labels_ = {{rows_, 1, 1, 1}, DType::i32, {}};
+    largest_ = {{2, rows_, 1, 1}, DType::f64, {}}, sums_ = {{3, rows_, 1, 1}, DType::f64, {}};
   }
 
-  void forward(Stream& stream, const View& x, const View& labels, const View& p,
-               const View& totals) override {
+  void largest(Stream& stream, const View& x, const View& labels, const View& largest) override {
     expect(x, inputs[0], "loss x"), expect(labels, labels_, "loss labels");
-    expect(p, output, "loss p"), expect(totals, f64_vector(3), "loss totals");
-    stream.run(Pass::forward, "softmax_cross_entropy", [&] {
-      const Index classes = x.shape.c;
-      double loss = 0, top1 = 0, top5 = 0;
-      for (Index n = 0; n < x.shape.n; ++n) {
-        const T* row = x.as<T>() + n * classes;
-        T* out = p.as<T>() + n * classes;
-        const double log_sum = log_sum_exp(row, classes);
-        double sum = 0;  // of all logits, for the smoothed part of the target
-        for (Index k = 0; k < classes; ++k) {
-          out[k] = T(std::exp(row[k] - log_sum));
-          sum += row[k];
+    expect(largest, largest_, "loss largest");
+    stream.run(Pass::forward, "loss_largest", [&] {
+      double *top = largest.as<double>(), *at_label = top + rows_;
+      for (Index n = 0; n < rows_; ++n) {
+        const T* row = x.as<T>() + n * part_;
+        const Index k = label_of(labels, n) - first_;
+        const bool here = 0 <= k && k < part_ && !std::isnan(row[k]);
+        top[n] = *std::max_element(row, row + part_);
+        at_label[n] = here ? row[k] : -std::numeric_limits<double>::infinity();
+      }
+    });
+  }
+
+  void sums(Stream& stream, const View& x, const View& labels, const View& largest, const View& p,
+            const View& sums) override {
+    expect(x, inputs[0], "loss x"), expect(labels, labels_, "loss labels");
+    expect(largest, largest_, "loss largest"), expect(p, output, "loss p");
+    expect(sums, sums_, "loss sums");
+    stream.run(Pass::forward, "loss_sums", [&] {
+      const double *top = largest.as<double>(), *at_label = top + rows_;
+      double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
+      for (Index n = 0; n < rows_; ++n) {
+        const T* row = x.as<T>() + n * part_;
+        const Index label = label_of(labels, n);
+        sum[n] = logits[n] = 0;
+        for (Index k = 0; k < part_; ++k) {
+          const double e = std::exp(row[k] - top[n]);
+          p.as<T>()[n * part_ + k] = T(e);
+          sum[n] += e;
+          logits[n] += row[k];
         }
-        const Index label = label_of(labels, n, classes);
-        if (label < 0) continue;
-        loss += log_sum - (1 - smoothing_) * row[label] - smoothing_ * sum / double(classes);
-        const Index ahead = preceding(row, classes, label);
-        top1 += ahead < 1;
-        top5 += ahead < 5;
+        ahead[n] = label < 0 ? 0 : double(preceding(row, label - first_, at_label[n]));
+      }
+    });
+  }
+
+  void finish(Stream& stream, const View& labels, const View& largest, const View& sums,
+              const View& p, const View& totals) override {
+    expect(labels, labels_, "loss labels"), expect(largest, largest_, "loss largest");
+    expect(sums, sums_, "loss sums"), expect(p, output, "loss p");
+    expect(totals, f64_vector(3), "loss totals");
+    stream.run(Pass::forward, "loss_finish", [&] {
+      const double *top = largest.as<double>(), *at_label = top + rows_;
+      const double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
+      double loss = 0, top1 = 0, top5 = 0;
+      for (Index n = 0; n < rows_; ++n) {
+        for (Index i = n * part_; i < (n + 1) * part_; ++i) p.as<T>()[i] = T(p.as<T>()[i] / sum[n]);
+        if (label_of(labels, n) < 0) continue;
+        loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n] -
+                smoothing_ * logits[n] / double(classes_);
+        top1 += ahead[n] < 1;
+        top5 += ahead[n] < 5;
       }
       totals.as<double>()[0] = loss;
       totals.as<double>()[1] = top1;
@@ -54,12 +93,12 @@ class ReferenceLoss final : public LossKernel {
     expect(p, output, "loss p"), expect(labels, labels_, "loss labels");
     expect(dx, inputs[0], "loss dx");
     stream.run(Pass::input_grad, "softmax_cross_entropy", [&] {
-      const Index classes = p.shape.c;
-      for (Index n = 0; n < p.shape.n; ++n) {
-        const Index label = label_of(labels, n, classes);
-        for (Index k = 0; k < classes; ++k) {
-          const Index i = n * classes + k;
-          const double target = (k == label ? 1 - smoothing_ : 0) + smoothing_ / double(classes);
+      for (Index n = 0; n < rows_; ++n) {
+        const Index label = label_of(labels, n);
+        for (Index k = 0; k < part_; ++k) {
+          const Index i = n * part_ + k;
+          const double target =
+              (first_ + k == label ? 1 - smoothing_ : 0) + smoothing_ / double(classes_);
           dx.as<T>()[i] = label < 0 ? T(0) : T(scale * (p.as<T>()[i] - target));
         }
       }
@@ -67,31 +106,25 @@ class ReferenceLoss final : public LossKernel {
   }
 
  private:
-  static double log_sum_exp(const T* row, Index classes) {
-    const double top = *std::max_element(row, row + classes);
-    double sum = 0;
-    for (Index k = 0; k < classes; ++k) sum += std::exp(row[k] - top);
-    return top + std::log(sum);
-  }
-
-  static Index label_of(const View& labels, Index n, Index classes) {
+  Index label_of(const View& labels, Index n) const {
     const Index label = labels.as<std::int32_t>()[n];
-    check(label < classes, "loss: label ", label, " of row ", n,
-          " is out of range: expected less than ", classes);
+    check(label < classes_, "loss: label ", label, " of row ", n,
+          " is out of range: expected less than ", classes_);
     return label;
   }
 
-  static Index preceding(const T* row, Index classes, Index label) {
-    if (std::isnan(row[label])) return classes + 5;
+  /// Of this part; `label` counts from its first class and may lie outside.
+  Index preceding(const T* row, Index label, double at_label) const {
+    if (0 <= label && label < part_ && std::isnan(row[label])) return classes_ + 5;
     Index count = 0;
-    for (Index k = 0; k < classes; ++k) {
-      count += row[k] > row[label] || std::isnan(row[k]) || (row[k] == row[label] && k < label);
-    }
+    for (Index k = 0; k < part_; ++k)
+      count += row[k] > at_label || std::isnan(row[k]) || (row[k] == at_label && k < label);
     return count;
   }
 
   double smoothing_;
-  Form labels_;
+  Index rows_, part_, classes_, first_;  // the part of the classes that x has
+  Form labels_, largest_, sums_;
 };
 
 }  // namespace lamina::detail

@@ -1,0 +1,45 @@
+// Labels: from the ranks that load the samples to those that compute the loss.
+#pragma once
+
+#include <lamina/layers/exchange.hpp>
+#include <lamina/network/network.hpp>
+
+namespace lamina {
+
+/// Rank r of P loads the labels of rows part(batch, P, r); the last layer may cut the batch in
+/// other parts, among fewer ranks. Where it does not, nothing moves.
+class Labels {
+ public:
+  Labels() = default;
+  /// Of a placed network.
+  explicit Labels(const Network& network) {
+    const PlaceOptions& o = network.placing();
+    const int ranks = o.ranks.size();
+    const auto me = std::size_t(o.ranks.rank());
+    const auto rows = [&](const Split& split) {
+      return Blocks::of({o.batch, 1, 1, 1}, split, Axis::batch, ranks);
+    };
+    const Blocks loaded = rows({.batch = ranks}), wanted = rows(o.splits.back());
+    loaded_ = Tensor(loaded.box[me].shape(), DType::i32);
+    moves_ = !loaded.same(wanted);
+    if (!moves_) return;
+    exchange_ = Exchange(loaded, wanted, DType::i32, o.ranks);
+    wanted_ = Tensor(wanted.box[me].shape(), DType::i32);
+  }
+
+  /// i32 {rows,1,1,1}: where those that this rank loads are to be put.
+  const View& loaded() const { return loaded_; }
+  /// Those of this rank's part of the loss, once they are loaded on all ranks.
+  const View& move(Stream& stream) {
+    if (!moves_) return loaded_;
+    exchange_.run(stream, Pass::forward, loaded_, wanted_);
+    return wanted_;
+  }
+
+ private:
+  bool moves_ = false;
+  Tensor loaded_, wanted_;
+  Exchange exchange_;
+};
+
+}  // namespace lamina
