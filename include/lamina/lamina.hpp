@@ -24,6 +24,7 @@
 #include <lamina/layers/tanh.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/network.hpp>
+#include <lamina/plan/plan.hpp>
 #include <lamina/profile/listen.hpp>
 #include <lamina/profile/machine.hpp>
 #include <lamina/profile/measure.hpp>

@@ -1,0 +1,79 @@
+// Plan: how each layer of a network is split, as data: built in, made by hand, or read from a file.
+#pragma once
+
+#include <lamina/network/network.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lamina {
+
+/// "height:2,batch:2", as Split::text() writes it; "none" is one part, so rank 0 alone. Throws
+/// Error for an unknown axis, with the nearest one, and for parts that are no whole number.
+Split parse_split(std::string_view s);
+
+/// Whether a layer's name fits a pattern, in which * stands for any characters and ? for one.
+bool matches(std::string_view pattern, std::string_view name);
+
+/// Rules, of which the later ones win; a layer that none of them matches is split by samples over
+/// all ranks, which is the plan `data`.
+struct Plan {
+  struct Rule {
+    std::string layers;  ///< a name, or a pattern
+    Split split;
+    std::vector<Split> otherwise = {};  ///< the first that is legal, where `split` is not
+    std::string origin = {};            ///< who says so, for messages: a file or a flag
+  };
+
+  std::string model = {};  ///< it is for this one only; empty = for any
+  int ranks = 1;
+  std::vector<Rule> rules = {};
+
+  /// Adds a rule: `plan.split("conv*", {.batch = 2, .height = 2})`.
+  Plan& split(std::string layers, const Split& split, std::string origin = {}) {
+    rules.push_back({std::move(layers), split, {}, std::move(origin)});
+    return *this;
+  }
+};
+
+/// `data`, `owt`, `spatial` and `filter`; docs/plans.md says what they are.
+std::vector<std::string_view> plan_names();
+/// One of them. Where its wish for a layer is impossible it has others, at last that of `data`.
+/// Throws Error for an unknown name, with the nearest one.
+Plan built_in_plan(std::string_view name, const Network& net, std::int64_t batch, int ranks);
+
+/// A plan as JSON, a line per rule. Throws Error, naming the layer, for what is damaged or no plan.
+Plan parse_plan(const std::string& json);
+std::string plan_json(const Plan& plan);
+/// The same from and to a file, which is named in messages.
+Plan read_plan(const std::string& path);
+void write_plan(const std::string& path, const Plan& plan);
+
+/// What a plan made of a layer.
+struct Decision {
+  std::string layer;
+  Split requested, used;
+  std::string reason = {};  ///< why the two differ; empty where they do not
+};
+
+/// Of each vertex of the graph, the input first, for a global batch of that many samples. Throws
+/// Error where a rule matches no layer, with the nearest name, and where a rule that has nothing
+/// else to offer is impossible; with `allow_fallback` such a layer is split by samples instead.
+std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t batch,
+                             bool allow_fallback = false);
+
+/// What is used: PlaceOptions::splits, TrainerOptions::splits.
+std::vector<Split> splits_of(const std::vector<Decision>& decisions);
+/// The same as a plan, with a rule for each layer.
+Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks);
+
+/// Layer, requested, used, reason, and what is sent in a step by the rank that sends the most: all
+/// messages of the layer, with those that bring its inputs ("reshard"). `net` must be placed by
+/// these decisions. Neighbours that agree in all but bytes share a line, unless `wide`.
+std::string plan_table(const std::vector<Decision>& decisions, const Network& net,
+                       bool wide = false);
+
+}  // namespace lamina

@@ -1,0 +1,114 @@
+// Plans as JSON: small enough to be written by hand, and trusted no further than that.
+#include "report/file.hpp"
+#include "report/json_part.hpp"
+
+#include <lamina/plan/plan.hpp>
+
+#include <set>
+
+namespace lamina {
+
+namespace {
+
+using detail::JsonPart, detail::one_line;
+using Json = JsonPart::Json;
+
+constexpr const char* schema = "lamina-plan";
+constexpr int version = 1;
+constexpr std::int64_t most_ranks = 1 << 16;
+
+/// Refuses what the JSON library would drop in silence: a name that is given twice.
+Json parse(const std::string& content) {
+  constexpr int deepest = 4;
+  constexpr std::size_t most = 10000;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open, by depth
+  try {
+    return Json::parse(content, [&](int depth, Json::parse_event_t event, Json& json) {
+      check(depth < deepest, "not a plan: nested more than ", deepest, " levels deep");
+      const auto at = std::size_t(depth);
+      if (event == Json::parse_event_t::object_start) keys.resize(at), keys.push_back({});
+      if (event == Json::parse_event_t::key) {
+        const auto name = json.get<std::string>();
+        check(keys[at - 1].insert(name).second, at > 1 ? "layer '" : "'", one_line(name),
+              "' is given twice");
+        check(keys[at - 1].size() <= most, "more than ", most, " layers");
+      }
+      return true;
+    });
+  } catch (const Json::parse_error& e) {
+    throw Error(text("not valid JSON, near byte ", e.byte));
+  } catch (const Json::exception&) {  // a number beyond all doubles
+    throw Error("not valid JSON: a number is too large");
+  }
+}
+
+/// Adds `origin` to what is wrong.
+template <class Work>
+auto naming(const std::string& origin, Work&& work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    throw Error(text(origin, ": ", e.what()), e.where());
+  }
+}
+
+}  // namespace
+
+Plan parse_plan(const std::string& json) {
+  const Json j = parse(json);
+  check(j.is_object() && j.contains("schema") && j["schema"] == schema,
+        "not a plan: expected schema '", schema, "'");
+  const JsonPart whole(j);
+  if (const JsonPart v = whole.at("version"); v.json() != version)
+    v.fail(text(version, ", of the plan schema"));
+  for (const auto& [key, value] : j.items())
+    check(
+        key == "schema" || key == "version" || key == "model" || key == "ranks" || key == "layers",
+        "'", one_line(key), "' is no member of a plan: expected schema, version, model, ranks ",
+        "and layers");
+  Plan plan;
+  if (const auto model = whole.find("model")) plan.model = one_line(model->string());
+  plan.ranks = int(whole.at("ranks").whole(1, most_ranks));
+  const JsonPart layers = whole.at("layers");
+  if (!layers.json().is_object()) layers.fail("an object");
+  for (const auto& [layer, split] : layers.json().items())
+    naming(one_line(text("layer '", layer, "'")), [&] {
+      check(split.is_string(), "expected a split such as \"batch:2,channel:2\", got ",
+            split.is_structured() ? one_line(split.type_name()) : one_line(split.dump()));
+      check(!layer.empty(), "expected the name of a layer, or a pattern");
+      const Split s = parse_split(one_line(split.get<std::string>()));
+      check(s.ways() <= plan.ranks, "split ", s, " has ", s.ways(), " parts, but the plan is for ",
+            plan.ranks, plan.ranks == 1 ? " rank" : " ranks");
+      plan.split(layer, s);
+    });
+  return plan;
+}
+
+std::string plan_json(const Plan& plan) {
+  const auto quoted = [](const std::string& s) {
+    return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  std::string s = text("{\n  \"schema\": \"", schema, "\",\n  \"version\": ", version, ",\n");
+  if (!plan.model.empty()) append(s, text("  \"model\": ", quoted(plan.model), ",\n"));
+  append(s, text("  \"ranks\": ", plan.ranks, ",\n  \"layers\": {"));
+  for (std::size_t i = 0; i < plan.rules.size(); ++i)
+    append(s, text(i ? ",\n    " : "\n    ", quoted(plan.rules[i].layers), ": ",
+                   quoted(plan.rules[i].split.text())));
+  return s + (plan.rules.empty() ? "}\n}\n" : "\n  }\n}\n");
+}
+
+Plan read_plan(const std::string& path) {
+  constexpr std::uint64_t longest = 4 << 20;  // bytes
+  const std::string content = detail::read_file(path, longest);
+  return naming(path, [&] {
+    Plan plan = parse_plan(content);
+    for (Plan::Rule& rule : plan.rules) rule.origin = path;
+    return plan;
+  });
+}
+
+void write_plan(const std::string& path, const Plan& plan) {
+  detail::write_file(path, plan_json(plan));
+}
+
+}  // namespace lamina

@@ -1,0 +1,143 @@
+// Rules: how they are written, which layers they match, and what is made of them.
+#include <lamina/base/nearest.hpp>
+#include <lamina/plan/plan.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+namespace lamina {
+
+namespace {
+
+constexpr std::string_view axis_names[] = {"batch", "channel", "input", "height", "width"};
+
+/// " (did you mean fc6?)", or nothing.
+template <class Names>
+std::string suggestion(std::string_view name, const Names& names) {
+  const auto guess = nearest(name, names);
+  return guess.empty() ? std::string() : text(" (did you mean ", guess, "?)");
+}
+
+int& ways(Split& split, std::size_t axis) {
+  int* const all[] = {&split.batch, &split.channel, &split.input, &split.height, &split.width};
+  return *all[axis];
+}
+
+std::string prefix(const std::string& origin) {
+  return origin.empty() ? origin : text(origin, ": ");
+}
+
+}  // namespace
+
+Split parse_split(std::string_view s) {
+  Split split;
+  if (s == "none") return split;
+  constexpr std::int64_t most = 1 << 16;
+  std::int64_t all = 1;
+  bool said[std::size(axis_names)] = {};
+  for (std::string_view rest = s;;) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    const auto colon = item.find(':');
+    check(colon != item.npos, "split '", s,
+          "': expected AXIS:PARTS, as in batch:2,channel:2, got '", item, "'");
+    const std::string_view axis = item.substr(0, colon), parts = item.substr(colon + 1);
+    const auto at = std::size_t(std::ranges::find(axis_names, axis) - std::begin(axis_names));
+    check(at < std::size(axis_names), "split '", s, "': unknown axis '", axis, "'",
+          suggestion(axis, axis_names), ": expected batch, channel, input, height or width");
+    check(!std::exchange(said[at], true), "split '", s, "': ", axis, " is given twice");
+    int n = 0;
+    const auto [end, error] = std::from_chars(parts.data(), parts.data() + parts.size(), n);
+    check(error == std::errc() && end == parts.data() + parts.size() && n >= 1 && n <= most,
+          "split '", s, "': expected a whole number of parts from 1 to ", most, ", got '", parts,
+          "'");
+    ways(split, at) = n;
+    check((all *= n) <= most, "split '", s, "': more than ", most, " parts");
+    if (item.size() == rest.size()) return split;
+    rest.remove_prefix(item.size() + 1);
+  }
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  // Where it fails behind a star, the star takes one character more.
+  std::size_t p = 0, n = 0, star = pattern.npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++, taken = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p, ++n;
+    } else if (star != pattern.npos) {
+      p = star + 1, n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == pattern.npos;
+}
+
+namespace {
+
+/// The rule of each vertex: the last one that matches it.
+std::vector<const Plan::Rule*> rules_of(const Plan& plan, const Network& net) {
+  const auto& graph = net.graph();
+  std::vector<const Plan::Rule*> rules(graph.size());
+  for (const Plan::Rule& rule : plan.rules) {
+    bool any = false;
+    for (std::size_t i = 1; i < graph.size(); ++i)
+      if (matches(rule.layers, graph[i].name)) rules[i] = &rule, any = true;
+    if (any) continue;
+    std::vector<std::string_view> names;
+    for (std::size_t i = 1; i < graph.size(); ++i) names.push_back(graph[i].name);
+    std::string plain = rule.layers;
+    std::erase(plain, '*');
+    check(rule.layers != graph[0].name, prefix(rule.origin), "'", rule.layers,
+          "' is no layer: it is always split by batch over all ranks");
+    const bool pattern = rule.layers.find_first_of("*?") != rule.layers.npos;
+    throw Error(text(prefix(rule.origin), pattern ? "no layer matches '" : "there is no layer '",
+                     rule.layers, "'", suggestion(plain, names)));
+  }
+  return rules;
+}
+
+}  // namespace
+
+std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t batch,
+                             bool allow_fallback) {
+  const auto rules = rules_of(plan, net);
+  const auto& graph = net.graph();
+  const Split data{.batch = plan.ranks};
+  std::vector<Decision> decisions = {{graph[0].name, data, data}};
+  for (std::size_t i = 1; i < graph.size(); ++i) {
+    const auto& v = graph[i];
+    Decision d{v.name, rules[i] ? rules[i]->split : data, {}};
+    const auto xs = net.input_shapes(v, batch);
+    d.used = d.requested;
+    d.reason = why_illegal(*v.layer, xs, d.used, plan.ranks);
+    if (!d.reason.empty()) {
+      std::vector<Split> others = rules[i] ? rules[i]->otherwise : std::vector<Split>();
+      if (allow_fallback) others.push_back(data);
+      const auto legal = std::ranges::find_if(others, [&](const Split& other) {
+        return why_illegal(*v.layer, xs, other, plan.ranks).empty();
+      });
+      check(legal != others.end(), prefix(rules[i] ? rules[i]->origin : ""), v.name, " (",
+            v.layer->type(), "): ", d.reason);
+      d.used = *legal;
+    }
+    decisions.push_back(std::move(d));
+  }
+  return decisions;
+}
+
+std::vector<Split> splits_of(const std::vector<Decision>& decisions) {
+  std::vector<Split> splits;
+  for (const Decision& d : decisions) splits.push_back(d.used);
+  return splits;
+}
+
+Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks) {
+  Plan plan{std::move(model), ranks, {}};
+  for (std::size_t i = 1; i < decisions.size(); ++i)
+    plan.split(decisions[i].layer, decisions[i].used);
+  return plan;
+}
+
+}  // namespace lamina
