@@ -46,12 +46,14 @@ int bench(const BenchOptions& o, World& world) {
   cli::prepare(o, world);
   const auto data = cli::open(o, {});
   Network net = cli::make_network(o, *data);
-  Trainer trainer(net, world, cli::make_optimizer(o),
-                  cli::trainer_options(o, o.batch(world.size(), 16)));
+  const std::int64_t global_batch = o.batch(world.size(), 16);
+  const cli::RunPlan plan = cli::make_plan(o, net, global_batch, world);
+  Trainer trainer(net, world, cli::make_optimizer(o), cli::trainer_options(o, global_batch, plan));
+  cli::write_plan_out(o, plan, world);
   // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
   // loaded as a training would.
   Loader loader = trainer.loader(*data, true, {.augment = o.data != "synthetic"});
-  const std::string head = cli::preamble("bench_network", o, trainer, world);
+  const std::string head = cli::preamble("bench_network", o, trainer, plan, world);
   if (first) {
     std::fputs(head.c_str(), stdout);
     std::printf("# data %s, %lld warm-up steps, %lld steps\n", data->name().c_str(),

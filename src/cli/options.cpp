@@ -50,6 +50,18 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   number(app, "--first-bucket-mb", o.first_bucket_mb, "size of the first bucket, near the loss")
       ->capture_default_str();
+  word(app, "--plan", o.plan, "data|owt|spatial|filter|FILE",
+       "how layers are split over the ranks; data = all of them by samples")
+      ->capture_default_str();
+  app.add_option("--split", o.split,
+                 "split layers another way than the plan; later ones win. LAYER may have * and ?; "
+                 "AXIS is batch, channel, input, height or width")
+      ->type_name("LAYER=AXIS:PARTS,...")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_flag("--allow-fallback", o.allow_fallback,
+               "split by samples where what --split or a plan's FILE says is impossible");
+  word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
   count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",
         1024);
   count(app, "--seed", o.seed, 0, "of weights, data order, augmentation and dropout", UINT64_MAX)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace lamina::cli {
 
@@ -26,6 +27,9 @@ struct RunOptions {
 
   std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
   double bucket_mb = 25, first_bucket_mb = 1;
+  std::string plan = "data", plan_out;
+  std::vector<std::string> split;
+  bool allow_fallback = false;
   int threads = 0;
   std::uint64_t seed = 1;
 

@@ -86,6 +86,17 @@ std::string command_line() {
   return line;
 }
 
+/// A `#` before every line.
+std::string commented(const std::string& lines) {
+  std::string s;
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = lines.find('\n', at) + 1;
+    append(s, text("#   ", std::string_view(lines).substr(at, end - at)));
+    at = end;
+  }
+  return s;
+}
+
 Machine ceilings(const RunOptions& o, const World& world, const Backend& backend) {
   bool found = false;
   Machine machine;
@@ -108,7 +119,9 @@ void prepare(const RunOptions& o, const World& world, std::vector<OutputFile> ou
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
   check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
         o.optimizer);
-  outputs.insert(outputs.end(), {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}});
+  outputs.insert(
+      outputs.end(),
+      {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
 }
@@ -149,12 +162,13 @@ Optimizer make_optimizer(const RunOptions& o) {
   return optimizer;
 }
 
-TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch) {
+TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const RunPlan& plan) {
   Schedule schedule = parse_schedule(o.schedule);
   schedule.warmup = o.warmup_epochs;
   return {.batch = batch,
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
+          .splits = splits_of(plan.decisions),
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
@@ -163,7 +177,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch) {
 }
 
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
-                     const World& world) {
+                     const RunPlan& plan, const World& world) {
   const Network& net = trainer.network();
   const auto& placing = net.placing();
   std::int64_t parameters = 0;
@@ -186,7 +200,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
     append(s, text("# rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device cpu  threads ",
                    counts[std::size_t(r)], "  batch ", rows[std::size_t(r)], '\n'));
   append(s, text("# global batch ", placing.batch, " over ", world.size(), " rank",
-                 world.size() > 1 ? "s" : "", ", plan data\n"));
+                 world.size() > 1 ? "s" : "", ", plan ", plan.name, '\n'));
   append(s,
          text("# ", net.buckets().size(), " gradient bucket", net.buckets().size() == 1 ? "" : "s",
               " (--bucket-mb ", o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
@@ -195,6 +209,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                    double(m.parameters) / 1e6, double(m.gradients) / 1e6,
                    double(trainer.state_bytes()) / 1e6, double(m.activations) / 1e6,
                    double(m.workspace) / 1e6));
+  if (plan.shown) append(s, commented(plan_table(plan.decisions, net, o.wide)));
   for (char** e = environ; *e; ++e)
     if (std::string_view(*e).starts_with("LAMINA_"))
       append(s, text("# ", std::string_view(*e), '\n'));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "options.hpp"
+#include "plan.hpp"
 
 #include <lamina/profile/profile.hpp>
 #include <lamina/profile/trace.hpp>
@@ -32,12 +33,12 @@ std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data);
 Network make_network(const RunOptions& o, const Dataset& data);
 
 Optimizer make_optimizer(const RunOptions& o);
-TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch);
+TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const RunPlan& plan);
 
 /// The `#` lines: version, model, back end, a line per rank, batch, buckets, plan, environment. The
 /// same on all ranks; collective.
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
-                     const World& world);
+                     const RunPlan& plan, const World& world);
 
 /// The file of --trace, of this rank.
 class RunTrace {

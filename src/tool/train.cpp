@@ -60,7 +60,10 @@ int train(const TrainOptions& o, World& world) {
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   Network net = make_network(o, *data);
-  Trainer trainer(net, world, make_optimizer(o), trainer_options(o, o.batch(world.size(), 32)));
+  const std::int64_t batch = o.batch(world.size(), 32);
+  const RunPlan plan = make_plan(o, net, batch, world);
+  Trainer trainer(net, world, make_optimizer(o), trainer_options(o, batch, plan));
+  write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
   if (!o.init.empty()) load_parameters(o.init, net, !o.not_strict, world.comm());
   if (o.resumes) trainer.resume(o.resume.empty() ? o.save : o.resume);
@@ -90,7 +93,7 @@ int train(const TrainOptions& o, World& world) {
   };
   auto epochs = trainer.fit(*data, fit);
 
-  const std::string head = preamble("lamina train", o, trainer, world);
+  const std::string head = preamble("lamina train", o, trainer, plan, world);
   if (first) {
     std::fputs(head.c_str(), stdout);
     std::printf("# data %s: %lld images%s\n", data->name().c_str(),

@@ -1,0 +1,70 @@
+#include "plan.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace lamina::cli {
+
+namespace {
+
+bool built_in(const std::string& name) {
+  const auto names = plan_names();
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.
+Plan plan_in_file(const std::string& path, const World& world) {
+  std::string json, error;
+  if (world.rank() == 0) try {
+      std::error_code ignored;
+      const bool a_file = path.find_first_of("/.") != path.npos ||
+                          (!path.empty() && std::filesystem::exists(path, ignored));
+      if (!a_file) built_in_plan(path, Network({.c = 1}), 1, 1);  // says which names there are
+      json = plan_json(read_plan(path));
+    } catch (const Error& e) {
+      error = e.what();
+    }
+  error = world.comm().broadcast_text(std::move(error));
+  check(error.empty(), "--plan: ", error);
+  Plan plan = parse_plan(world.comm().broadcast_text(std::move(json)));
+  for (Plan::Rule& rule : plan.rules) rule.origin = path;
+  return plan;
+}
+
+}  // namespace
+
+RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world) {
+  RunPlan run{.name = o.plan, .decisions = {}, .shown = o.plan != "data" || !o.split.empty()};
+  const int ranks = world.size();
+  Plan plan;
+  if (built_in(o.plan)) {
+    plan = built_in_plan(o.plan, net, batch, ranks);
+  } else {
+    plan = plan_in_file(o.plan, world);
+    check(plan.model.empty() || plan.model == o.model, o.plan, ": is for model ", plan.model,
+          ", but this run has ", o.model);
+    check(plan.ranks == ranks, o.plan, ": is for ", plan.ranks,
+          plan.ranks == 1 ? " rank" : " ranks", ", but there ", ranks == 1 ? "is " : "are ", ranks);
+  }
+  for (const std::string& rule : o.split) {
+    const std::string origin = text("--split ", rule);
+    const auto equals = rule.rfind('=');
+    check(equals != rule.npos && equals > 0, origin,
+          ": expected LAYER=AXIS:PARTS,..., as in 'conv1*=height:2,batch:2'");
+    try {
+      plan.split(rule.substr(0, equals), parse_split(rule.substr(equals + 1)), origin);
+    } catch (const Error& e) {
+      throw Error(text(origin, ": ", e.what()), e.where());
+    }
+    append(run.name, text(&rule == &o.split[0] ? ", with " : " ", origin));
+  }
+  run.decisions = decide(plan, net, batch, o.allow_fallback);
+  return run;
+}
+
+void write_plan_out(const RunOptions& o, const RunPlan& plan, const World& world) {
+  if (world.rank() == 0 && !o.plan_out.empty())
+    write_plan(o.plan_out, plan_of(plan.decisions, o.model, world.size()));
+}
+
+}  // namespace lamina::cli
