@@ -84,8 +84,10 @@ class Trainer {
         optimizer_(std::move(optimizer)),
         options_(std::move(options)) {
     if (network_.graph().back().layer == nullptr ||
-        network_.graph().back().layer->type() != "SoftmaxCrossEntropy")
+        network_.graph().back().layer->type() != "SoftmaxCrossEntropy") {
       network_.add<SoftmaxCrossEntropy>({}, "loss");
+      if (!options_.splits.empty()) options_.splits.push_back({.batch = ranks_.size()});
+    }
     network_.place({.batch = options_.batch,
                     .backend = make_backend(options_.backend, options_.dtype),
                     .ranks = ranks_,
