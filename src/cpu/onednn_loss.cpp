@@ -79,18 +79,20 @@ class Loss final : public LossKernel {
     stream.run(Pass::forward, "loss_sums", [&] {
       const double *top = largest.as<double>(), *at_label = top + rows();
       double *sum = sums.as<double>(), *logits = sum + rows(), *ahead = logits + rows();
+      const std::int64_t classes = part();
       for (std::int64_t n = 0; n < rows(); ++n) {
         const float* row = x.as<float>() + n * part();
         float* to = p.as<float>() + n * part();
+        const double most = top[n];
         double exponentials = 0, all = 0;
-        for (std::int64_t k = 0; k < part(); ++k) {
-          to[k] = float(std::exp(row[k] - top[n]));
+        for (std::int64_t k = 0; k < classes; ++k) {
+          to[k] = float(std::exp(row[k] - most));
           exponentials += to[k];
           all += row[k];
         }
         const std::int64_t label = label_of(labels, n);
         sum[n] = exponentials, logits[n] = all;
-        ahead[n] = label < 0 ? 0 : double(preceding(row, label - first_, at_label[n]));
+        ahead[n] = label < 0 ? 0 : double(preceding(row, label - first_, float(at_label[n])));
       }
     });
   }
@@ -106,7 +108,8 @@ class Loss final : public LossKernel {
       double loss = 0, top1 = 0, top5 = 0;
       for (std::int64_t n = 0; n < rows(); ++n) {
         float* to = p.as<float>() + n * part();
-        for (std::int64_t k = 0; k < part(); ++k) to[k] = float(to[k] / sum[n]);
+        const double all = sum[n];
+        for (std::int64_t k = 0; k < part(); ++k) to[k] = float(to[k] / all);
         if (label_of(labels, n) < 0) continue;
         loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n] -
                 smoothing_ * logits[n] / double(classes_);
@@ -148,10 +151,10 @@ class Loss final : public LossKernel {
   }
 
   // Of this part; `label` counts from its first class and may lie outside.
-  std::int64_t preceding(const float* row, std::int64_t label, double at_label) const {
+  std::int64_t preceding(const float* row, std::int64_t label, float at_label) const {
     if (0 <= label && label < part() && std::isnan(row[label])) return classes_ + 5;
     std::int64_t count = 0;
-    for (std::int64_t k = 0; k < part(); ++k) {
+    for (std::int64_t k = 0, classes = part(); k < classes; ++k) {
       count += row[k] > at_label || std::isnan(row[k]) || (row[k] == at_label && k < label);
     }
     return count;
