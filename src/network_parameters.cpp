@@ -69,9 +69,14 @@ void Network::spread_parameters() {
       at->blocks[r] = block, forms[name][r] = form;
     }
   }
-  for (const Named& n : parameters_)
-    for (Spread& s : all_parameters_)
-      if (s.name == n.name) s.mine = n.parameter;
+  const auto me = std::size_t(options_.ranks.rank());
+  for (Named& n : parameters_)
+    for (std::size_t i = 0; i < all_parameters_.size(); ++i) {
+      Spread& s = all_parameters_[i];
+      if (s.name != n.name) continue;
+      s.mine = n.parameter, n.number = int(i);
+      n.counts = std::find(s.blocks.begin(), s.blocks.end(), s.blocks[me]) == s.blocks.begin() + me;
+    }
 }
 
 /// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
@@ -88,6 +93,7 @@ void Network::plan_parameters() {
     memory_.parameters += step.memory.parameters, memory_.gradients += step.memory.gradients;
   }
   spread_parameters();
+  memory_.workspace += sums_form().bytes();
   if (!options_.training) return;
 
   // A bucket takes parameters of whole layers, with the same replicas, until it is full. Ranks that
@@ -122,7 +128,15 @@ void Network::plan_parameters() {
   }
 }
 
+Form Network::sums_form() const {
+  const auto everywhere = [](const Spread& s) { return s.everywhere(); };
+  if (!options_.training || std::all_of(all_parameters_.begin(), all_parameters_.end(), everywhere))
+    return {{0, 0, 0, 0}, DType::f64, {}};
+  return {{1, 2 * std::int64_t(all_parameters_.size()), 1, 1}, DType::f64, {}};
+}
+
 void Network::allocate_parameters() {
+  sums_ = Tensor(sums_form());
   values_ = Tensor(flat(memory_.parameters, options_.dtype));
   char* value = values_.as<char>();
   for (const Named& n : parameters_) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <set>
 
@@ -39,33 +40,68 @@ json from_first(const Communicator& ranks, Work&& work) {
   return answer["value"];
 }
 
-/// A tensor of the network and its name in files.
+/// A tensor of the network as files hold it: whole. Ranks hold blocks of it.
 struct Slot {
   std::string name;
   std::vector<std::int64_t> dims;
-  View view;
+  Form whole;               ///< plain
+  std::vector<Box> blocks;  ///< by rank; {} where a rank holds nothing of it
+  View mine;                ///< this rank's block; absent where it holds nothing
+
+  bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole.shape); }
 };
 
+/// The same list on all ranks of the network.
 std::vector<Slot> slots_of(const Network& network, bool with_states) {
   check(network.placed(), "the network must be placed before it is saved or loaded");
   std::vector<Slot> slots;
   std::size_t most = 0;
-  for (const auto& [name, p, step] : network.parameters()) {
+  for (const Network::Spread& p : network.all_parameters()) {
     std::int64_t size = 1;
-    for (const std::int64_t d : p->dims) size *= d;
-    check(size == p->size(), name, ": its dims have ", size, " elements, its form ", p->form);
-    slots.push_back({name, p->dims, p->value});
-    most = std::max(most, p->states.size());
+    for (const std::int64_t d : p.dims) size *= d;
+    check(size == p.whole.size(), p.name, ": its dims have ", size, " elements, its shape is ",
+          p.whole);
+    slots.push_back(
+        {p.name, p.dims, {p.whole, p.dtype, {}}, p.blocks, p.mine ? p.mine->value : View()});
+    if (p.mine) most = std::max(most, p.mine->states.size());
   }
-  for (std::size_t i = 0; i < most && with_states; ++i)
-    for (const auto& [name, p, step] : network.parameters())
-      if (i < p->states.size())
-        slots.push_back({text("optimizer.", i, '/', name), p->dims, p->states[i]});
+  if (!with_states) most = 0;
+  most = network.placing().ranks.all_reduce_value(most, ReduceOp::max);
+  for (std::size_t i = 0; i < most; ++i)
+    for (const Network::Spread& p : network.all_parameters()) {
+      if (!p.trained) continue;
+      check(!p.mine || i < p.mine->states.size(), p.name, ": has no state ", i,
+            " of the optimizer");
+      slots.push_back({text("optimizer.", i, '/', p.name),
+                       p.dims,
+                       {p.whole, p.dtype, {}},
+                       p.blocks,
+                       p.mine ? p.mine->states[i] : View()});
+    }
   // The format wants wide elements first.
   std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
-    return size_of(a.view.dtype) > size_of(b.view.dtype);
+    return size_of(a.whole.dtype) > size_of(b.whole.dtype);
   });
   return slots;
+}
+
+/// Elements [first, first + count) of a plain block, run by run as they lie in the whole:
+/// work(place in the whole, place in the block, length).
+template <class Work>
+void for_runs(const Box& block, const Shape& whole, std::int64_t first, std::int64_t count,
+              Work&& work) {
+  const Shape b = block.shape();
+  std::int64_t run = b.w;  // what lies in a row in both
+  if (b.w == whole.w) run *= b.h;
+  if (b.w == whole.w && b.h == whole.h) run *= b.c;
+  if (b.sample() == whole.sample()) run *= b.n;
+  for (std::int64_t i = first; i < first + count;) {
+    const std::int64_t s = i % b.w, r = i / b.w % b.h, c = i / (b.w * b.h) % b.c;
+    const std::int64_t k = i / b.sample(), length = std::min(run - i % run, first + count - i);
+    const std::int64_t row = ((block.n.begin + k) * whole.c + block.c.begin + c) * whole.h;
+    work((row + block.h.begin + r) * whole.w + block.w.begin + s, i, length);
+    i += length;
+  }
 }
 
 bool is_state(std::string_view name) {
@@ -169,28 +205,77 @@ Unmatched match(const SafetensorsFile& file, std::vector<Slot>& slots, bool with
   return u;
 }
 
-/// Fills a slot on all ranks. `file` is open on rank 0 only.
-void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, const Backend& backend,
+/// Fills a slot's blocks on all ranks. `file` is open on rank 0 only.
+void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, const Network& network,
                const Communicator& ranks) {
-  const Tensor plain(slot.view.shape, slot.view.dtype);
-  const std::int64_t size = slot.view.shape.size();
-  const std::size_t element = size_of(slot.view.dtype);
+  const PlaceOptions& placing = network.placing();
+  const Tensor plain = slot.mine ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
+  const Box& block = slot.blocks[std::size_t(placing.ranks.rank())];
+  const std::int64_t size = slot.whole.shape.size();
+  const std::size_t element = size_of(slot.whole.dtype);
   for (std::int64_t first = 0; first < size; first += piece) {
     const std::int64_t count = std::min(piece, size - first);
     std::string bytes, failure;
     if (file) {
       try {
         bytes.resize(std::size_t(count) * element);
-        file->read(*file->find(slot.name), first, count, slot.view.dtype, bytes.data());
+        file->read(*file->find(slot.name), first, count, slot.whole.dtype, bytes.data());
       } catch (const std::exception& e) {
         bytes.clear(), failure = e.what();
       }
     }
     bytes = ranks.broadcast_text(std::move(bytes));
     if (bytes.empty()) throw Error(ranks.broadcast_text(std::move(failure)));
-    std::memcpy(plain.as<char>() + std::size_t(first) * element, bytes.data(), bytes.size());
+    if (!slot.mine) continue;
+    for_runs(block, slot.whole.shape, 0, block.size(),
+             [&](std::int64_t at, std::int64_t i, std::int64_t length) {
+               const Part got = common(Part{at, length}, Part{first, count});
+               if (got.size > 0)
+                 std::memcpy(plain.as<char>() + std::size_t(i + got.begin - at) * element,
+                             bytes.data() + std::size_t(got.begin - first) * element,
+                             std::size_t(got.size) * element);
+             });
   }
-  backend.copy(plain, slot.view);
+  if (slot.mine) placing.backend->copy(plain, slot.mine);
+}
+
+// ---- saving ----------------------------------------------------------------------------------
+
+/// The whole of a slot, plain, on rank 0: there it takes the room of the whole, of a block and a
+/// few MB, elsewhere that of the block. Collective unless rank 0 holds it whole.
+Tensor gather(const Slot& slot, const Network& network) {
+  const Communicator& ranks = network.placing().ranks;
+  Tensor plain = slot.mine ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
+  if (slot.mine) network.placing().backend->copy(slot.mine, plain);
+  if (slot.held_whole(0)) return plain;
+
+  const bool first_rank = ranks.rank() == 0;
+  Tensor whole = first_rank ? Tensor(slot.whole) : Tensor();
+  const Tensor arrived = first_rank ? Tensor({1, piece, 1, 1}, slot.whole.dtype) : Tensor();
+  const std::size_t element = size_of(slot.whole.dtype);
+  Stream stream;
+  for (int from = 0; from < ranks.size(); ++from) {
+    const Box& block = slot.blocks[std::size_t(from)];
+    if (std::find(slot.blocks.begin(), slot.blocks.end(), block) - slot.blocks.begin() != from)
+      continue;  // a copy
+    for (std::int64_t first = 0; first < block.size(); first += piece) {
+      const Form form{{1, std::min(piece, block.size() - first), 1, 1}, slot.whole.dtype, {}};
+      const bool mine = ranks.rank() == from;
+      const View sent(mine ? plain.as<char>() + std::size_t(first) * element : nullptr, form);
+      const View got(from == 0 ? sent.data : arrived.view().data, form);
+      if (from > 0)
+        ranks.exchange(stream, Pass::update, sent, mine ? 0 : -1, got, first_rank ? from : -1)
+            .wait(stream);
+      if (first_rank)
+        for_runs(block, slot.whole.shape, first, form.shape.size(),
+                 [&](std::int64_t at, std::int64_t i, std::int64_t length) {
+                   std::memcpy(whole.as<char>() + std::size_t(at) * element,
+                               got.as<char>() + std::size_t(i - first) * element,
+                               std::size_t(length) * element);
+                 });
+    }
+  }
+  return whole;
 }
 
 }  // namespace
@@ -198,17 +283,37 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, con
 void save_checkpoint(const std::string& path, const Network& network, const Progress& progress,
                      const Communicator& ranks) {
   const std::vector<Slot> slots = slots_of(network, true);
+  const auto alone = [](const Slot& s) { return s.held_whole(0); };
+  check(ranks.size() == network.placing().ranks.size() || std::ranges::all_of(slots, alone), path,
+        ": expected the ", network.placing().ranks.size(), " ranks of the network to save it, got ",
+        ranks.size());
+  std::optional<SafetensorsWriter> writer;  // on rank 0
   from_first(ranks, [&] {
     std::vector<StoredTensor> tensors;
     for (const Slot& s : slots)
-      tensors.push_back({s.name, std::string(stored_name(s.view.dtype)), s.dims});
-    SafetensorsWriter writer(path, std::move(tensors), to_metadata(progress));
-    for (const Slot& s : slots) {
-      const Tensor plain(s.view.shape, s.view.dtype);
-      network.placing().backend->copy(s.view, plain);
-      writer.write(plain.as<char>(), plain.bytes());
+      tensors.push_back({s.name, std::string(stored_name(s.whole.dtype)), s.dims});
+    writer.emplace(path, std::move(tensors), to_metadata(progress));
+    return nullptr;
+  });
+  std::exception_ptr failure;
+  const auto fail = [&] {
+    if (failure) std::rethrow_exception(failure);
+    return nullptr;
+  };
+  for (const Slot& s : slots) {
+    if (!alone(s)) from_first(ranks, fail);  // before the others send what nobody writes
+    if (alone(s) && (!writer || failure)) continue;
+    const Tensor whole = gather(s, network);
+    if (!writer) continue;
+    try {
+      writer->write(whole.as<char>(), whole.bytes());
+    } catch (...) {
+      failure = std::current_exception();
     }
-    writer.commit();
+  }
+  from_first(ranks, [&] {
+    fail();
+    writer->commit();
     return nullptr;
   });
 }
@@ -223,7 +328,7 @@ Progress load_checkpoint(const std::string& path, Network& network, const Commun
     check(u.empty(), path, ": checkpoint for another model or optimizer: ", describe(u));
     return file->metadata();
   });
-  for (const Slot& slot : slots) load_slot(file, slot, *network.placing().backend, ranks);
+  for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
   return to_progress(path, metadata.get<std::map<std::string, std::string>>());
 }
 
@@ -251,7 +356,7 @@ Unmatched load_parameters(const std::string& path, Network& network, bool strict
   });
   const auto names = answer[0].get<std::set<std::string>>();
   std::erase_if(slots, [&](const Slot& s) { return !names.contains(s.name); });
-  for (const Slot& slot : slots) load_slot(file, slot, *network.placing().backend, ranks);
+  for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
   return {answer[1], answer[2], answer[3]};
 }
 

@@ -143,6 +143,8 @@ class Network {
     std::string name;
     Parameter* parameter;
     int step;
+    int number = 0;      ///< in all_parameters()
+    bool counts = true;  ///< no rank before this one holds the same block: a sum over all counts it
   };
   /// Those of which this rank holds a block.
   const std::vector<Named>& parameters() const { return parameters_; }
@@ -155,17 +157,20 @@ class Network {
     DType dtype = DType::f32;
     bool trained = true;
     std::vector<Box> blocks = {};  ///< by rank; {} where a rank holds nothing of it
-    Parameter* mine = nullptr;  ///< null where this rank holds nothing of it
+    Parameter* mine = nullptr;     ///< null where this rank holds nothing of it
 
     bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole); }
-    /// Whether this rank is the first that holds its block; each block counts once over them.
-    bool first_holder(int rank) const {
-      const auto at = blocks.begin() + rank;
-      return *at != Box{} && std::find(blocks.begin(), at, *at) == at;
+    /// Whether every rank has all of it.
+    bool everywhere() const {
+      return std::count(blocks.begin(), blocks.end(), Box::of(whole)) ==
+             std::ptrdiff_t(blocks.size());
     }
   };
   /// All parameters, in the order of the graph: the same list on all ranks.
   const std::vector<Spread>& all_parameters() const { return all_parameters_; }
+  /// f64, two values for each of them, for who needs sums over whole parameters; absent where every
+  /// rank has all parameters.
+  const View& sums() const { return sums_.view(); }
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
@@ -188,6 +193,7 @@ class Network {
   void plan_parameters();
   void spread_parameters();
   void allocate_parameters();
+  Form sums_form() const;
   std::string unique_name(std::string_view type) const;
 
   std::vector<Vertex> graph_;
@@ -206,13 +212,13 @@ class Network {
   std::vector<Named> parameters_;
   std::vector<Spread> all_parameters_;
   std::vector<Bucket> buckets_;
-  Tensor activations_, values_, gradients_;
+  Tensor activations_, values_, gradients_, sums_;
   Memory memory_;
   bool placed_ = false;
 };
 
-/// Why a layer with inputs of these whole shapes cannot be split so over `ranks` ranks, in one line;
-/// empty where it can.
+/// Why a layer with inputs of these whole shapes cannot be split so over `ranks` ranks, in one
+/// line; empty where it can.
 std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
                         int ranks);
 

@@ -26,15 +26,18 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
-/// Writes everything a resumed run needs. Rank 0 writes, the others wait; if it fails, the previous
-/// file is intact and all ranks throw the same Error. The same state gives the same bytes.
+/// Writes everything a resumed run needs, each tensor whole, however the ranks share it. Rank 0
+/// writes what the others send it, one tensor at a time; if it fails, the previous file is intact
+/// and all ranks throw the same Error. The same state gives the same bytes under every plan.
+/// `ranks` are those of the network.
 void save_checkpoint(const std::string& path, const Network&, const Progress&,
                      const Communicator& ranks = {});
 
 /// Restores what save_checkpoint wrote, bit by bit where the dtype is the same, and returns how far
 /// it had come. Every tensor of the network, its optimizer states included, must be in the file and
-/// vice versa. Rank 0 reads and sends to the others; all ranks throw the same Error if the file
-/// does not fit, before anything of the network has changed. The network must be placed, the states
+/// vice versa; under which plan it was saved does not matter. Rank 0 reads and sends to the others;
+/// all ranks throw the same Error if the file does not fit, before anything of the network has
+/// changed. The network must be placed, the states
 /// made.
 Progress load_checkpoint(const std::string& path, Network&, const Communicator& ranks = {});
 

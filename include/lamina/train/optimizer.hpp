@@ -62,10 +62,7 @@ class Optimizer {
   /// The state for the parameters of a placed network, all zero; it must outlive their updates.
   [[nodiscard]] Tensor attach(Network& network) const {
     const DType dtype = network.placing().dtype;
-    const auto room = [](const Parameter& p) { return (p.form.bytes() + 63) / 64 * 64; };
-    std::size_t bytes = 0;
-    for (const auto& n : network.parameters())
-      if (n.parameter->trained) bytes += std::size_t(rule_.states()) * room(*n.parameter);
+    const std::size_t bytes = memory(network).optimizer;
     Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
     char* at = all.as<char>();
     for (const auto& n : network.parameters()) {
@@ -73,16 +70,32 @@ class Optimizer {
       if (!n.parameter->trained) continue;
       for (int i = 0; i < rule_.states(); ++i) {
         n.parameter->states.push_back(View(at, n.parameter->form));
-        at += room(*n.parameter);
+        at += room(n.parameter->form.bytes());
       }
     }
     return all;
+  }
+
+  /// What a network that is prepared or placed takes on this rank, with the states that attach()
+  /// makes for it.
+  Memory memory(const Network& network) const {
+    Memory m = network.memory();
+    for (const auto& n : network.parameters()) m.optimizer += bytes(*n.parameter);
+    return m;
+  }
+  /// What one of its steps brings.
+  Memory memory(const Step& step) const {
+    Memory m = step.memory;
+    if (!step.layer || !step.active) return m;
+    for (const Parameter* p : step.layer->parameters()) m.optimizer += bytes(*p);
+    return m;
   }
 
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
   /// parameter, in the order in which backward finished them.
   void update(Network& network, Stream& stream, double rate, std::int64_t step) const {
     const Backend& backend = *network.placing().backend;
+    if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
     const double clip = clip_norm_ > 0 ? clip_factor(network, stream) : 1;
     const auto& all = network.parameters();
     for (auto i = all.size(); i-- > 0;) {
@@ -96,8 +109,8 @@ class Optimizer {
       UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, clip, step};
       if (trust_ > 0) {
         if (p.decay) {
-          const double w = std::sqrt(backend.squared_norm(stream, Pass::update, p.value));
-          const double dw = clip * std::sqrt(backend.squared_norm(stream, Pass::update, p.grad));
+          const double w = std::sqrt(square(network, stream, all[i], Square::value));
+          const double dw = clip * std::sqrt(square(network, stream, all[i], Square::grad));
           const double below = dw + s.weight_decay * w;
           const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
           s.weight_decay *= local, s.grad_scale *= local;
@@ -127,13 +140,51 @@ class Optimizer {
       check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
   }
 
+  std::size_t bytes(const Parameter& p) const {
+    return p.trained ? std::size_t(rule_.states()) * room(p.form.bytes()) : 0;
+  }
+
+  enum class Square { value, grad };
+
+  /// The sum of squares of a whole parameter or its gradient, the same bits on all ranks.
+  double square(const Network& network, Stream& stream, const Network::Named& n, Square of) const {
+    if (network.sums()) return network.sums().as<double>()[2 * n.number + int(of)];
+    const Parameter& p = *n.parameter;
+    return network.placing().backend->squared_norm(stream, Pass::update,
+                                                   of == Square::value ? p.value : p.grad);
+  }
+
+  /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
+  void add_up_squares(Network& network, Stream& stream) const {
+    const View& sums = network.sums();
+    const Backend& backend = *network.placing().backend;
+    std::fill_n(sums.as<double>(), sums.shape.size(), 0.0);
+    for (const auto& n : network.parameters()) {
+      Parameter& p = *n.parameter;
+      if (!p.trained || !n.counts) continue;
+      stream.enter(n.step);
+      p.wait(stream);
+      double* s = sums.as<double>() + 2 * n.number;
+      if (trust_ > 0 && p.decay)
+        s[int(Square::value)] = backend.squared_norm(stream, Pass::update, p.value);
+      s[int(Square::grad)] = backend.squared_norm(stream, Pass::update, p.grad);
+    }
+    stream.enter(-1);
+    network.placing().ranks.all_reduce(stream, Pass::update, sums).wait(stream);
+  }
+
   double clip_factor(Network& network, Stream& stream) const {
     double sum = 0;
-    for (const auto& n : network.parameters()) {
-      if (!n.parameter->trained) continue;
-      stream.enter(n.step);
-      n.parameter->wait(stream);
-      sum += network.placing().backend->squared_norm(stream, Pass::update, n.parameter->grad);
+    if (network.sums()) {
+      for (std::size_t i = 0; i < network.all_parameters().size(); ++i)
+        sum += network.sums().as<double>()[2 * i + std::size_t(Square::grad)];
+    } else {
+      for (const auto& n : network.parameters()) {
+        if (!n.parameter->trained) continue;
+        stream.enter(n.step);
+        n.parameter->wait(stream);
+        sum += square(network, stream, n, Square::grad);
+      }
     }
     const double norm = std::sqrt(sum);
     return norm > clip_norm_ ? clip_norm_ / norm : 1;

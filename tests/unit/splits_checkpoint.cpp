@@ -1,0 +1,180 @@
+// Checkpoints hold whole parameters whatever the split, and norms are those of whole parameters.
+#include "catch.hpp"
+#include "support/splits.hpp"
+#include "support/training.hpp"
+#include "unit/checkpoint_files.hpp"
+
+#include <lamina/train/safetensors.hpp>
+
+using namespace lamina;
+using namespace lamina::test;
+using namespace checkpoint_files;
+
+namespace {
+
+using Plan = std::map<std::string, Split>;
+
+struct Run {
+  int ranks = 1;
+  Plan plan = {};
+  std::string backend = "reference";
+  DType dtype = DType::f64;
+};
+
+Network network() {
+  Network net = small_network(true);
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  return net;
+}
+
+Trainer trainer(Network& net, World& world, const Optimizer& optimizer, const Run& run) {
+  return Trainer(net, world, optimizer,
+                 {.batch = 24,
+                  .backend = run.backend,
+                  .dtype = run.dtype,
+                  .splits = splits_of(net, {.splits = run.plan}, world.size()),
+                  .bucket_mb = 1e-3,
+                  .first_bucket_mb = 1e-4});
+}
+
+/// Trains for `steps` steps from the start, or from the checkpoint `from`, and saves to `to`.
+std::vector<double> train(const Run& run, const Optimizer& optimizer, int steps,
+                          const std::string& from, const std::string& to) {
+  const auto data = small_data();
+  std::vector<double> losses;
+  run_ranks(run.ranks, [&](World& world) {
+    set_threads(1);
+    Network net = network();
+    Trainer t = trainer(net, world, optimizer, run);
+    if (!from.empty()) t.resume(from);
+    Loader loader = t.loader(*data, true);
+    loader.seek(t.progress().epoch, t.progress().batch);
+    for (int i = 0; i < steps; ++i) {
+      const double loss = t.step(loader, 30).loss;
+      if (world.rank() == 0) losses.push_back(loss);
+    }
+    t.save(to);
+  });
+  return losses;
+}
+
+std::map<std::string, std::vector<double>> tensors(const std::string& path) {
+  const SafetensorsFile file(path);
+  std::map<std::string, std::vector<double>> all;
+  for (const StoredTensor& t : file.tensors()) {
+    auto& values = all[t.name];
+    values.resize(std::size_t(t.size()));
+    file.read(t, DType::f64, values.data());
+  }
+  return all;
+}
+
+/// Channels and input channels, whole and uneven parts, layers on fewer ranks, products.
+const Run runs[] = {
+    {2, {{"a", {.channel = 2}}, {"b", {.input = 2}}, {"c", {.channel = 2}}, {"d", {.input = 2}}}},
+    {3, {{"b", {.channel = 3}}, {"c", {.input = 3}}, {"d", {.channel = 2}}}},
+    {4,
+     {{"a", {.height = 4}},
+      {"b", {.batch = 2, .channel = 2}},
+      {"c", {.channel = 2, .input = 2}},
+      {"d", {}}}},
+    {4,
+     {{"a", {.height = 2, .width = 2}},
+      {"b", {.channel = 2}},
+      {"c", {.batch = 2, .input = 2}},
+      {"d", {.channel = 4}}}},
+};
+
+}  // namespace
+
+TEST_CASE("checkpoint: what one plan saved, any other loads, bit by bit", "[splits]") {
+  const Folder folder;
+  for (const auto& [backend, dtype] : {std::pair{"reference", DType::f64}, {"auto", DType::f32}}) {
+    for (const Run& saves : runs) {
+      Run by = saves;
+      by.backend = backend, by.dtype = dtype;
+      train(by, Adam{}, 2, "", folder / "saved");
+      for (Run loads : {runs[0], runs[2], Run{}, Run{2}}) {
+        CAPTURE(backend, saves.ranks, loads.ranks);
+        loads.backend = backend, loads.dtype = dtype;
+        train(loads, Adam{}, 0, folder / "saved", folder / "again");
+        CHECK(read(folder / "again") == read(folder / "saved"));
+      }
+    }
+  }
+}
+
+TEST_CASE("checkpoint: parameters alone load under a plan", "[splits]") {
+  const Folder folder;
+  train({}, SGD{}, 1, "", folder / "saved");
+  const auto saved = tensors(folder / "saved");
+  for (const Run& run : runs)
+    run_ranks(run.ranks, [&](World& world) {
+      Network net = network();
+      Trainer t = trainer(net, world, SGD{.momentum = 0.9}, run);
+      const Unmatched u = load_parameters(folder / "saved", net, true, world.comm());
+      check(u.empty(), "something is left over");
+      save_checkpoint(folder / "again", net, {}, world.comm());
+      if (world.rank() > 0) return;
+      const auto again = tensors(folder / "again");
+      for (const auto& [name, values] : saved) check(again.at(name) == values, name, " differs");
+      check(again.count("optimizer.0/a.weight") == 1, "the optimizer's state is missing");
+    });
+}
+
+TEST_CASE("checkpoint: under a plan all ranks throw what one of them met", "[splits]") {
+  const Folder folder;
+  int met = 0;
+  std::mutex mutex;
+  run_ranks(4, [&](World& world) {
+    Network net = network();
+    Trainer t = trainer(net, world, SGD{}, runs[2]);
+    const std::string save = error_of([&] { t.save(folder / "absent/c"); });
+    const std::string load = error_of([&] { t.resume(folder / "absent/c"); });
+    const std::lock_guard lock(mutex);
+    met += save.find("absent/c") != save.npos && load.find("absent/c") != load.npos;
+  });
+  CHECK(met == 4);
+}
+
+TEST_CASE("resuming under a plan is bit-equal", "[splits]") {
+  const Folder folder;
+  for (const auto& [backend, dtype] : {std::pair{"reference", DType::f64}, {"auto", DType::f32}})
+    for (const int which : {0, 1, 2}) {
+      const Optimizer optimizer = which == 0   ? Optimizer(SGD{.rate = 0.05, .momentum = 0.9})
+                                  : which == 1 ? Optimizer(Adam{})
+                                               : Optimizer(LARS{.rate = 1});
+      Run run = runs[which == 1 ? 2 : 0];
+      run.backend = backend, run.dtype = dtype;
+      CAPTURE(backend, which);
+      auto whole = train(run, optimizer, 7, "", folder / "whole");
+      whole.erase(whole.begin(), whole.begin() + 3);
+      train(run, optimizer, 3, "", folder / "part");
+      CHECK(train(run, optimizer, 4, folder / "part", folder / "resumed") == whole);
+      CHECK(read(folder / "resumed") == read(folder / "whole"));
+    }
+}
+
+TEST_CASE("clipping and trust ratios see whole parameters under every plan", "[splits]") {
+  const Folder folder;
+  const Optimizer optimizers[] = {
+      Optimizer(SGD{.rate = 0.2, .momentum = 0.9}).clip_norm(0.5),
+      LARS{.rate = 20, .weight_decay = 1e-3},
+      Optimizer(LARS{.rate = 20, .weight_decay = 1e-3}).clip_norm(0.3),
+  };
+  for (const Optimizer& optimizer : optimizers) {
+    const auto alone = train({}, optimizer, 5, "", folder / "alone");
+    const auto wanted = tensors(folder / "alone");
+    for (const Run& run : runs) {
+      CAPTURE(optimizer.name(), run.ranks);
+      const auto losses = train(run, optimizer, 5, "", folder / "split");
+      for (std::size_t i = 0; i < losses.size(); ++i)
+        CHECK(std::abs(losses[i] - alone[i]) < 1e-9 * alone[i]);
+      double worst = 0;
+      for (const auto& [name, values] : tensors(folder / "split"))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          worst = std::max(worst, std::abs(values[i] - wanted.at(name)[i]));
+      CHECK(worst < 1e-9);
+    }
+  }
+}
