@@ -161,7 +161,7 @@ struct Trained {
 };
 
 /// Five steps, and the loss on data that do not fill the last batch.
-Trained train(int ranks, const Split& loss) {
+Trained train(int ranks, const std::map<std::string, Split>& splits) {
   Trained result;
   const auto data = small_data(), validation = small_data(50, false);
   std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
@@ -169,10 +169,11 @@ Trained train(int ranks, const Split& loss) {
     set_threads(1);
     Network net = small_network(true);
     net.add<SoftmaxCrossEntropy>({.label_smoothing = 0.1}, "loss");
-    std::vector<Split> splits(net.graph().size(), {.batch = ranks});
-    splits.back() = loss;
     Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9},
-                    {.batch = 24, .backend = "reference", .dtype = DType::f64, .splits = splits});
+                    {.batch = 24,
+                     .backend = "reference",
+                     .dtype = DType::f64,
+                     .splits = splits_of(net, {.splits = splits}, ranks)});
     auto& mine = all[std::size_t(world.rank())];
     mine = losses(trainer, *data, 5, {.epochs = 10});
     const Evaluation e = trainer.evaluate(*validation);
@@ -189,12 +190,19 @@ TEST_CASE("training with a loss on other ranks than the samples equals one rank"
   const Trained one = train(1, {});
   REQUIRE(one.losses.size() == 8);
   CHECK(one.evaluation.samples == 50);
-  for (const Split& loss : {Split{.channel = 2}, Split{.batch = 2}, Split{.channel = 4},
-                            Split{.batch = 2, .channel = 2}, Split{}}) {
-    INFO(loss.text());
-    const Trained four = train(4, loss);
+  const auto check_same = [&](const std::map<std::string, Split>& splits) {
+    const Trained four = train(4, splits);
     CHECK(four.evaluation.samples == 50);
     for (std::size_t i = 0; i < one.losses.size(); ++i)
       CHECK(four.losses[i] == Approx(one.losses[i]).epsilon(1e-11));
+  };
+  for (const Split& loss : {Split{.channel = 2}, Split{.batch = 2}, Split{.channel = 4},
+                            Split{.batch = 2, .channel = 2}, Split{}}) {
+    INFO(loss.text());
+    check_same({{"loss", loss}});
   }
+  // Running averages, of which not all ranks have the same channels, or any.
+  check_same({{"norm", {.channel = 2}}, {"loss", {.batch = 2}}});
+  check_same({{"norm", {.batch = 2, .channel = 2}}});
+  check_same({{"norm", {.batch = 2, .height = 2}}, {"loss", {.channel = 4}}});
 }
