@@ -17,6 +17,7 @@ inline Network alexnet(const ModelOptions& o = {}) {
   int index = 0;
   const auto feature = [&] { return text("features.", index++); };
   const auto conv = [&](Conv2D::Options c) {
+    c.channels = detail::widened(o, c.channels);
     net.add<Conv2D>(c, feature());
     net.add<ReLU>({}, feature());
   };
@@ -31,10 +32,10 @@ inline Network alexnet(const ModelOptions& o = {}) {
   pool();
   net.add<AvgPool2D>({.outputs = 6}, "avgpool");
   net.add<Dropout>({.rate = o.dropout}, "classifier.0");
-  net.add<Linear>({.features = 4096}, "classifier.1");
+  net.add<Linear>({.features = detail::widened(o, 4096)}, "classifier.1");
   net.add<ReLU>({}, "classifier.2");
   net.add<Dropout>({.rate = o.dropout}, "classifier.3");
-  net.add<Linear>({.features = 4096}, "classifier.4");
+  net.add<Linear>({.features = detail::widened(o, 4096)}, "classifier.4");
   net.add<ReLU>({}, "classifier.5");
   net.add<Linear>({.features = detail::classes_or(o, 1000)}, "classifier.6");
   return detail::with_loss(std::move(net), o);

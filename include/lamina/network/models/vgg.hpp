@@ -21,7 +21,9 @@ inline Network vgg(std::array<int, 5> convs, const ModelOptions& o = {}) {
   std::int64_t channels = 64;
   for (const int count : convs) {
     for (int i = 0; i < count; ++i) {
-      net.add<Conv2D>({.channels = channels, .kernel = 3, .pad = 1, .he_normal = true}, feature());
+      net.add<Conv2D>(
+          {.channels = detail::widened(o, channels), .kernel = 3, .pad = 1, .he_normal = true},
+          feature());
       net.add<ReLU>({}, feature());
     }
     net.add<MaxPool2D>({.window = 2}, feature());
@@ -31,7 +33,7 @@ inline Network vgg(std::array<int, 5> convs, const ModelOptions& o = {}) {
   index = 0;
   const auto classifier = [&] { return text("classifier.", index++); };
   for (int i = 0; i < 2; ++i) {
-    net.add<Linear>({.features = 4096, .normal = 0.01}, classifier());
+    net.add<Linear>({.features = detail::widened(o, 4096), .normal = 0.01}, classifier());
     net.add<ReLU>({}, classifier());
     net.add<Dropout>({.rate = o.dropout}, classifier());
   }
