@@ -65,7 +65,6 @@ class PoolLayer : public UnaryLayer {
     const Box y = output_blocks(shapes, split, split.ways()).box[std::size_t(site.ranks().rank())];
     const auto [rows, columns] = reached(g, whole, y);
     g.pad = {rows.before, columns.before, rows.after, columns.after};
-    g.ceil = false;  // the padding has what rounding up adds
     return finish(site, site.backend().pool(g, halo_.x(xs[0])));
   }
 
@@ -102,7 +101,7 @@ class PoolLayer : public UnaryLayer {
     const auto of = [](Part part, std::int64_t positions, std::int64_t window, std::int64_t stride,
                        std::int64_t before, std::int64_t after, std::int64_t extent) {
       const Reach r = reach(part, window, stride, 1, before, extent);
-      return part.size < positions ? r : Reach{{0, extent}, before, std::max(after, r.after)};
+      return part.size < positions ? r : Reach{{0, extent}, before, after};
     };
     const Shape all = g.output(x);
     return {of(y.h, all.h, g.window.h, g.stride.h, g.pad.top, g.pad.bottom, x.h),
