@@ -1,0 +1,200 @@
+// Plans by hand: how splits and patterns are written, which rule wins, what is refused and how.
+#include "catch.hpp"
+
+#include <lamina/network/models.hpp>
+#include <lamina/plan/plan.hpp>
+
+#include <fstream>
+
+using namespace lamina;
+
+namespace {
+
+/// What went wrong.
+template <class Work>
+std::string error(Work&& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+Split used(const std::vector<Decision>& decisions, std::string_view layer) {
+  for (const Decision& d : decisions)
+    if (d.layer == layer) return d.used;
+  FAIL("no layer " << layer);
+  return {};
+}
+
+std::string plan_with(const std::string& layers) {
+  return R"({"schema": "lamina-plan", "version": 1, "ranks": 4, "layers": {)" + layers + "}}";
+}
+
+}  // namespace
+
+TEST_CASE("splits are read as they are written") {
+  for (const Split& s : {Split{}, Split{.batch = 2}, Split{.input = 3, .width = 2},
+                         Split{.batch = 2, .channel = 3, .input = 4, .height = 5, .width = 6}})
+    CHECK(parse_split(s.text()) == s);
+  CHECK(parse_split("height:2,batch:4") == Split{.batch = 4, .height = 2});
+  CHECK(parse_split("batch:1") == Split{});
+}
+
+TEST_CASE("a split that is none says what is wrong with it") {
+  const auto why = [](const char* s) { return error([&] { parse_split(s); }); };
+  CHECK(why("heigth:2") ==
+        "split 'heigth:2': unknown axis 'heigth' (did you mean height?): "
+        "expected batch, channel, input, height or width");
+  CHECK(why("height:2,height:2") == "split 'height:2,height:2': height is given twice");
+  for (const char* s :
+       {"batch:0", "batch:-1", "batch:two", "batch:2x", "batch:", "batch: 2", "batch:99999999999"})
+    CHECK_THAT(why(s),
+               ContainsSubstring("expected a whole number of parts from 1 to 65536, got '"));
+  for (const char* s : {"", "2", "batch", "batch:2,", ",batch:2", "batch=2"})
+    CHECK_THAT(why(s), ContainsSubstring("expected AXIS:PARTS, as in batch:2,channel:2"));
+  CHECK_THAT(why("batch:65536,height:65536"), ContainsSubstring("more than 65536 parts"));
+}
+
+TEST_CASE("patterns match names") {
+  for (const char* p : {"conv1", "conv?", "conv*", "*", "c*1", "*v*", "conv1*", "**1", "?onv1"})
+    CHECK(matches(p, "conv1"));
+  for (const char* p : {"conv", "conv1?", "onv1", "*2", "", "c*2*1", "CONV1", "conv1.*"})
+    CHECK_FALSE(matches(p, "conv1"));
+  CHECK(matches("*.conv2", "layer1.0.conv2"));
+  CHECK(matches("a*b*c", "abbxbc"));
+  CHECK_FALSE(matches("a*b*c", "abbxb"));
+}
+
+TEST_CASE("the last rule that matches wins, and what is not said is split by samples") {
+  const Network net = lenet();
+  Plan plan{.ranks = 4};
+  plan.split("conv*", {.batch = 2, .height = 2}).split("fc?", {.channel = 4});
+  plan.split("conv1", {.height = 4}).split("fc1", {.batch = 2});
+  const auto decisions = decide(plan, net, 8);
+  REQUIRE(decisions.size() == net.graph().size());
+  CHECK(used(decisions, "conv1") == Split{.height = 4});
+  CHECK(used(decisions, "conv2") == Split{.batch = 2, .height = 2});
+  CHECK(used(decisions, "fc1") == Split{.batch = 2});
+  CHECK(used(decisions, "fc3") == Split{.channel = 4});
+  CHECK(used(decisions, "relu1") == Split{.batch = 4});
+  CHECK(splits_of(decisions).front() == Split{.batch = 4});
+  // The other way round the pattern wins.
+  plan.split("fc*", {.input = 2});
+  CHECK(used(decide(plan, net, 8), "fc1") == Split{.input = 2});
+}
+
+TEST_CASE("a rule for no layer is an error that suggests one") {
+  const Network net = lenet();
+  const auto why = [&](const char* layers, const char* origin = "") {
+    return error([&] { decide(Plan{.ranks = 2}.split(layers, {.batch = 2}, origin), net, 8); });
+  };
+  CHECK(why("fc11") == "there is no layer 'fc11' (did you mean fc1?)");
+  CHECK(why("comv*", "my.json") == "my.json: no layer matches 'comv*' (did you mean conv1?)");
+  CHECK(why("quite.unlike.any") == "there is no layer 'quite.unlike.any'");
+  CHECK_THAT(why("input"), ContainsSubstring("is always split by batch"));
+  CHECK(why("*").empty());  // all but the input
+}
+
+TEST_CASE("an impossible split is an error, or falls back and says why") {
+  const Network net = lenet();
+  Plan plan{.ranks = 4};
+  plan.split("fc1", {.height = 2}, "my.json");
+  CHECK(error([&] { decide(plan, net, 8); }) == "my.json: fc1 (Linear): cannot be split by height");
+  const auto decisions = decide(plan, net, 8, true);
+  CHECK(used(decisions, "fc1") == Split{.batch = 4});
+  for (const Decision& d : decisions) {
+    CHECK(d.reason.empty() == (d.layer != "fc1"));
+    if (d.layer == "fc1") CHECK(d.reason == "cannot be split by height");
+    if (d.layer == "fc1") CHECK(d.requested == Split{.height = 2});
+  }
+  const auto why = [&](const Split& s) {
+    return error([&] { decide(Plan{.ranks = 4}.split("conv1", s), net, 8); });
+  };
+  CHECK_THAT(why({.batch = 8}),
+             ContainsSubstring("conv1 (Conv2D): ") && ContainsSubstring("there are 4 ranks"));
+  CHECK_THAT(why({.batch = 9}), ContainsSubstring("there are only 8 to be cut"));
+  CHECK(why({.batch = 3}).empty());  // the fourth rank has nothing to do
+}
+
+TEST_CASE("a plan survives its file") {
+  Plan plan{.model = "le \"net\"", .ranks = 6};
+  plan.split("conv*", {.batch = 3, .height = 2}).split("fc1", {.channel = 6}).split("fc2", {});
+  const std::string path = "plan_rules.json";
+  write_plan(path, plan);
+  const Plan read = read_plan(path);
+  std::remove(path.c_str());
+  CHECK(read.model == plan.model);
+  CHECK(read.ranks == plan.ranks);
+  REQUIRE(read.rules.size() == plan.rules.size());
+  for (std::size_t i = 0; i < plan.rules.size(); ++i) {
+    CHECK(read.rules[i].layers == plan.rules[i].layers);
+    CHECK(read.rules[i].split == plan.rules[i].split);
+    CHECK(read.rules[i].origin == path);
+  }
+  CHECK(plan_json(read) == plan_json(plan));
+  CHECK(plan_json(Plan{.ranks = 2}.split("conv1", {.height = 2})) ==
+        "{\n  \"schema\": \"lamina-plan\",\n  \"version\": 1,\n  \"ranks\": 2,\n"
+        "  \"layers\": {\n    \"conv1\": \"height:2\"\n  }\n}\n");
+  CHECK(parse_plan(plan_json(Plan{})).rules.empty());
+}
+
+TEST_CASE("decisions become a plan that decides the same") {
+  const Network net = alexnet({.classes = 10, .width = 1.0 / 16});
+  const auto decisions = decide(built_in_plan("owt", net, 8, 4), net, 8);
+  const Plan plan = plan_of(decisions, "alexnet", 4);
+  CHECK(plan.rules.size() == net.graph().size() - 1);
+  const auto again = decide(parse_plan(plan_json(plan)), net, 8);
+  CHECK(splits_of(again) == splits_of(decisions));
+}
+
+TEST_CASE("a file that is no good plan says so in one line") {
+  const auto why = [](const std::string& json) { return error([&] { parse_plan(json); }); };
+  CHECK_THAT(why(""), ContainsSubstring("not valid JSON"));
+  CHECK_THAT(why("{\"schema\": \"lamina-plan\""), ContainsSubstring("not valid JSON, near byte"));
+  CHECK_THAT(why("[]"), ContainsSubstring("expected schema 'lamina-plan'"));
+  CHECK_THAT(why("{\"schema\": \"lamina-profile\"}"),
+             ContainsSubstring("not a plan: expected schema"));
+  CHECK_THAT(why(R"({"schema": "lamina-plan", "version": 2})"),
+             ContainsSubstring("of the plan schema"));
+  CHECK_THAT(why(R"({"schema": "lamina-plan"})"), ContainsSubstring("'version'"));
+  CHECK_THAT(why(R"({"schema": "lamina-plan", "version": 1, "layers": {}})"),
+             ContainsSubstring("'ranks'"));
+  CHECK_THAT(why(R"({"schema": "lamina-plan", "version": 1, "ranks": 0, "layers": {}})"),
+             ContainsSubstring("ranks: expected a whole number from 1 to"));
+  CHECK_THAT(why(R"({"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": []})"),
+             ContainsSubstring("layers: expected an object"));
+  CHECK_THAT(why(R"({"schema": "lamina-plan", "version": 1, "ranks": 2, "layer": {}})"),
+             ContainsSubstring("'layer' is no member of a plan"));
+  CHECK(why(plan_with(R"("a": "batch:2", "b": "none")")).empty());
+  CHECK(why(plan_with(R"("a": "batch:2", "a": "batch:2")")) == "layer 'a' is given twice");
+  CHECK_THAT(why(plan_with(R"("a": "rows:2")")),
+             ContainsSubstring("layer 'a': ") && ContainsSubstring("'rows'"));
+  CHECK(why(plan_with(R"("a": "batch:5")")) ==
+        "layer 'a': split batch:5 has 5 parts, but the plan is for 4 ranks");
+  CHECK_THAT(why(plan_with(R"("a": 2)")), ContainsSubstring("layer 'a': expected a split such as"));
+  CHECK_THAT(why(plan_with(R"("a": {"batch": 2})")),
+             ContainsSubstring("layer 'a': expected a split"));
+  CHECK_THAT(why(plan_with(R"("a": {"b": {"c": {"d": {}}}})")), ContainsSubstring("nested"));
+  CHECK_THAT(why(plan_with(R"("": "batch:2")")), ContainsSubstring("expected the name of a layer"));
+  CHECK_THAT(error([] { read_plan("there/is/none.json"); }),
+             ContainsSubstring("there/is/none.json"));
+}
+
+TEST_CASE("no byte of a plan can do harm", "[fuzz]") {
+  const std::string good = plan_json(
+      Plan{.model = "lenet", .ranks = 4}.split("conv*", {.batch = 2, .height = 2}).split("f", {}));
+  REQUIRE(error([&] { parse_plan(good); }).empty());
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    const bool whole = i + 1 == good.size();  // all but the last newline
+    CHECK(error([&] { parse_plan(good.substr(0, i)); }).empty() == whole);
+    for (const char c : {'\0', '"', '{', '}', ':', '9', '\xff', ','}) {
+      std::string bad = good;
+      bad[i] = c;
+      const std::string why = error([&] { parse_plan(bad); });
+      CHECK(why.find('\n') == std::string::npos);
+      CHECK(why.size() < 600);
+    }
+  }
+}
