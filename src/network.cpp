@@ -298,6 +298,8 @@ void Network::plan_activations() {
       step.sum = options_.backend->sum(forms);
       p.workspace += step.sum->workspace, p.scratch = std::max(p.scratch, step.sum->scratch);
     }
+    if (std::any_of(dx[i].begin(), dx[i].end(), [](int part) { return part >= 0; }))
+      p.workspace += p.dx_workspace;
     step.memory.workspace = p.workspace - p.messages + p.scratch;
     step.memory.messages = p.messages;
     memory_.workspace += p.workspace - p.messages, memory_.messages += p.messages;

@@ -54,6 +54,7 @@ class OneDnnWeighted : public WeightedKernel {
       // Hardly anybody wants the gradient of the images: memory that is never touched is never
       // taken, hence no Tensor, which would clear it.
       const std::size_t bytes = data.diff_src_desc().get_size();
+      dx_workspace = bytes;
       image_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
       if (!image_) throw std::bad_alloc();
     }

@@ -21,6 +21,7 @@
 namespace {
 
 std::atomic<std::size_t> counted{0}, largest_bytes{0};
+thread_local std::size_t aligned_bytes = 0, aligned_rounding = 0;
 
 [[maybe_unused]] void note(std::size_t bytes) {
   counted.fetch_add(1, std::memory_order_relaxed);
@@ -56,6 +57,7 @@ void* memalign(std::size_t align, std::size_t bytes) noexcept {
 }
 void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept {
   note(bytes);
+  aligned_bytes += bytes, aligned_rounding += align - 1;
   return __libc_memalign(align, bytes);
 }
 int posix_memalign(void** p, std::size_t align, std::size_t bytes) noexcept {
@@ -76,5 +78,9 @@ Allocations::Allocations() {
 }
 std::size_t Allocations::count() const { return counted; }
 std::size_t Allocations::largest() const { return largest_bytes; }
+
+TensorBytes::TensorBytes() { aligned_bytes = aligned_rounding = 0; }
+std::size_t TensorBytes::bytes() const { return aligned_bytes; }
+std::size_t TensorBytes::rounding() const { return aligned_rounding; }
 
 }  // namespace lamina::test

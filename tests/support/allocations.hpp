@@ -18,4 +18,12 @@ class Allocations {
   std::size_t largest() const;  ///< bytes; 0 without any
 };
 
+/// What this thread allocates for tensors, the only ones to ask for aligned memory. One at a time.
+class TensorBytes {
+ public:
+  TensorBytes();
+  std::size_t bytes() const;     ///< since construction, each tensor rounded up to its alignment
+  std::size_t rounding() const;  ///< at most so many of them are not asked for
+};
+
 }  // namespace lamina::test

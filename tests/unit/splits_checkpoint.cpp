@@ -12,11 +12,11 @@ using namespace checkpoint_files;
 
 namespace {
 
-using Plan = std::map<std::string, Split>;
+using Cuts = std::map<std::string, Split>;
 
 struct Run {
   int ranks = 1;
-  Plan plan = {};
+  Cuts plan = {};
   std::string backend = "reference";
   DType dtype = DType::f64;
 };

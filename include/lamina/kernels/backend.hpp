@@ -21,11 +21,12 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
 
-  std::vector<Form> inputs;   ///< wanted forms of x (one per input)
-  Form output;                ///< form of y
-  std::string algorithm;      ///< for example "brg:avx512_core", for logs and profiles
-  std::size_t workspace = 0;  ///< bytes that the kernel owns beside its operands
-  std::size_t scratch = 0;    ///< bytes it uses while it runs, of a buffer that all kernels share
+  std::vector<Form> inputs;      ///< wanted forms of x (one per input)
+  Form output;                   ///< form of y
+  std::string algorithm;         ///< for example "brg:avx512_core", for logs and profiles
+  std::size_t workspace = 0;     ///< bytes that the kernel owns beside its operands
+  std::size_t dx_workspace = 0;  ///< and takes only where input_grad runs
+  std::size_t scratch = 0;  ///< bytes it uses while it runs, of a buffer that all kernels share
 };
 
 /// Convolution and linear: an operation with weights. `b` and `db` are absent without a bias.

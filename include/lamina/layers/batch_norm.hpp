@@ -82,7 +82,9 @@ class BatchNorm final : public Layer {
     w_ = vector_of("weight", o_.scale, true), b_ = vector_of("bias", 0, true);
     running_mean_ = vector_of("running_mean", 0, false);
     running_var_ = vector_of("running_var", 1, false);
-    return placed(*kernel_);
+    Placement p = placed(*kernel_);
+    p.workspace += mean_.bytes() + inv_std_.bytes() + sums_.bytes();
+    return p;
   }
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {

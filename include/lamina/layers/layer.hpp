@@ -38,7 +38,8 @@ struct Placement {
   bool alias = false;            ///< y is x under another shape, dx is dy: nothing runs (Flatten)
   std::string algorithm;         ///< of the kernels
   std::size_t workspace = 0;     ///< bytes that the layer owns beside parameters
-  std::size_t messages = 0;      ///< of these: where what travels between ranks waits
+  std::size_t dx_workspace = 0;  ///< and takes only where its dx is wanted
+  std::size_t messages = 0;      ///< of `workspace`: where what travels between ranks waits
   std::size_t scratch = 0;       ///< bytes of the back end's shared buffer that it uses
 };
 
@@ -47,7 +48,7 @@ inline Placement placed(const Kernel& kernel) {
   Placement p;
   p.output = kernel.output, p.inputs = kernel.inputs;
   p.algorithm = kernel.algorithm, p.workspace = kernel.workspace;
-  p.scratch = kernel.scratch;
+  p.dx_workspace = kernel.dx_workspace, p.scratch = kernel.scratch;
   return p;
 }
 

@@ -41,7 +41,7 @@ class UnaryLayer : public Layer {
     p.inputs = {halo_.outside()};
     p.reads_x = kernel_->reads_x && !halo_.keeps(), p.reads_y = kernel_->reads_y;
     p.in_place = kernel_->in_place && !halo_.keeps();
-    p.workspace += halo_.workspace();
+    p.workspace += halo_.workspace(), p.messages += halo_.waiting();
     return p;
   }
 

@@ -55,7 +55,7 @@ class Tensor {
   const View& view() const { return view_; }
   operator const View&() const { return view_; }
   const Shape& shape() const { return view_.shape; }
-  std::size_t bytes() const { return view_.bytes(); }
+  std::size_t bytes() const { return view_ ? view_.bytes() : 0; }
   template <class T>
   T* as() const {
     return view_.as<T>();

@@ -1,0 +1,167 @@
+// What a network takes is known before it is allocated, under every plan; and copies of a parameter
+// must lie alike.
+#include "catch.hpp"
+#include "support/allocations.hpp"
+#include "support/splits.hpp"
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// `prefix*` or a name.
+using Cuts = std::vector<std::pair<std::string, Split>>;
+
+std::vector<Split> plan_of(const Network& net, const Cuts& plan, int ranks) {
+  std::vector<Split> splits;
+  for (const auto& v : net.graph()) {
+    splits.push_back({.batch = ranks});
+    for (const auto& [name, split] : plan)
+      if (v.name == name ||
+          (name.back() == '*' && v.name.starts_with(name.substr(0, name.size() - 1))))
+        splits.back() = split;
+  }
+  return splits;
+}
+
+struct Case {
+  const char* model;
+  int ranks;
+  Cuts plan;
+};
+
+Network model_of(const Case& c) {
+  ModelOptions o;
+  if (c.model == std::string("alexnet")) o.width = 0.05, o.classes = 10;
+  return make_model(c.model, o);
+}
+
+const Case cases[] = {
+    {"lenet", 1, {}},
+    {"lenet", 2, {{"conv*", {.height = 2}}, {"fc1", {.channel = 2}}, {"fc2", {.input = 2}}}},
+    {"lenet", 4, {{"conv2", {.channel = 2, .height = 2}}, {"fc1", {.channel = 2}}, {"fc3", {}}}},
+    {"alexnet", 1, {}},
+    {"alexnet", 2, {{"classifier*", {.channel = 2}}}},
+    {"alexnet", 4, {{"features*", {.height = 2, .width = 2}}}},
+    {"resnet20", 1, {}},
+    {"resnet20", 2, {{"layer1*", {.height = 2}}}},
+    {"resnet20", 4, {{"layer2*", {.height = 2, .width = 2}}, {"fc", {.channel = 4}}}},
+};
+
+}  // namespace
+
+TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
+  if (!counts_allocations()) return;
+  for (const DType dtype : {DType::f64, DType::f32})
+    for (const Case& c : cases)
+      run_ranks(c.ranks, [&](World& world) {
+        const std::string backend = dtype == DType::f64 ? "reference" : "auto";
+        Network net = model_of(c);
+        const Optimizer optimizer = Adam{};
+        PlaceOptions options{.batch = 8,
+                             .backend = make_backend(backend, dtype),
+                             .ranks = world.comm(),
+                             .splits = plan_of(net, c.plan, world.size()),
+                             .dtype = dtype};
+        const TensorBytes first;
+        net.prepare(options);
+        const std::size_t kernels = first.bytes(), most = kernels - first.rounding();
+        const Memory m = optimizer.memory(net);
+        const TensorBytes second;
+        net.allocate();
+        const Tensor states = optimizer.attach(net);
+        const std::size_t buffers = second.bytes(), least = buffers - second.rounding();
+
+        const auto where = [&] {
+          return text(c.model, ", rank ", world.rank(), " of ", world.size(), ", ", backend, ": ");
+        };
+        const std::size_t sums = net.sums() ? net.sums().bytes() : 0;
+        const std::size_t own = m.workspace - sums + m.messages, rest = m.total() - own;
+        check(least <= rest && rest <= buffers, where(), "planned ", rest, " bytes, allocated ",
+              buffers);
+        // oneDNN's kernels also try layouts, and grow the buffer that they share.
+        check((backend == "auto" || most <= own) && own <= kernels, where(), "counted ", own,
+              " bytes of workspace, allocated ", kernels);
+        Memory layers;
+        for (const Step& step : net.steps()) {
+          const Memory l = optimizer.memory(step);
+          layers.parameters += l.parameters, layers.gradients += l.gradients;
+          layers.optimizer += l.optimizer, layers.messages += l.messages;
+          layers.activations += l.activations, layers.workspace += l.workspace;
+        }
+        check(layers.parameters == m.parameters && layers.gradients == m.gradients &&
+                  layers.optimizer == m.optimizer && layers.messages == m.messages,
+              where(), "the layers do not add up");
+        check(layers.activations >= m.activations && layers.workspace + sums >= m.workspace,
+              where(), "the layers share more than there is");
+        check(m.optimizer == 2 * m.gradients, where(), "Adam keeps two values per gradient");
+      });
+}
+
+TEST_CASE("memory: a split by channel divides what weights take", "[splits]") {
+  const auto on = [](int ranks, const Cuts& plan) {
+    Memory first;
+    run_ranks(ranks, [&](World& world) {
+      Network net = model_of({"alexnet", ranks, {}});
+      net.prepare({.batch = 8,
+                   .backend = make_backend("reference", DType::f32),
+                   .ranks = world.comm(),
+                   .splits = plan_of(net, plan, ranks)});
+      if (world.rank() == 0) first = net.memory();
+    });
+    return first;
+  };
+  const Memory whole = on(1, {}), data = on(4, {}), owt = on(4, {{"classifier*", {.channel = 4}}});
+  CHECK(data.parameters == whole.parameters);
+  CHECK(double(data.activations) < 0.3 * double(whole.activations));
+  CHECK(double(owt.parameters) < 0.6 * double(whole.parameters));
+}
+
+namespace {
+
+/// A layout that is plain in all but its name.
+class Named final : public LayoutKind {
+ public:
+  std::string name() const override { return "special"; }
+  std::size_t bytes() const override { return 8; }
+  bool equals(const LayoutKind&) const override { return true; }
+};
+
+/// y = x, with a weight that lies otherwise on the second rank.
+class Unlike final : public Layer {
+ public:
+  struct Options {};
+  explicit Unlike(Options) {}
+  std::string_view type() const override { return "Unlike"; }
+  Shape output(std::span<const Shape> xs) const override { return only(xs); }
+  Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
+  Placement place(std::span<const Spec> xs, const Site& site) override {
+    w_.name = "weight", w_.dims = {1}, w_.form = {{1, 1, 1, 1}, xs[0].dtype, {}};
+    if (site.ranks().rank() == 1) w_.form.layout = Layout(std::make_shared<Named>());
+    w_.replicas = site.along(Axis::batch);
+    Placement p;
+    p.output = xs[0], p.inputs = {xs[0]};
+    return p;
+  }
+  void forward(Context&, std::span<const View>, const View&) override {}
+  void backward(Context&, std::span<const View>, const View&, const View&,
+                std::span<const View>) override {}
+  std::vector<Parameter*> parameters() override { return {&w_}; }
+
+ private:
+  Parameter w_;
+};
+
+}  // namespace
+
+TEST_CASE("copies of a parameter that lie unlike are refused by name", "[splits]") {
+  const auto place = [&](World& world) {
+    Network mine({.c = 1, .h = 1, .w = 1});
+    mine.add<Unlike>({}, "odd");
+    mine.place(
+        {.batch = 2, .backend = make_backend("reference", DType::f32), .ranks = world.comm()});
+  };
+  CHECK_THROWS_WITH(run_ranks(2, place), ContainsSubstring("odd.weight: rank 1 keeps it as") &&
+                                             ContainsSubstring("special"));
+  CHECK_NOTHROW(run_ranks(1, place));
+}
