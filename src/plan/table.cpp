@@ -51,8 +51,10 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Network& 
     if (!step.layer) continue;
     const bool reshard = step.layer->type() == "Reshard";
     const Cost cost = step.layer->cost(step.input_shapes, step.output.split, net.placing().dtype);
+    const bool has_dx = std::ranges::any_of(
+        step.inputs, [&](int i) { return net.steps()[std::size_t(i)].needs_grad; });
     for (const Message& m : cost.messages)
-      if (m.ranks > 1 && m.bytes > 0)
+      if (m.ranks > 1 && m.bytes > 0 && (has_dx || m.pass != Pass::input_grad))
         rows[std::size_t(step.vertex)].add(
             text(short_name(m.pass), ' ', reshard ? "reshard" : name(m.op), '(', m.ranks, ')'),
             m.bytes);
