@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# Wrong plans and splits, given to the real programs on two ranks: each ends with one line that names
+# the file and the layer, with status 1, within seconds, before anything was printed. And plans that
+# are right: all losses agree. With -v prints the lines.
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+programs = pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin"
+verbose = "-v" in sys.argv
+if not shutil.which("mpirun"):
+    print("no mpirun")
+    sys.exit(77)
+for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
+    del os.environ[variable]
+root = pathlib.Path(tempfile.mkdtemp(prefix="plan."))
+failures = 0
+
+bench = ("bench_network", "--model", "lenet", "--batch-size", "8", "--warmup", "0", "--iters", "3",
+         "--display-every", "1", "--profile-steps", "0")
+train = ("lamina", "train", "--batch-size", "8", "--steps", "3", "--profile-steps", "0",
+         "--no-validation")
+
+
+def call(program, arguments, ranks):
+    launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+    line = [*launcher, str(programs / program[0]), *program[1:], *arguments]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               cwd=root, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err, line
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        return None, out, err, line
+
+
+def fail(line, why, out, err):
+    global failures
+    failures += 1
+    print(f"{why}\n  {' '.join(line)}\n--- stdout\n{out[-2000:]}--- stderr\n{err[-2000:]}---")
+
+
+def bad(expected, *arguments, program=bench, ranks=2, status=1):
+    code, out, err, line = call(program, arguments, ranks)
+    own = re.findall(r"^lamina: error: (.*)$", err, re.M)
+    if code != status:
+        fail(line, f"status {code}, expected {status}", out, err)
+    elif len(own) != 1 or expected not in own[0]:
+        fail(line, f"expected one line with '{expected}', got {own}", out, err)
+    elif out.strip():
+        fail(line, "began before it failed", out, err)
+    elif verbose:
+        print(own[0])
+
+
+def fine(*arguments, program=bench, ranks=2):
+    code, out, err, line = call(program, arguments, ranks)
+    if code != 0:
+        fail(line, f"status {code}, expected 0", out, err)
+    return out
+
+
+def losses(out):
+    return re.findall(r"loss ([\d.]+)", out)
+
+
+def expect(that, what, out=""):
+    global failures
+    if not that:
+        failures += 1
+        print(f"{what}\n{out}")
+
+
+def plan(name, text=None, **members):
+    whole = {"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": {}, **members}
+    (root / name).write_text(json.dumps(whole) if text is None else text)
+    return "--plan", name
+
+
+for program in bench, train:
+    bad("conv1 (Conv2D): split height:99: there are only 28 to be cut",
+        "--split", "conv1=height:99", program=program)
+    bad("bad.json: fc1 (Linear): cannot be split by height",
+        *plan("bad.json", layers={"fc1": "height:2"}), program=program)
+    bad("none.json", "--plan", "none.json", program=program)
+bad("has 2 parts, but there is 1 rank", "--split", "conv1=height:2", ranks=1)
+bad("has 3 parts, but there are 2 ranks", "--split", "fc1=channel:3")
+bad("there is no layer 'fc11' (did you mean fc1?)", "--split", "fc11=channel:2")
+bad("--split comv*=height:2: no layer matches 'comv*' (did you mean conv1?)",
+    "--split", "comv*=height:2")
+bad("unknown axis 'heigth' (did you mean height?)", "--split", "conv1=heigth:2")
+bad("--split conv1: expected LAYER=AXIS:PARTS", "--split", "conv1")
+bad("--split conv1=: split ''", "--split", "conv1=")
+bad("expected a whole number of parts", "--split", "conv1=height:0")
+bad("'owtt' is not known (did you mean owt?)", "--plan", "owtt")
+bad("is not known", "--plan", "")
+bad("--plan: .", "--plan", ".")
+bad("--split: expected one value", "--split", status=2)
+bad("empty.json: not valid JSON", *plan("empty.json", text=""))
+bad("half.json: not valid JSON", *plan("half.json", text='{"schema": "lamina-plan", "ver'))
+bad("foreign.json: not a plan", *plan("foreign.json", schema="lamina-profile"))
+bad("of the plan schema", *plan("new.json", version=2))
+bad("is for model vgg16, but this run has lenet", *plan("vgg.json", model="vgg16"))
+bad("is for 4 ranks, but there are 2", *plan("four.json", ranks=4))
+bad("layer 'fc1': split channel:3 has 3 parts", *plan("many.json", layers={"fc1": "channel:3"}))
+bad("there is no layer 'conv9' (did you mean conv1?)",
+    *plan("unknown.json", layers={"conv9": "height:2"}))
+bad("layer 'fc1' is given twice", *plan("twice.json", text='{"schema": "lamina-plan", "version": 1,'
+    '"ranks": 2, "layers": {"fc1": "channel:2", "fc1": "batch:2"}}'))
+bad("--plan-out", "--plan-out", "no/such/folder/plan.json")
+
+# Right ones: the losses of three steps are those of the plan `data`.
+data = fine()
+expect(len(losses(data)) == 3, "no losses", data)
+expect("plan data\n" in data and "requested" not in data, "plan data needs no table", data)
+for arguments in (("--plan", "owt", "--plan-out", "out.json"), ("--plan", "spatial"),
+                  ("--plan", "filter"), ("--split", "conv1=height:2"), ("--plan", "out.json"),
+                  ("--plan", "out.json", "--split", "fc?=none", "--split", "fc1=input:2")):
+    out = fine(*arguments)
+    expect(losses(out) == losses(data), f"{arguments}: other losses than under plan data", out)
+    expect("requested" in out, f"{arguments}: no table", out)
+out = fine("--split", "fc1=height:2", "--allow-fallback")
+expect(re.search(r"fc1 +height:2 +batch:2 +cannot be split by height", out), "no reason", out)
+fine("--split", "conv*=height:2", program=train)
+
+shutil.rmtree(root)
+print("all well" if failures == 0 else f"{failures} failures")
+sys.exit(failures > 0)
