@@ -125,12 +125,37 @@ void Network::plan_parameters() {
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     buckets_[i].ranks = drafts[i].members[0]->replicas;
     buckets_[i].members = std::move(drafts[i].members);
+    plan_bucket(buckets_[i]);
   }
+}
+
+/// Where its members lie in it; and what its parts take beside, in equal ones of whole cache lines.
+void Network::plan_bucket(Bucket& bucket) {
+  const auto ranks = std::size_t(bucket.ranks.size());
+  std::size_t bytes = 0;
+  for (Parameter* p : bucket.members) {
+    p->bucket = &bucket;
+    p->at = std::int64_t(bytes / size_of(options_.dtype));
+    bytes += room_of(*p);
+  }
+  bucket.sharded = options_.shard_optimizer && ranks > 1;
+  const std::size_t part = bucket.sharded ? room((bytes + ranks - 1) / ranks) : 0;
+  const std::size_t whole = bucket.sharded ? part * ranks : bytes;
+  bucket.gradients = bucket.values = View(nullptr, flat(whole, options_.dtype));
+  bucket.part = View(nullptr, flat(part, options_.dtype));
+  memory_.parameters += whole - bytes, memory_.gradients += whole - bytes;
+  memory_.messages += part;
+  if (!options_.shard_optimizer) return;
+  for (Named& n : parameters_)  // every rank adds the squares of its part
+    if (n.parameter->bucket == &bucket)
+      n.counts = bucket.ranks.all_reduce_value(int(n.counts), ReduceOp::max) > 0;
 }
 
 Form Network::sums_form() const {
   const auto everywhere = [](const Spread& s) { return s.everywhere(); };
-  if (!options_.training || std::all_of(all_parameters_.begin(), all_parameters_.end(), everywhere))
+  if (!options_.training ||
+      (!options_.shard_optimizer &&
+       std::all_of(all_parameters_.begin(), all_parameters_.end(), everywhere)))
     return {{0, 0, 0, 0}, DType::f64, {}};
   return {{1, 2 * std::int64_t(all_parameters_.size()), 1, 1}, DType::f64, {}};
 }
@@ -139,20 +164,28 @@ void Network::allocate_parameters() {
   sums_ = Tensor(sums_form());
   values_ = Tensor(flat(memory_.parameters, options_.dtype));
   char* value = values_.as<char>();
+  if (options_.shard_optimizer)  // as the gradients lie
+    for (Bucket& bucket : buckets_) {
+      bucket.values.data = value;
+      for (Parameter* p : bucket.members)
+        p->value = View(value + std::size_t(p->at) * size_of(options_.dtype), p->form);
+      value += bucket.values.bytes();
+    }
   for (const Named& n : parameters_) {
+    if (n.parameter->value) continue;
     n.parameter->value = View(value, n.parameter->form);
     value += room_of(*n.parameter);
   }
+  std::size_t parts = 0;
+  for (const Bucket& bucket : buckets_) parts += bucket.part.bytes();
   gradients_ = Tensor(flat(memory_.gradients, options_.dtype));
-  char* grad = gradients_.as<char>();
+  parts_ = Tensor(flat(parts, options_.dtype));
+  char *grad = gradients_.as<char>(), *part = parts_.as<char>();
   for (Bucket& bucket : buckets_) {
-    char* const begin = grad;
-    for (Parameter* p : bucket.members) {
-      p->bucket = &bucket;
-      p->grad = View(grad, p->form);
-      grad += room_of(*p);
-    }
-    bucket.gradients = View(begin, flat(std::size_t(grad - begin), options_.dtype));
+    bucket.gradients.data = grad, bucket.part.data = part;
+    for (Parameter* p : bucket.members)
+      p->grad = View(grad + std::size_t(p->at) * size_of(options_.dtype), p->form);
+    grad += bucket.gradients.bytes(), part += bucket.part.bytes();
   }
 }
 

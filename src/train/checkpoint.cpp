@@ -47,7 +47,12 @@ struct Slot {
   Form whole;               ///< plain
   std::vector<Box> blocks;  ///< by rank; {} where a rank holds nothing of it
   View mine;                ///< this rank's block; absent where it holds nothing
+  /// Of a state that ranks with the same block keep in parts: `mine` is then but a form.
+  const Parameter* in_parts = nullptr;
+  std::size_t state = 0;
+  bool together = false;  ///< rank 0 cannot write it alone
 
+  bool held(int rank) const { return !blocks[std::size_t(rank)].empty(); }
   bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole.shape); }
 };
 
@@ -61,8 +66,12 @@ std::vector<Slot> slots_of(const Network& network, bool with_states) {
     for (const std::int64_t d : p.dims) size *= d;
     check(size == p.whole.size(), p.name, ": its dims have ", size, " elements, its shape is ",
           p.whole);
-    slots.push_back(
-        {p.name, p.dims, {p.whole, p.dtype, {}}, p.blocks, p.mine ? p.mine->value : View()});
+    slots.push_back({.name = p.name,
+                     .dims = p.dims,
+                     .whole = {p.whole, p.dtype, {}},
+                     .blocks = p.blocks,
+                     .mine = p.mine ? p.mine->value : View()});
+    slots.back().together = !slots.back().held_whole(0);
     if (p.mine) most = std::max(most, p.mine->states.size());
   }
   if (!with_states) most = 0;
@@ -72,11 +81,17 @@ std::vector<Slot> slots_of(const Network& network, bool with_states) {
       if (!p.trained) continue;
       check(!p.mine || i < p.mine->states.size(), p.name, ": has no state ", i,
             " of the optimizer");
-      slots.push_back({text("optimizer.", i, '/', p.name),
-                       p.dims,
-                       {p.whole, p.dtype, {}},
-                       p.blocks,
-                       p.mine ? p.mine->states[i] : View()});
+      const bool in_parts = p.mine && p.mine->bucket && p.mine->bucket->sharded;
+      slots.push_back({.name = text("optimizer.", i, '/', p.name),
+                       .dims = p.dims,
+                       .whole = {p.whole, p.dtype, {}},
+                       .blocks = p.blocks,
+                       .mine = in_parts ? View(nullptr, p.mine->form)
+                               : p.mine ? p.mine->states[i]
+                                        : View(),
+                       .in_parts = in_parts ? p.mine : nullptr,
+                       .state = i});
+      slots.back().together = network.placing().shard_optimizer || !slots.back().held_whole(0);
     }
   // The format wants wide elements first.
   std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
@@ -209,7 +224,8 @@ Unmatched match(const SafetensorsFile& file, std::vector<Slot>& slots, bool with
 void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, const Network& network,
                const Communicator& ranks) {
   const PlaceOptions& placing = network.placing();
-  const Tensor plain = slot.mine ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
+  const bool held = slot.held(placing.ranks.rank());
+  const Tensor plain = held ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
   const Box& block = slot.blocks[std::size_t(placing.ranks.rank())];
   const std::int64_t size = slot.whole.shape.size();
   const std::size_t element = size_of(slot.whole.dtype);
@@ -226,7 +242,7 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, con
     }
     bytes = ranks.broadcast_text(std::move(bytes));
     if (bytes.empty()) throw Error(ranks.broadcast_text(std::move(failure)));
-    if (!slot.mine) continue;
+    if (!held) continue;
     for_runs(block, slot.whole.shape, 0, block.size(),
              [&](std::int64_t at, std::int64_t i, std::int64_t length) {
                const Part got = common(Part{at, length}, Part{first, count});
@@ -236,17 +252,50 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, con
                              std::size_t(got.size) * element);
              });
   }
-  if (slot.mine) placing.backend->copy(plain, slot.mine);
+  if (!held) return;
+  if (!slot.in_parts) return placing.backend->copy(plain, slot.mine);
+  const Tensor whole(slot.mine.form());
+  placing.backend->copy(plain, whole);
+  const Part own = slot.in_parts->own();
+  std::memcpy(slot.in_parts->states[slot.state].data,
+              whole.as<char>() + std::size_t(own.begin) * element, std::size_t(own.size) * element);
 }
 
 // ---- saving ----------------------------------------------------------------------------------
 
+/// The last state that ranks with the same parameters keep in parts, of a whole bucket.
+class BucketState {
+ public:
+  /// Of a slot's parameter. To be told of every slot, in the same order on all ranks: those that
+  /// share a bucket must agree on when it is gathered.
+  void see(const Slot& slot) {
+    const Bucket* bucket = slot.in_parts ? slot.in_parts->bucket : nullptr;
+    if (bucket == bucket_ && slot.state == state_) return;
+    bucket_ = bucket, state_ = slot.state, all_ = Tensor();
+    if (!bucket) return;
+    all_ = Tensor(bucket->gradients.form());
+    Stream stream;
+    bucket->ranks.all_gather(stream, Pass::update, bucket->states[state_], all_).wait(stream);
+  }
+  View of(const Slot& slot) const {
+    const auto at = std::size_t(slot.in_parts->at) * size_of(slot.mine.dtype);
+    return {all_.as<char>() + at, slot.mine.form()};
+  }
+
+ private:
+  const Bucket* bucket_ = nullptr;
+  std::size_t state_ = 0;
+  Tensor all_;
+};
+
 /// The whole of a slot, plain, on rank 0: there it takes the room of the whole, of a block and a
 /// few MB, elsewhere that of the block. Collective unless rank 0 holds it whole.
-Tensor gather(const Slot& slot, const Network& network) {
+Tensor gather(const Slot& slot, const Network& network, BucketState& state) {
   const Communicator& ranks = network.placing().ranks;
-  Tensor plain = slot.mine ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
-  if (slot.mine) network.placing().backend->copy(slot.mine, plain);
+  const bool held = slot.held(ranks.rank());
+  Tensor plain = held ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
+  state.see(slot);
+  if (held) network.placing().backend->copy(slot.in_parts ? state.of(slot) : slot.mine, plain);
   if (slot.held_whole(0)) return plain;
 
   const bool first_rank = ranks.rank() == 0;
@@ -283,7 +332,7 @@ Tensor gather(const Slot& slot, const Network& network) {
 void save_checkpoint(const std::string& path, const Network& network, const Progress& progress,
                      const Communicator& ranks) {
   const std::vector<Slot> slots = slots_of(network, true);
-  const auto alone = [](const Slot& s) { return s.held_whole(0); };
+  const auto alone = [](const Slot& s) { return !s.together; };
   check(ranks.size() == network.placing().ranks.size() || std::ranges::all_of(slots, alone), path,
         ": expected the ", network.placing().ranks.size(), " ranks of the network to save it, got ",
         ranks.size());
@@ -296,6 +345,7 @@ void save_checkpoint(const std::string& path, const Network& network, const Prog
     return nullptr;
   });
   std::exception_ptr failure;
+  BucketState state;
   const auto fail = [&] {
     if (failure) std::rethrow_exception(failure);
     return nullptr;
@@ -303,7 +353,7 @@ void save_checkpoint(const std::string& path, const Network& network, const Prog
   for (const Slot& s : slots) {
     if (!alone(s)) from_first(ranks, fail);  // before the others send what nobody writes
     if (alone(s) && (!writer || failure)) continue;
-    const Tensor whole = gather(s, network);
+    const Tensor whole = gather(s, network, state);
     if (!writer) continue;
     try {
       writer->write(whole.as<char>(), whole.bytes());

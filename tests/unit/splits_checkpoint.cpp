@@ -19,6 +19,7 @@ struct Run {
   Cuts plan = {};
   std::string backend = "reference";
   DType dtype = DType::f64;
+  bool shard = false;  // the optimizer
 };
 
 Network network() {
@@ -34,10 +35,12 @@ Trainer trainer(Network& net, World& world, const Optimizer& optimizer, const Ru
                   .dtype = run.dtype,
                   .splits = splits_of(net, {.splits = run.plan}, world.size()),
                   .bucket_mb = 1e-3,
-                  .first_bucket_mb = 1e-4});
+                  .first_bucket_mb = 1e-4,
+                  .shard_optimizer = run.shard});
 }
 
-/// Trains for `steps` steps from the start, or from the checkpoint `from`, and saves to `to`.
+/// Trains for `steps` steps from the start, or from the checkpoint `from`, and saves to `to`; and
+/// to `to`.part before the last four of them.
 std::vector<double> train(const Run& run, const Optimizer& optimizer, int steps,
                           const std::string& from, const std::string& to) {
   const auto data = small_data();
@@ -50,6 +53,7 @@ std::vector<double> train(const Run& run, const Optimizer& optimizer, int steps,
     Loader loader = t.loader(*data, true);
     loader.seek(t.progress().epoch, t.progress().batch);
     for (int i = 0; i < steps; ++i) {
+      if (steps - i == 4) t.save(to + ".part");
       const double loss = t.step(loader, 30).loss;
       if (world.rank() == 0) losses.push_back(loss);
     }
@@ -68,6 +72,8 @@ std::map<std::string, std::vector<double>> tensors(const std::string& path) {
   }
   return all;
 }
+
+bool same(const std::string& a, const std::string& b) { return read(a) == read(b); }
 
 /// Channels and input channels, whole and uneven parts, layers on fewer ranks, products.
 const Run runs[] = {
@@ -98,7 +104,7 @@ TEST_CASE("checkpoint: what one plan saved, any other loads, bit by bit", "[spli
         CAPTURE(backend, saves.ranks, loads.ranks);
         loads.backend = backend, loads.dtype = dtype;
         train(loads, Adam{}, 0, folder / "saved", folder / "again");
-        CHECK(read(folder / "again") == read(folder / "saved"));
+        CHECK(same(folder / "again", folder / "saved"));
       }
     }
   }
@@ -149,9 +155,8 @@ TEST_CASE("resuming under a plan is bit-equal", "[splits]") {
       CAPTURE(backend, which);
       auto whole = train(run, optimizer, 7, "", folder / "whole");
       whole.erase(whole.begin(), whole.begin() + 3);
-      train(run, optimizer, 3, "", folder / "part");
-      CHECK(train(run, optimizer, 4, folder / "part", folder / "resumed") == whole);
-      CHECK(read(folder / "resumed") == read(folder / "whole"));
+      CHECK(train(run, optimizer, 4, folder / "whole.part", folder / "resumed") == whole);
+      CHECK(same(folder / "resumed", folder / "whole"));
     }
 }
 
@@ -176,5 +181,53 @@ TEST_CASE("clipping and trust ratios see whole parameters under every plan", "[s
           worst = std::max(worst, std::abs(values[i] - wanted.at(name)[i]));
       CHECK(worst < 1e-9);
     }
+  }
+}
+
+TEST_CASE("a sharded optimizer trains as any other, and resumes bit by bit", "[splits]") {
+  const Folder folder;
+  const Optimizer optimizers[] = {SGD{.rate = 0.05, .momentum = 0.9}, Adam{},
+                                  Optimizer(LARS{.rate = 20, .weight_decay = 1e-3}).clip_norm(0.3)};
+  for (const Optimizer& optimizer : optimizers)
+    for (Run run : {Run{2}, Run{3}, runs[0], runs[2]}) {
+      CAPTURE(optimizer.name(), run.ranks, run.plan.size());
+      const auto wanted = train(run, optimizer, 6, "", folder / "plain");
+      run.shard = true;
+      const auto got = train(run, optimizer, 6, "", folder / "sharded");
+      for (std::size_t i = 0; i < got.size(); ++i)
+        CHECK(std::abs(got[i] - wanted[i]) < 1e-10 * wanted[i]);
+      double worst = 0;
+      const auto plain = tensors(folder / "plain");
+      for (const auto& [name, values] : tensors(folder / "sharded"))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          worst = std::max(worst, std::abs(values[i] - plain.at(name)[i]));
+      CHECK(worst < 1e-10);
+
+      train(run, optimizer, 4, folder / "sharded.part", folder / "resumed");
+      CHECK(same(folder / "resumed", folder / "sharded"));
+      train({}, optimizer, 0, folder / "sharded", folder / "again");
+      CHECK(same(folder / "again", folder / "sharded"));
+    }
+}
+
+TEST_CASE("a sharded optimizer divides its states among the ranks", "[splits]") {
+  const auto bytes = [](int ranks, bool shard) {
+    std::size_t most = 0;
+    std::mutex mutex;
+    run_ranks(ranks, [&](World& world) {
+      Network net = network();
+      const Trainer t = trainer(net, world, Adam{}, {.ranks = ranks, .shard = shard});
+      check(t.state_bytes() == t.optimizer().memory(net).optimizer, "the plan says another size");
+      const std::lock_guard lock(mutex);
+      most = std::max(most, t.state_bytes());
+    });
+    return most;
+  };
+  const std::size_t whole = bytes(1, false);
+  CHECK(bytes(4, false) == whole);
+  for (const int ranks : {2, 3, 4}) {
+    const std::size_t padding = 2 * 64 * 12;  // less than a cache line per state and bucket
+    CHECK(bytes(ranks, true) >= whole / std::size_t(ranks));
+    CHECK(bytes(ranks, true) <= whole / std::size_t(ranks) + padding);
   }
 }

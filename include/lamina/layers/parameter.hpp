@@ -16,17 +16,38 @@ struct Parameter;
 
 /// Gradients of neighbouring layers, contiguous in memory in the order in which backward finishes
 /// them. The last one to arrive starts the collective, on the buffer itself: nothing is copied.
+///
+/// With a sharded optimizer each rank gets the sum of its own part of the bucket only, updates the
+/// weights there, and the ranks exchange those: the values of the members lie like their gradients.
 struct Bucket {
   View gradients;      ///< {1, elements, 1, 1} over all members, padding of their layouts included
   Communicator ranks;  ///< that hold the same parameters
   std::vector<Parameter*> members;
-  int arrived = 0;
-  Pending sum;
+  int arrived = 0, updated = 0;
+  Pending sum, gathered;
 
+  bool sharded = false;
+  View values, part;         ///< of the members; this rank's part of the sum
+  std::vector<View> states;  ///< the optimizer's, for that part
+
+  /// Elements of this rank's part.
+  Part own() const {
+    const std::int64_t size = part.shape.size();
+    return {ranks.rank() * size, size};
+  }
   void arrive(Stream& stream) {
     if (++arrived < int(members.size())) return;
     arrived = 0;
-    sum = ranks.all_reduce(stream, Pass::weight_grad, gradients);
+    sum = sharded ? ranks.reduce_scatter(stream, Pass::weight_grad, gradients, part)
+                  : ranks.all_reduce(stream, Pass::weight_grad, gradients);
+  }
+  /// A member's weights are new.
+  void update(Stream& stream) {
+    if (!sharded || ++updated < int(members.size())) return;
+    updated = 0;
+    const View mine(values.as<char>() + std::size_t(own().begin) * size_of(part.dtype),
+                    part.form());
+    gathered = ranks.all_gather(stream, Pass::update, mine, values);
   }
 };
 
@@ -54,6 +75,7 @@ struct Parameter {
   View value = {}, grad = {};
   std::vector<View> states = {};  ///< the optimizer's
   Bucket* bucket = nullptr;
+  std::int64_t at = 0;  ///< its first element in the bucket
 
   /// Whether this rank holds only a part of it.
   bool is_split() const { return !block.empty() && block != Box::of(whole); }
@@ -64,9 +86,29 @@ struct Parameter {
   void reduce(Stream& stream) {
     if (bucket) bucket->arrive(stream);
   }
-  /// Returns when `grad` is the sum over the ranks.
+  /// Returns when `grad` is the sum over the ranks; with a sharded optimizer own_grad() is.
   void wait(Stream& stream) {
     if (bucket) bucket->sum.wait(stream);
+  }
+
+  // What this rank updates: all of it, or with a sharded optimizer what lies in its part of the
+  // bucket. Elements are those of the buffer, padding included.
+
+  Part own() const {
+    const auto elements = std::int64_t(form.bytes() / size_of(form.dtype));
+    if (!bucket || !bucket->sharded) return {0, elements};
+    const Part mine = common(Part{at, elements}, bucket->own());
+    return {mine.begin - at, mine.size};
+  }
+  View own_value() const { return bucket && bucket->sharded ? run(value, own().begin) : value; }
+  View own_grad() const {
+    if (!bucket || !bucket->sharded) return grad;
+    return run(bucket->part, at + own().begin - bucket->own().begin);
+  }
+  /// own().size elements of a buffer.
+  View run(const View& of, std::int64_t first) const {
+    return {of.as<char>() + std::size_t(first) * size_of(form.dtype),
+            {{1, own().size, 1, 1}, form.dtype, {}}};
   }
 };
 

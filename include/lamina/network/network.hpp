@@ -44,6 +44,9 @@ struct PlaceOptions {
   std::vector<Split> splits = {};
   DType dtype = DType::f32;
   double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
+  /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of them,
+  /// updates that and sends it to the others.
+  bool shard_optimizer = false;
   bool training = true;  ///< false: no gradients are kept, only forward may run
 };
 
@@ -172,6 +175,7 @@ class Network {
   /// rank has all parameters.
   const View& sums() const { return sums_.view(); }
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  std::vector<Bucket>& buckets() { return buckets_; }
 
   /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
   void initialize(std::uint64_t seed);
@@ -192,6 +196,7 @@ class Network {
   void allocate_activations();
   void plan_parameters();
   void spread_parameters();
+  void plan_bucket(Bucket& bucket);
   void allocate_parameters();
   Form sums_form() const;
   std::string unique_name(std::string_view type) const;
@@ -212,7 +217,7 @@ class Network {
   std::vector<Named> parameters_;
   std::vector<Spread> all_parameters_;
   std::vector<Bucket> buckets_;
-  Tensor activations_, values_, gradients_, sums_;
+  Tensor activations_, values_, gradients_, parts_, sums_;
   Memory memory_;
   bool placed_ = false;
 };

@@ -65,12 +65,20 @@ class Optimizer {
     const std::size_t bytes = memory(network).optimizer;
     Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
     char* at = all.as<char>();
+    for (const auto& n : network.parameters()) n.parameter->states.clear();
     for (const auto& n : network.parameters()) {
-      n.parameter->states.clear();
-      if (!n.parameter->trained) continue;
-      for (int i = 0; i < rule_.states(); ++i) {
-        n.parameter->states.push_back(View(at, n.parameter->form));
-        at += room(n.parameter->form.bytes());
+      Parameter& p = *n.parameter;
+      if (!p.trained || (p.bucket && p.bucket->sharded)) continue;
+      for (int i = 0; i < rule_.states(); ++i, at += room(p.form.bytes()))
+        p.states.push_back(View(at, p.form));
+    }
+    for (Bucket& bucket : network.buckets()) {
+      bucket.states.clear();
+      for (int i = 0; bucket.sharded && i < rule_.states(); ++i, at += bucket.part.bytes()) {
+        bucket.states.push_back(View(at, bucket.part));
+        for (Parameter* p : bucket.members)
+          p->states.push_back(
+              p->run(bucket.states.back(), p->at + p->own().begin - bucket.own().begin));
       }
     }
     return all;
@@ -80,7 +88,10 @@ class Optimizer {
   /// makes for it.
   Memory memory(const Network& network) const {
     Memory m = network.memory();
-    for (const auto& n : network.parameters()) m.optimizer += bytes(*n.parameter);
+    for (const auto& n : network.parameters())
+      if (!n.parameter->bucket || !n.parameter->bucket->sharded) m.optimizer += bytes(*n.parameter);
+    for (const Bucket& b : network.buckets())
+      m.optimizer += std::size_t(rule_.states()) * b.part.bytes();
     return m;
   }
   /// What one of its steps brings.
@@ -118,9 +129,11 @@ class Optimizer {
           s.weight_decay = 0;
         }
       }
-      backend.update(stream, rule_, s, p.value, p.grad, p.states);
+      if (p.own().size > 0) backend.update(stream, rule_, s, p.own_value(), p.own_grad(), p.states);
+      if (p.bucket) p.bucket->update(stream);
     }
     stream.enter(-1);
+    for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
   }
 
  private:
@@ -141,7 +154,11 @@ class Optimizer {
   }
 
   std::size_t bytes(const Parameter& p) const {
-    return p.trained ? std::size_t(rule_.states()) * room(p.form.bytes()) : 0;
+    if (!p.trained) return 0;
+    const std::size_t one = p.bucket && p.bucket->sharded
+                                ? std::size_t(p.own().size) * size_of(p.form.dtype)
+                                : room(p.form.bytes());
+    return std::size_t(rule_.states()) * one;
   }
 
   enum class Square { value, grad };
@@ -165,9 +182,10 @@ class Optimizer {
       stream.enter(n.step);
       p.wait(stream);
       double* s = sums.as<double>() + 2 * n.number;
+      if (p.own().size == 0) continue;
       if (trust_ > 0 && p.decay)
-        s[int(Square::value)] = backend.squared_norm(stream, Pass::update, p.value);
-      s[int(Square::grad)] = backend.squared_norm(stream, Pass::update, p.grad);
+        s[int(Square::value)] = backend.squared_norm(stream, Pass::update, p.own_value());
+      s[int(Square::grad)] = backend.squared_norm(stream, Pass::update, p.own_grad());
     }
     stream.enter(-1);
     network.placing().ranks.all_reduce(stream, Pass::update, sums).wait(stream);

@@ -26,6 +26,7 @@ struct TrainerOptions {
   std::vector<Split> splits = {};  ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
+  bool shard_optimizer = false;  ///< see PlaceOptions
   Schedule schedule = {};
   std::uint64_t seed = 1;  ///< of initial weights, order of the data, augmentation, dropout
 };
@@ -94,7 +95,8 @@ class Trainer {
                     .splits = options_.splits,
                     .dtype = options_.dtype,
                     .bucket_mb = options_.bucket_mb,
-                    .first_bucket_mb = options_.first_bucket_mb});
+                    .first_bucket_mb = options_.first_bucket_mb,
+                    .shard_optimizer = options_.shard_optimizer});
     states_ = optimizer_.attach(network_);
     network_.initialize(options_.seed);
     labels_ = Labels(network_);
