@@ -27,6 +27,7 @@ struct Loops {
   void (*triad)(float* a, const float* b, const float* c, std::size_t n, float s,
                 std::size_t times);
   float (*read)(const float* x, std::size_t n, std::size_t times);
+  void (*scale)(float* x, std::size_t n, float s, std::size_t times);
 };
 
 constexpr int chains = 12;  // of multiply_add()
@@ -263,7 +264,11 @@ Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
     loops.triad(a, a + third, a + 2 * third, third, 0.5F, times);
   });
   const double passed = double(whole * sizeof(float));
-  return {triad * passed, read * passed};
+  const double scale = rate_of_team(slices, [&](int thread, std::size_t times) {
+    volatile float one = 1;  // as far as the compiler knows, any number
+    loops.scale(part(thread), whole, one, times);
+  });
+  return {triad * passed, read * passed, scale * 2 * passed};
 }
 
 }  // namespace lamina

@@ -40,6 +40,17 @@ LAMINA_TARGET inline void triad(float* a, const float* b, const float* c, std::s
   }
 }
 
+/// x = s * x, `times` times; n is a multiple of the floats in a register.
+LAMINA_TARGET inline void scale(float* x, std::size_t n, float s, std::size_t times) {
+  typedef float V __attribute__((vector_size(LAMINA_VECTOR), may_alias));
+  constexpr std::size_t lanes = LAMINA_VECTOR / sizeof(float);
+  const V factor = V{} + s;
+  for (std::size_t t = 0; t < times; ++t) {
+    for (std::size_t i = 0; i < n; i += lanes) *reinterpret_cast<V*>(x + i) *= factor;
+    asm volatile("" ::: "memory");
+  }
+}
+
 /// The sum in 8 chains, so that no addition waits for the one before; n is a multiple of the floats
 /// in 8 registers.
 LAMINA_TARGET inline float read(const float* x, std::size_t n, std::size_t times) {
@@ -59,7 +70,7 @@ LAMINA_TARGET inline float read(const float* x, std::size_t n, std::size_t times
   return sum;
 }
 
-inline constexpr Loops loops = {LAMINA_VECTOR, multiply_add<float>, multiply_add<double>, triad,
-                                read};
+inline constexpr Loops loops = {
+    LAMINA_VECTOR, multiply_add<float>, multiply_add<double>, triad, read, scale};
 
 }  // namespace LAMINA_SET

@@ -66,7 +66,8 @@ Json machine_to_json(const Machine& machine) {
     json["memory"].push_back({{"level", m.level},
                               {"capacity", m.capacity},
                               {"triad", to_json(m.triad)},
-                              {"read", to_json(m.read)}});
+                              {"read", to_json(m.read)},
+                              {"scale", to_json(m.scale)}});
   json["comm"] = Json::array();
   for (const CommCeiling& c : machine.comm)
     json["comm"].push_back({{"op", lamina::name(c.op)},
@@ -96,7 +97,7 @@ Machine machine_from_json(const Json& json) {
                                parse_dtype(c.at("dtype").get<std::string>()), rate(c.at("flops"))});
   for (const Json& m : json.at("memory"))
     machine.memory.push_back({m.at("level").get<std::string>(), measured(m.at("capacity")),
-                              rate(m.at("triad")), rate(m.at("read"))});
+                              rate(m.at("triad")), rate(m.at("read")), rate(m.at("scale"))});
   for (const Json& c : json.at("comm"))
     machine.comm.push_back({parse_collective(c.at("op").get<std::string>()), count(c.at("ranks")),
                             count(c.at("stride")), measured(c.at("bytes")),

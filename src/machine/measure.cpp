@@ -186,9 +186,9 @@ std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effo
     const double seconds = capacity > 0 ? effort.loop : 2 * effort.loop;  // few passes in a slice
     const auto rates = in_turn(world, seconds, [&](const Slices& slices) {
       const Bandwidths b = bandwidths(bytes, slices);
-      return std::vector<double>{b.triad, b.read};
+      return std::vector<double>{b.triad, b.read, b.scale};
     });
-    all.push_back({std::move(name), capacity, rates[0], rates[1]});
+    all.push_back({std::move(name), capacity, rates[0], rates[1], rates[2]});
   };
   const auto team = std::size_t(threads());
   std::size_t inner = 0;   // bytes of the level before, per thread

@@ -54,12 +54,13 @@ std::string table(const Machine& m) {
                        giga(c.flops.alone), giga(c.flops.together)});
   all += aligned(compute, 3) + '\n';
 
-  std::vector<std::array<std::string, 6>> memory = {
-      {"memory", "KiB of a rank", "triad GB/s alone", "together", "read GB/s alone", "together"}};
+  std::vector<std::array<std::string, 8>> memory = {{"memory", "KiB of a rank", "triad GB/s alone",
+                                                     "together", "read GB/s alone", "together",
+                                                     "scale GB/s alone", "together"}};
   for (const MemoryCeiling& l : m.memory)
     memory.push_back({l.level, l.capacity > 0 ? format("%.0f", l.capacity / 1024) : "",
                       giga(l.triad.alone), giga(l.triad.together), giga(l.read.alone),
-                      giga(l.read.together)});
+                      giga(l.read.together), giga(l.scale.alone), giga(l.scale.together)});
   all += aligned(memory, 1) + '\n';
   all += format("launch of a kernel  %.2f us\n", m.launch * 1e6);
   if (m.comm.empty()) return all;

@@ -23,12 +23,14 @@ std::string compute_table(const Machine& m) {
 
 std::string memory_table(const Machine& m) {
   if (m.memory.empty()) return "";
-  SmallTable table("Memory, GB/s of a rank", {"", "capacity", "triad alone", "triad all ranks",
-                                              "read alone", "read all ranks"});
+  SmallTable table("Memory, GB/s of a rank",
+                   {"", "capacity", "triad alone", "triad all ranks", "read alone",
+                    "read all ranks", "scale alone", "scale all ranks"});
   for (const MemoryCeiling& c : m.memory)
     table.row({escape_xml(c.level), c.capacity > 0 ? bytes_text(c.capacity) : "",
                format("%.1f", c.triad.alone / 1e9), format("%.1f", c.triad.together / 1e9),
-               format("%.1f", c.read.alone / 1e9), format("%.1f", c.read.together / 1e9)});
+               format("%.1f", c.read.alone / 1e9), format("%.1f", c.read.together / 1e9),
+               format("%.1f", c.scale.alone / 1e9), format("%.1f", c.scale.together / 1e9)});
   return table.done();
 }
 

@@ -81,7 +81,7 @@ std::string above_bandwidth(const Ceilings& c, const ProfileRow& r) {
   const auto& levels = c.machine.memory;
   const double t = r.time.mean, bytes = r.work.bytes;
   const MemoryCeiling& memory = levels.back();
-  const double alone = std::max(memory.triad.alone, memory.read.alone);
+  const double alone = memory.best(&Rate::alone);
   if (c.machine.ranks > 1 && tolerance * bytes <= t * alone) return alone_reason(alone, "GB/s");
 
   // From memory inwards: what a level cannot have moved must lie in the caches before it.

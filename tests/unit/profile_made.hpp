@@ -26,10 +26,10 @@ inline Machine made_machine(int ranks = 1) {
                {Kind::fma, "avx512", DType::f64, {125e9, 100e9}},
                {Kind::gemm, "linear brg:avx512_core", DType::f32, {220e9, 180e9}},
                {Kind::conv, "conv 3x3 jit:avx512_core", DType::f32, {200e9, 160e9}}};
-  m.memory = {{"L1", 64e3, {800e9, 700e9}, {900e9, 850e9}},
-              {"L2", 2e6, {300e9, 280e9}, {320e9, 300e9}},
-              {"L3", 32e6, {60e9, 50e9}, {80e9, 60e9}},
-              {"memory", 0, {20e9, 18e9}, {25e9, 20e9}}};
+  m.memory = {{"L1", 64e3, {800e9, 700e9}, {900e9, 850e9}, {700e9, 600e9}},
+              {"L2", 2e6, {300e9, 280e9}, {320e9, 300e9}, {290e9, 270e9}},
+              {"L3", 32e6, {60e9, 50e9}, {80e9, 60e9}, {70e9, 55e9}},
+              {"memory", 0, {20e9, 18e9}, {25e9, 20e9}, {21e9, 19e9}}};
   if (ranks > 1)
     for (double bytes = 1024; bytes < 2e7; bytes *= 4)
       for (const Collective op :

@@ -45,6 +45,7 @@ double fma_rate(std::string_view instruction_set, DType dtype, const Slices& sli
 struct Bandwidths {
   double triad = 0;  ///< bytes/s of a = b + s * c, counted as 3 operands
   double read = 0;   ///< bytes/s of the sum of one operand
+  double scale = 0;  ///< bytes/s of x = s * x in place, counted as 2 operands
 };
 
 /// With `bytes` per thread (of all operands together, at least 3 cache lines) and the widest

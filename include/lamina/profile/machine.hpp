@@ -26,16 +26,21 @@ struct ComputeCeiling {
 };
 
 /// Bytes per second that kernels ask for: triad a = b + s * c as 3 operands (STREAM's count,
-/// without the write-allocate), read = sum of one.
+/// without the write-allocate), read = the sum of one, scale x = s * x in place as 2.
 struct MemoryCeiling {
   std::string level;    ///< "L1", "L2", "L3", "memory"
   double capacity = 0;  ///< bytes, of all caches that the rank's threads use; 0 for memory
-  Rate triad, read;
+  Rate triad, read, scale;
 
-  /// The better of the two, with all ranks at once.
-  double bandwidth() const {
-    return triad.together > read.together ? triad.together : read.together;
+  /// The best of the three.
+  double best(double Rate::*which) const {
+    double rate = triad.*which;
+    for (const Rate& r : {read, scale})
+      if (r.*which > rate) rate = r.*which;
+    return rate;
   }
+  /// With all ranks at once.
+  double bandwidth() const { return best(&Rate::together); }
 };
 
 /// One collective at one size.
