@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "support/allocations.hpp"
 #include "support/splits.hpp"
+#include "support/training.hpp"
 
 using namespace lamina;
 using namespace lamina::test;
@@ -115,6 +116,36 @@ TEST_CASE("memory: a split by channel divides what weights take", "[splits]") {
   CHECK(data.parameters == whole.parameters);
   CHECK(double(data.activations) < 0.3 * double(whole.activations));
   CHECK(double(owt.parameters) < 0.6 * double(whole.parameters));
+}
+
+TEST_CASE("memory: a step under a plan allocates nothing", "[splits]") {
+  if (!counts_allocations()) return;
+  const bool shard = GENERATE(false, true);
+  CAPTURE(shard);
+  const auto data = small_data();
+  std::size_t count = 1;
+  run_ranks(2, [&](World& world) {
+    Network net = small_network(true);
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    const Cuts plan = {{"a", {.height = 2}}, {"b", {.channel = 2}}, {"c", {.input = 2}}, {"d", {}}};
+    Trainer trainer(net, world, Optimizer(LARS{}).clip_norm(1),
+                    {.batch = 16,
+                     .backend = "reference",
+                     .splits = plan_of(net, plan, 2),
+                     .bucket_mb = 1e-3,
+                     .shard_optimizer = shard});
+    auto loader = trainer.loader(*data, true);
+    for (int i = 0; i < 20; ++i) trainer.step(loader, 100);
+    world.comm().barrier();
+    std::unique_ptr<Allocations> allocations;
+    if (world.rank() == 0) allocations = std::make_unique<Allocations>();
+    world.comm().barrier();
+    for (int i = 0; i < 10; ++i) trainer.step(loader, 100);
+    world.comm().barrier();
+    if (world.rank() == 0) count = allocations->count();
+    world.comm().barrier();
+  });
+  CHECK(count == 0);
 }
 
 namespace {
