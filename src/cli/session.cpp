@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -172,6 +173,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
+          .shard_optimizer = o.shard_optimizer,
           .schedule = schedule,
           .seed = o.seed};
 }
@@ -183,16 +185,23 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   std::int64_t parameters = 0;
   for (const auto& n : net.parameters())
     if (n.parameter->trained) parameters += n.parameter->size();
-  const Memory& m = net.memory();
+  Memory m = trainer.optimizer().memory(net);
+  const std::array mine{m.parameters,  m.gradients, m.optimizer,
+                        m.activations, m.workspace, m.messages};
+  for (const auto& [w, dw, states, activations, workspace, messages] :
+       world.comm().all_gather_value(mine))
+    if (const Memory other{w, dw, states, activations, workspace, messages};
+        other.total() > m.total())
+      m = other;
 
   std::string s = text("# ", program, ' ', version, "\n# model ", o.model, ", ", parameters,
                        " parameters, input ", net.sample(), ", ", name(placing.dtype), '\n');
   append(s,
          text("# back end ", placing.backend->name(), ": ", placing.backend->description(), '\n'));
   append(s, text("# communication ",
-                 !trainer.options().communicate ? "none (for timing only)"
-                 : world.size() > 1             ? "mpi"
-                                                : "none needed",
+                 !trainer.options().communicate ? std::string("none (for timing only)")
+                 : world.size() > 1             ? world.comm().carrier()
+                                                : std::string("none needed"),
                  '\n'));
   const auto rows = world.comm().all_gather_value(net.rows().size);
   const auto counts = world.comm().all_gather_value(threads());
@@ -204,11 +213,12 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   append(s,
          text("# ", net.buckets().size(), " gradient bucket", net.buckets().size() == 1 ? "" : "s",
               " (--bucket-mb ", o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
-  append(s, format("# memory per rank, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
-                   "activations %.1f, workspace %.1f\n",
-                   double(m.parameters) / 1e6, double(m.gradients) / 1e6,
-                   double(trainer.state_bytes()) / 1e6, double(m.activations) / 1e6,
-                   double(m.workspace) / 1e6));
+  append(s,
+         format("# memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
+                "activations %.1f, workspace %.1f, messages %.1f\n",
+                world.size() > 1 ? "the fullest rank" : "the rank", double(m.parameters) / 1e6,
+                double(m.gradients) / 1e6, double(m.optimizer) / 1e6, double(m.activations) / 1e6,
+                double(m.workspace) / 1e6, double(m.messages) / 1e6));
   if (plan.shown) append(s, commented(plan_table(plan.decisions, net, o.wide)));
   for (char** e = environ; *e; ++e)
     if (std::string_view(*e).starts_with("LAMINA_"))
