@@ -1,6 +1,8 @@
 // How blocks move between ranks.
 #include <lamina/layers/exchange.hpp>
 
+#include <utility>
+
 namespace lamina {
 
 namespace {
@@ -178,10 +180,30 @@ void Exchange::start(Stream& stream, Pass pass, const View& held, const View& wa
   }
 }
 
+bool Exchange::apart() const {
+  const auto waits = [&](const Piece& p) { return p.peer == ranks_.rank() || !p.direct; };
+  return !adds_ && !in_.empty() && std::all_of(in_.begin(), in_.end(), waits);
+}
+
+void Exchange::preview(Stream& stream, Pass pass, const View& held, const View& wanted) {
+  previewed_ = true;
+  stream.run(pass, "copy", [&] {
+    for (const Piece& p : in_)
+      if (p.peer == ranks_.rank())
+        copy(held, held_, wanted, wanted_, p.box);
+      else
+        for_runs(p.box, wanted_, [&](std::int64_t at, auto, std::int64_t length) {
+          const std::size_t size = size_of(dtype_);
+          std::memset(wanted.as<char>() + std::size_t(at) * size, 0, std::size_t(length) * size);
+        });
+  });
+}
+
 void Exchange::finish(Stream& stream, Pass pass, const View& held, const View& wanted) {
   const int me = ranks_.rank();
   const auto own = [&](const Piece& p) { return p.peer == me; };
-  if (!adds_ && std::any_of(in_.begin(), in_.end(), own))  // while the others travel
+  if (!adds_ && !std::exchange(previewed_, false) &&
+      std::any_of(in_.begin(), in_.end(), own))  // while the others travel
     stream.run(pass, "copy", [&] {
       for (const Piece& p : in_)
         if (own(p)) copy(held, held_, wanted, wanted_, p.box);

@@ -81,6 +81,10 @@ class OneDnn final : public Backend {
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
     return made("reorder", x, [&] { return make_reorder(context_, x, y); });
   }
+  std::unique_ptr<UnaryKernel> reorder_rows(const Form& x, std::int64_t first, const Form& y,
+                                            std::int64_t to, std::int64_t count) const override {
+    return make_reorder_rows(context_, x, first, y, to, count);
+  }
   std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override { return make_sum(xs); }
   std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
     return make_concat(xs);

@@ -121,6 +121,8 @@ std::unique_ptr<UnaryKernel> make_pool(ContextPtr, const PoolGeometry&, const Fo
 std::unique_ptr<UnaryKernel> make_lrn(ContextPtr, const LrnGeometry&, const Form& x);
 std::unique_ptr<UnaryKernel> make_softmax(ContextPtr, const Form& x);
 std::unique_ptr<UnaryKernel> make_reorder(ContextPtr, const Form& x, const Form& y);
+std::unique_ptr<UnaryKernel> make_reorder_rows(ContextPtr, const Form& x, std::int64_t first,
+                                               const Form& y, std::int64_t to, std::int64_t count);
 std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs);
 std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,

@@ -197,6 +197,15 @@ class Reorder final : public UnaryKernel {
     algorithm = text(x.layout.name(), "->", y.layout.name());
     scratch = std::max(forward_.scratch(), backward_.scratch());
   }
+  /// Of parts of x and y, which `from` and `to` describe.
+  Reorder(const ContextPtr& context, const Form& x, const Desc& from, const Form& y, const Desc& to)
+      : forward_(reorder_op(context, from, to)), backward_(reorder_op(context, to, from)) {
+    inputs = {x};
+    output = y;
+    reads_x = false;
+    algorithm = text(x.layout.name(), "->", y.layout.name());
+    scratch = std::max(forward_.scratch(), backward_.scratch());
+  }
 
   void forward(Stream& stream, const View& x, const View& y) override {
     check_operand(x, inputs[0], "reorder"), check_operand(y, output, "reorder");
@@ -250,6 +259,18 @@ std::unique_ptr<UnaryKernel> make_softmax(ContextPtr context, const Form& x) {
 }
 std::unique_ptr<UnaryKernel> make_reorder(ContextPtr context, const Form& x, const Form& y) {
   return std::make_unique<Reorder>(context, x, y);
+}
+std::unique_ptr<UnaryKernel> make_reorder_rows(ContextPtr context, const Form& x,
+                                               std::int64_t first, const Form& y, std::int64_t to,
+                                               std::int64_t count) {
+  check_input(x, "reorder"), check_input(y, "reorder");
+  const auto rows = [&](const Form& form, std::int64_t begin) {
+    const Shape s = form.shape;
+    return to_desc(form).submemory_desc({s.n, s.c, count, s.w}, {0, 0, begin, 0}, true);
+  };
+  const Desc from = rows(x, first), to_rows = rows(y, to);
+  if (from.is_zero() || to_rows.is_zero()) return nullptr;
+  return std::make_unique<Reorder>(context, x, from, y, to_rows);
 }
 
 }  // namespace lamina::detail

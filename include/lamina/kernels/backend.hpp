@@ -165,6 +165,14 @@ class Backend {
   virtual std::unique_ptr<UnaryKernel> softmax(const Form& x) const = 0;
   /// Same shape and dtype, other layout; input_grad goes the other way.
   virtual std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const = 0;
+  /// The same between `count` rows of x from row `first` on and those of y from row `to` on, of
+  /// tensors that agree in all but their height; the other rows of y stay. Null where the back end
+  /// has none, or not for these layouts.
+  virtual std::unique_ptr<UnaryKernel> reorder_rows(const Form&, std::int64_t /*first*/,
+                                                    const Form&, std::int64_t /*to*/,
+                                                    std::int64_t /*count*/) const {
+    return nullptr;
+  }
   /// y may be the buffer of the first x where their forms agree.
   virtual std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const = 0;
   /// Along the channel axis.

@@ -72,6 +72,12 @@ class Reference final : public Backend {
     return make<UnaryKernel, detail::ReferenceReorder>(x, x);
   }
 
+  std::unique_ptr<UnaryKernel> reorder_rows(const Form& x, std::int64_t first, const Form& y,
+                                            std::int64_t to, std::int64_t count) const override {
+    detail::check_form(x, "reorder"), detail::check_form(y, "reorder");
+    return std::make_unique<detail::ReferenceRows>(x, first, y, to, count);
+  }
+
   std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override {
     check(!xs.empty(), "sum: expected at least one input");
     for (const Form& x : xs) {

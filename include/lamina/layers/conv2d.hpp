@@ -10,7 +10,8 @@ namespace lamina {
 /// y[n,k,p,q] = b[k] + sum_{c,r,s} w[k,c,r,s] x[n, c, p*stride + r*dilation - pad,
 ///                                              q*stride + s*dilation - pad]
 ///
-/// weighted.hpp says what each split sends. With groups, whole groups are cut by channel.
+/// weighted.hpp says what each split sends. With groups, whole groups are cut by channel. Rows of y
+/// that need no halo are computed while it travels (edge.hpp); not under a split by width.
 class Conv2D final : public WeightedLayer {
  public:
   struct Options {
@@ -104,9 +105,13 @@ class Conv2D final : public WeightedLayer {
     const double bound = 1 / std::sqrt(double(w.sample()));
     const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
     const Initial uniform{Initial::Kind::uniform, bound};
-    return finish(xs, site, w, {w.n, w.c, w.h, w.w},
-                  o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
-                  o_.he_normal ? Initial{} : uniform);
+    Placement p =
+        finish(xs, site, w, {w.n, w.c, w.h, w.w},
+               o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
+               o_.he_normal ? Initial{} : uniform);
+    if (halo_.prepare_overlap(site.backend()))
+      place_edges(site.backend(), g, y.h, rows.rows, whole[0].h, p);
+    return p;
   }
 
  protected:
@@ -117,6 +122,36 @@ class Conv2D final : public WeightedLayer {
   }
 
  private:
+  /// The rows `y` of a block whose windows see other ranks' rows of `x`: a kernel of its own for
+  /// the first and for the last ones. `g` is the geometry of the block, `h` all rows of x.
+  void place_edges(const Backend& backend, ConvGeometry g, Part y, Part x, std::int64_t h,
+                   Placement& p) {
+    const auto begin = [&](std::int64_t row) { return row * o_.stride.h - o_.pad.top; };
+    const std::int64_t window = (o_.kernel.h - 1) * o_.dilation.h + 1;
+    const Part own{x.begin + halo_.above(), x.size - halo_.above() - halo_.below()};
+    std::int64_t first = 0, last = 0;
+    while (halo_.above() > 0 && first < y.size && begin(y.begin + first) < own.begin) ++first;
+    while (halo_.below() > 0 && last < y.size && begin(y.end() - 1 - last) + window > own.end())
+      ++last;
+    if (4 * (first + last) > y.size) return;  // too much would be computed twice
+    const Form whole = halo_.x({});
+    for (const Part rows : {Part{y.begin, first}, Part{y.end() - last, last}}) {
+      if (rows.size == 0) continue;
+      const Reach r = reach(rows, o_.kernel.h, o_.stride.h, o_.dilation.h, o_.pad.top, h);
+      g.pad.top = r.before, g.pad.bottom = r.after;
+      edges_.push_back({});
+      if (r.rows.size == 0) return edges_.clear();
+      const Part at{r.rows.begin - x.begin, r.rows.size};
+      if (!edges_.back().place(backend, g, whole, at, *kernel_, rows.begin - y.begin))
+        return edges_.clear();
+    }
+    overlaps_ = true;
+    for (const Edge& edge : edges_) {
+      p.workspace += edge.workspace();
+      p.scratch = std::max(p.scratch, edge.scratch());
+    }
+  }
+
   /// A whole axis keeps its own padding; also where a stride leaves some of it unused.
   Reach reach_rows(Part y, std::int64_t h) const {
     if (y.begin == 0 && y.size == output_rows(h)) return {{0, h}, o_.pad.top, o_.pad.bottom};

@@ -22,12 +22,17 @@ class Exchange {
   /// that nobody holds become zero.
   void start(Stream& stream, Pass pass, const View& held, const View& wanted);
   void finish(Stream& stream, Pass pass, const View& held, const View& wanted);
+  /// Between the two, where apart(): makes `wanted` readable until finish(), with what this rank
+  /// holds itself, and zero elsewhere.
+  void preview(Stream& stream, Pass pass, const View& held, const View& wanted);
   void run(Stream& stream, Pass pass, const View& held, const View& wanted) {
     start(stream, pass, held, wanted), finish(stream, pass, held, wanted);
   }
 
   /// Whether any rank gets anything from another one.
   bool moves() const { return !rounds_.empty(); }
+  /// Whether what comes from others waits in a buffer until finish().
+  bool apart() const;
   /// Bytes that this rank gets from others.
   double received() const { return received_; }
   /// Of the largest rank: what a cost is counted with.
@@ -54,6 +59,7 @@ class Exchange {
   std::vector<Round> rounds_;
   std::vector<Pending> pending_;
   Tensor buffer_;
+  bool previewed_ = false;
   bool adds_ = false;  ///< blocks overlap, or leave gaps: start from zero
   double received_ = 0;
 };

@@ -29,6 +29,7 @@ class Halo {
     const auto me = std::size_t(site.along(axes).rank());
     const Blocks from = held.among(members), to = needed.among(members);
     held_ = {from.box[me].shape(), dtype, {}}, needed_ = {to.box[me].shape(), dtype, {}};
+    own_ = common(from.box[me], to.box[me]), all_ = to.box[me];
     moves_ = from.box != to.box;
     if (!moves_) return;
     gather_ = Exchange(from, to, dtype, site.along(axes));
@@ -56,6 +57,21 @@ class Halo {
     reorder_ = backend.reorder(needed_, wanted);
     kernel_x_ = Tensor(wanted), kernel_dx_ = Tensor(wanted);
   }
+  /// After prepare(): whether a kernel can work on what is here while rows of others travel.
+  bool prepare_overlap(const Backend& backend) {
+    if (!moves_ || !gather_.apart() || own_.w != all_.w || own_.c != all_.c) return false;
+    if (!reorder_) return true;
+    for (const Part rows : {Part{0, above()}, Part{needed_.shape.h - below(), below()}}) {
+      if (rows.size == 0) continue;
+      arrived_.push_back(
+          backend.reorder_rows(needed_, rows.begin, kernel_x_.view(), rows.begin, rows.size));
+      if (!arrived_.back()) return false;
+    }
+    return true;
+  }
+  /// Rows of x() that come from others: the first and the last ones.
+  std::int64_t above() const { return own_.h.begin - all_.h.begin; }
+  std::int64_t below() const { return all_.h.end() - own_.h.end(); }
   /// What the kernel is made for, given what flows in.
   Form x(const Form& given) const { return moves_ ? needed_ : given; }
   /// What must flow in: x without halo.
@@ -68,6 +84,21 @@ class Halo {
   /// Of these, what waits to travel.
   std::size_t waiting() const { return gather_.workspace() + fold_.workspace(); }
 
+  /// gather() in two parts, where prepare_overlap() said so: x as the kernel reads it, with zeros
+  /// where the rows of others will be,
+  const View& start(Stream& stream, const View& x) {
+    gather_.start(stream, Pass::forward, x, x_);
+    gather_.preview(stream, Pass::forward, x, x_);
+    if (!reorder_) return x_.view();
+    reorder_->forward(stream, x_, kernel_x_);
+    return kernel_x_.view();
+  }
+  /// and these rows. All of x() in plain.
+  const View& finish(Stream& stream, const View& x) {
+    gather_.finish(stream, Pass::forward, x, x_);
+    for (const auto& rows : arrived_) rows->forward(stream, x_, kernel_x_);
+    return x_.view();
+  }
   /// x as the kernel reads it.
   const View& gather(Stream& stream, const View& x) {
     if (moves_) gather_.run(stream, Pass::forward, x, x_);
@@ -84,18 +115,25 @@ class Halo {
   const View& gradient(const View& dx) const {
     return reorder_ ? kernel_dx_.view() : moves_ ? dx_.view() : dx;
   }
-  /// Adds up in dx what the ranks have written into gradient().
-  void fold(Stream& stream, const View& dx) {
+  /// Starts to add up in dx what the ranks have written into gradient(), which must be left alone
+  /// until finish_fold().
+  void start_fold(Stream& stream, const View& dx) {
     const View& whole = moves_ ? dx_.view() : dx;
     if (reorder_) reorder_->input_grad(stream, {}, {}, kernel_dx_, whole);
-    if (moves_) fold_.run(stream, Pass::input_grad, whole, dx);
+    if (moves_) fold_.start(stream, Pass::input_grad, whole, dx);
   }
+  void finish_fold(Stream& stream, const View& dx) {
+    if (moves_) fold_.finish(stream, Pass::input_grad, dx_, dx);
+  }
+  void fold(Stream& stream, const View& dx) { start_fold(stream, dx), finish_fold(stream, dx); }
 
  private:
   bool moves_ = false;
   Form held_, needed_, outside_;
+  Box own_, all_;  // what of the needed is here
   Exchange gather_, fold_;
   std::unique_ptr<UnaryKernel> reorder_;
+  std::vector<std::unique_ptr<UnaryKernel>> arrived_;  // the rows of others, into kernel_x_
   Tensor x_, dx_, kernel_x_, kernel_dx_;
 };
 

@@ -2,6 +2,7 @@
 // samples, channels or rows are cut.
 #pragma once
 
+#include <lamina/layers/edge.hpp>
 #include <lamina/layers/halo.hpp>
 #include <lamina/layers/layer.hpp>
 
@@ -11,7 +12,8 @@ namespace lamina {
 ///
 /// split            forward                        backward
 /// batch                                           all-reduce dw, db   behind the layers below
-/// height, width    halo of x                      halo of dx; all-reduce dw, db
+/// height, width    halo of x (edge.hpp)           halo of dx          behind the dw kernel
+///                                                 all-reduce dw, db   behind the layers below
 /// channel                                         all-reduce dx       behind the dw kernel
 /// input            all-reduce y
 ///
@@ -29,11 +31,16 @@ class WeightedLayer : public Layer {
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     Stream& s = context.stream;
-    const View& x = halo_.gather(s, xs[0]);
+    const View& x = overlaps_ ? halo_.start(s, xs[0]) : halo_.gather(s, xs[0]);
     // The bias joins in once: where the first input channels are.
     const View& b = first_input_ || !b_.value ? b_.value : no_bias_.view();
-    kernel_->forward(s, x, w_.value, b, summed_ ? summed_->y : y);
-    sums_.all_reduce(s, Pass::forward, summed_ ? summed_->y : y).wait(s);
+    const View& sum = summed_ ? summed_->y.view() : y;
+    kernel_->forward(s, x, w_.value, b, sum);
+    if (overlaps_) {
+      const View& whole = halo_.finish(s, xs[0]);
+      for (Edge& edge : edges_) edge.forward(s, whole, w_.value, b, sum);
+    }
+    sums_.all_reduce(s, Pass::forward, sum).wait(s);
     if (summed_) summed_->to_plain->forward(s, summed_->y, y);
   }
 
@@ -48,10 +55,14 @@ class WeightedLayer : public Layer {
       kernel_->input_grad(s, w_.value, dy, dx);
       total = partials_.all_reduce(s, Pass::input_grad, dx);
     }
+    // One of the two travels while dw is computed: parts of dx, or its halo.
+    const bool parts = partials_.size() > 1;
+    if (dxs[0] && !parts) halo_.start_fold(s, dxs[0]);
     kernel_->weight_grad(s, halo_.kept(xs[0]), dy, w_.grad, b_.grad);
     w_.reduce(s), b_.reduce(s);
     total.wait(s);
-    if (dxs[0]) halo_.fold(s, dxs[0]);
+    if (dxs[0] && parts) halo_.start_fold(s, dxs[0]);
+    if (dxs[0]) halo_.finish_fold(s, dxs[0]);
   }
 
   std::vector<Parameter*> parameters() override {
@@ -113,6 +124,9 @@ class WeightedLayer : public Layer {
 
   std::unique_ptr<WeightedKernel> kernel_;
   Halo halo_;
+  /// Rows of y that are computed anew when the halo of x has come; only where overlaps_.
+  std::vector<Edge> edges_;
+  bool overlaps_ = false;
 
  private:
   /// y as the kernel writes it, where ranks that add up theirs have it in different layouts.

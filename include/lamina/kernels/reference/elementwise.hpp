@@ -103,6 +103,40 @@ class ReferenceReorder final : public UnaryKernel {
   }
 };
 
+/// Some rows of plain tensors.
+class ReferenceRows final : public UnaryKernel {
+ public:
+  ReferenceRows(const Form& x, std::int64_t first, const Form& y, std::int64_t to,
+                std::int64_t count)
+      : first_(first), to_(to), count_(count) {
+    inputs = {x};
+    output = y;
+    algorithm = "copy";
+    reads_x = false;
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    expect(x, inputs[0], "reorder"), expect(y, output, "reorder");
+    stream.run(Pass::forward, "reorder", [&] { copy(x, first_, y, to_); });
+  }
+  void input_grad(Stream& stream, const View&, const View&, const View& dy,
+                  const View& dx) override {
+    expect(dy, output, "reorder"), expect(dx, inputs[0], "reorder");
+    stream.run(Pass::input_grad, "reorder", [&] { copy(dy, to_, dx, first_); });
+  }
+
+ private:
+  void copy(const View& from, std::int64_t a, const View& to, std::int64_t b) const {
+    const std::size_t row = std::size_t(from.shape.w) * size_of(from.dtype);
+    for (std::int64_t i = 0; i < from.shape.n * from.shape.c; ++i)
+      std::memcpy(to.as<char>() + std::size_t(i * to.shape.h + b) * row,
+                  from.as<char>() + std::size_t(i * from.shape.h + a) * row,
+                  std::size_t(count_) * row);
+  }
+
+  std::int64_t first_, to_, count_;
+};
+
 /// y may be the same buffer as the first x, and each dx the same as dy.
 template <class T>
 class ReferenceSum final : public NaryKernel {

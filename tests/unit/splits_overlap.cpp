@@ -1,0 +1,141 @@
+// A halo travels while a convolution computes what does not need it, and that changes no value.
+#include "catch.hpp"
+#include "support/splits.hpp"
+
+#include <cstring>
+#include <limits>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// Spans of one step of a network on the compute thread, in the order in which they ended.
+class Order final : public Recorder {
+ public:
+  explicit Order(std::int32_t layer) : layer_(layer) {}
+  void record(const Span& s) override {
+    if (s.lane != Lane::compute || s.layer != layer_) return;
+    const std::lock_guard lock(mutex_);
+    all_ += text(' ', name(s.pass), ' ', s.what, ',');
+  }
+  const std::string& all() const { return all_; }
+
+ private:
+  std::int32_t layer_;
+  std::mutex mutex_;
+  std::string all_;
+};
+
+/// A tall image, so that few of its rows are at an edge.
+auto tall(Conv2D::Options options, std::int64_t channels = 8) {
+  return [=] {
+    Network net({.c = 3, .h = 25, .w = 7});
+    net.add<Conv2D>({.channels = channels, .kernel = 3, .pad = 1}, "first");
+    net.add<Conv2D>(options, "it");
+    net.add<Conv2D>({.channels = 4, .kernel = 2, .stride = 2, .pad = 1}, "then");
+    net.add<Linear>({.features = 5}, "fc");
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    return net;
+  };
+}
+
+int step_of(const Network& net, const std::string& name) {
+  for (std::size_t i = 0; i < net.steps().size(); ++i)
+    if (net.steps()[i].name == name) return int(i);
+  throw Error(text("no step ", name));
+}
+
+void place(Network& net, const StepOn& o, const World& world) {
+  net.place({.batch = o.batch,
+             .backend = make_backend(o.backend, o.dtype),
+             .ranks = world.comm(),
+             .splits = splits_of(net, o, world.size()),
+             .dtype = o.dtype});
+  net.initialize(7);
+}
+
+const Conv2D::Options shapes[] = {
+    {.channels = 6, .kernel = 3, .pad = 1},
+    {.channels = 6, .kernel = 5, .stride = 2, .pad = {1, 2, 2, 1}},
+    {.channels = 6, .kernel = 3, .pad = 2, .dilation = 2, .bias = false},
+    {.channels = 8, .kernel = {2, 3}, .pad = {0, 1, 0, 1}, .groups = 2},
+};
+
+}  // namespace
+
+TEST_CASE("overlap: convolutions of tall images under every split equal one rank", "[splits]") {
+  const auto i = GENERATE(range(0, 4));
+  CAPTURE(i);
+  check_all(tall(shapes[i]), 1e-10, {.batch = 4}, {2, 3, 4});
+}
+
+TEST_CASE("overlap: also in f32", "[splits]") {
+  const auto i = GENERATE(range(0, 4));
+  CAPTURE(i);
+  Conv2D::Options o = shapes[i];
+  o.channels = 16;
+  check_all(tall(o, 16), 1e-4, {.backend = "auto", .dtype = DType::f32, .batch = 4}, {2, 3, 4},
+            Axis::batch | Axis::channel | Axis::input | Axis::height);
+}
+
+TEST_CASE("overlap: rows that need no halo come before it, and dw behind that of dx", "[splits]") {
+  const auto dtype = GENERATE(DType::f64, DType::f32);
+  const StepOn o{.backend = dtype == DType::f64 ? "reference" : "auto",
+                 .dtype = dtype,
+                 .batch = 4,
+                 .splits = {{"first", {.height = 2}}, {"it", {.height = 2}}}};
+  run_ranks(2, [&](World& world) {
+    Network net = tall({.channels = 16, .kernel = 3, .pad = 1}, 16)();
+    place(net, o, world);
+    const Tensor labels({2, 1, 1, 1}, DType::i32);
+    Order order(step_of(net, "it"));
+    Stream stream;
+    stream.record_to(&order);
+    Context context{stream, true};
+    context.rows = 4, context.labels = labels;
+    net.forward(context), net.backward(context);
+    for (const auto& n : net.parameters()) n.parameter->wait(stream);
+
+    std::size_t at = 0;
+    for (const char* next :
+         {"forward pack", "forward conv", "forward unpack", "forward conv", "input_grad conv",
+          "input_grad pack", "weight_grad conv", "input_grad unpack"}) {
+      at = order.all().find(next, at);
+      check(at != std::string::npos, next, " is missing or out of order among", order.all());
+      at += std::strlen(next);
+    }
+  });
+}
+
+TEST_CASE("overlap: nothing of a step's halo is left in the next", "[splits]") {
+  const auto dtype = GENERATE(DType::f64, DType::f32);
+  const StepOn o{.backend = dtype == DType::f64 ? "reference" : "auto",
+                 .dtype = dtype,
+                 .batch = 2,
+                 .splits = {{"it", {.height = 2}}},
+                 .training = false};
+  run_ranks(2, [&](World& world) {
+    Network net({.c = 32, .h = 48, .w = 32});
+    net.add<Conv2D>({.channels = 32, .kernel = 3, .pad = 1}, "it");
+    place(net, o, world);
+    const auto y_of = [&](double scale) {
+      const View x = net.x();
+      for (std::int64_t i = 0; i < x.shape.size(); ++i) {
+        const double v = scale * Random(1).normal(std::size_t(i));
+        if (dtype == DType::f64)
+          x.as<double>()[i] = v;
+        else
+          x.as<float>()[i] = float(v);
+      }
+      Stream stream;
+      Context context{stream, false};
+      net.forward(context);
+      const View& y = net.steps()[std::size_t(step_of(net, "it"))].y;
+      return std::string(y.as<char>(), y.bytes());
+    };
+    const std::string first = y_of(1);
+    y_of(std::numeric_limits<double>::infinity());
+    check(y_of(1) == first, "rank ", world.rank(), ": other values than in the first step");
+  });
+}
