@@ -205,7 +205,7 @@ void Network::insert_reorders(Step& step, const Site& site) {
 /// backward at time 2 * steps - i.
 void Network::plan_activations() {
   const int count = int(steps_.size()), end = 2 * count + 1;
-  auto &storages = arena_.storages;
+  auto& storages = arena_.storages;
   auto &y = arena_.y, &dy = arena_.dy;
   auto &dx = arena_.dx, &parts = arena_.parts;
   const auto backward = [&](int i) { return 2 * count - i; };

@@ -96,9 +96,8 @@ void check_plans(const Case& c) {
   const Random random(11, key_of(c.name));
   std::uint64_t draw = 0;
   std::vector<double> alone;
-  run_ranks(1, [&](World& world) {
-    alone = train(c.make(), world, {}, c.backend, c.dtype, c.batch);
-  });
+  run_ranks(1,
+            [&](World& world) { alone = train(c.make(), world, {}, c.backend, c.dtype, c.batch); });
   REQUIRE(alone.size() == steps);
   CHECK(alone.front() != alone.back());
   for (int i = 0; i < c.plans; ++i) {

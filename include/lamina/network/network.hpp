@@ -44,8 +44,8 @@ struct PlaceOptions {
   std::vector<Split> splits = {};
   DType dtype = DType::f32;
   double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
-  /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of them,
-  /// updates that and sends it to the others.
+  /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of
+  /// them, updates that and sends it to the others.
   bool shard_optimizer = false;
   bool training = true;  ///< false: no gradients are kept, only forward may run
 };
