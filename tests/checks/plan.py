@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Wrong plans and splits, given to the real programs on two ranks: each ends with one line that names
-# the file and the layer, with status 1, within seconds, before anything was printed. And plans that
-# are right: all losses agree. With -v prints the lines.
+# Wrong plans and splits, given to the real programs on two ranks: each ends with one line that
+# names the file and the layer, with status 1, within seconds, before anything was printed. And
+# plans that are right: all losses agree. With -v prints the lines.
 import json
 import os
 import pathlib
