@@ -223,8 +223,7 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   legend(svg, talkers, longest);
   svg.words(left, high - 12,
             text(other ? "Faint: before; full: after. " : "",
-                 "FLOP of all passes of a layer; a bucket of gradients counts for the layer that "
-                 "fills it."),
+                 "FLOP of all passes of a layer; the reduction of a bucket is shared by bytes."),
             "note muted");
   return svg.finish();
 }
