@@ -139,3 +139,34 @@ TEST_CASE("overlap: nothing of a step's halo is left in the next", "[splits]") {
     check(y_of(1) == first, "rank ", world.rank(), ": other values than in the first step");
   });
 }
+
+TEST_CASE("overlap: an exchange shows what is here, and zero for the rest", "[splits]") {
+  run_ranks(2, [&](World& world) {
+    const Shape whole{2, 3, 4, 5};
+    const Blocks held = Blocks::of(whole, {.height = 2}, Axis::height, 2);
+    const Blocks wanted{whole, {Box::of(whole), Box::of(whole)}, {0, 0}};
+    Exchange exchange(held, wanted, DType::f64, world.comm());
+    check(exchange.apart(), "rows of several images arrive in a buffer");
+    const Tensor x(held.box[0].shape(), DType::f64), y(whole, DType::f64);
+    const auto xs = x.view().as<double>(), ys = y.view().as<double>();
+    std::fill_n(xs, x.view().shape.size(), double(world.rank() + 1));
+    Stream stream;
+    for (int again = 0; again < 2; ++again) {
+      std::fill_n(ys, whole.size(), 7.0);
+      const auto row_is = [&](std::int64_t h, double value) {
+        for (std::int64_t i = 0; i < whole.n * whole.c; ++i)
+          for (std::int64_t w = 0; w < whole.w; ++w)
+            if (ys[(i * whole.h + h) * whole.w + w] != value) return false;
+        return true;
+      };
+      exchange.start(stream, Pass::forward, x, y);
+      exchange.preview(stream, Pass::forward, x, y);
+      bool shown = true;  // nobody may leave while the peer waits
+      for (int h = 0; h < 4; ++h)
+        shown = shown && row_is(h, h / 2 == world.rank() ? world.rank() + 1 : 0);
+      exchange.finish(stream, Pass::forward, x, y);
+      check(shown, "rank ", world.rank(), " saw other values in between");
+      for (int h = 0; h < 4; ++h) check(row_is(h, h / 2 + 1), "row ", h, " at the end");
+    }
+  });
+}
