@@ -36,6 +36,8 @@ Plan plan_in_file(const std::string& path, const World& world) {
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world) {
   RunPlan run{.name = o.plan, .decisions = {}, .shown = o.plan != "data" || !o.split.empty()};
   const int ranks = world.size();
+  check(batch >= ranks, "a global batch of ", batch, " is smaller than the ", ranks,
+        " ranks: expected at least one sample per rank");
   Plan plan;
   if (built_in(o.plan)) {
     plan = built_in_plan(o.plan, net, batch, ranks);

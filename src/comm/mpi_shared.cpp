@@ -7,6 +7,7 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -133,6 +134,20 @@ void SharedNode::add_segments(MPI_Comm node) {
   slot_bytes_ = std::clamp(third / std::size_t(2 * size) / 64 * 64, least, most);
   const std::size_t bytes = sizeof(Flag) * std::size_t(size) + 2 * (sizeof(Slot) + slot_bytes_);
 
+  const auto agreed = [&](bool mine) {  // on all ranks of the node
+    int works = mine, all_work = 0;
+    MPI_Allreduce(&works, &all_work, 1, MPI_INT, MPI_MIN, node);
+    return all_work != 0;
+  };
+  // The segments are a file. Where the rank that makes it cannot, Open MPI leaves the others
+  // waiting.
+  rlimit limit = {};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  if (!agreed(limit.rlim_cur >= std::size_t(size) * (bytes + (64 << 10)))) {
+    reason_ = "files may not be large enough (ulimit -f)";
+    return;
+  }
+
   MPI_Info info = MPI_INFO_NULL;  // a segment of pages of its own, near the rank that writes it
   MPI_Info_create(&info);
   MPI_Info_set(info, "alloc_shared_noncontig", "true");
@@ -140,9 +155,7 @@ void SharedNode::add_segments(MPI_Comm node) {
   void* base = nullptr;
   const int status = MPI_Win_allocate_shared(MPI_Aint(bytes + 64), 1, info, node, &base, &window);
   MPI_Info_free(&info);
-  int works = status == MPI_SUCCESS, all_work = 0;
-  MPI_Allreduce(&works, &all_work, 1, MPI_INT, MPI_MIN, node);
-  if (!all_work) {
+  if (!agreed(status == MPI_SUCCESS)) {
     reason_ = "MPI_Win_allocate_shared failed";
     return;
   }
