@@ -31,4 +31,5 @@
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/roofline.hpp>
 #include <lamina/profile/table.hpp>
+#include <lamina/profile/trace.hpp>
 #include <lamina/train/trainer.hpp>
