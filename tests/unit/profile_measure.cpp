@@ -12,6 +12,7 @@
 #include <lamina/profile/measure.hpp>
 #include <lamina/train/trainer.hpp>
 
+#include <limits>
 #include <thread>
 
 using namespace lamina;
@@ -148,6 +149,28 @@ TEST_CASE("kernels are timed with and without communication, steps clean and rec
     CHECK(dw.wire_bytes == Approx(dw.comm_bytes));  // 2 (n - 1) / n = 1 for two ranks
     CHECK(dw.comm_bytes >= bytes);
   }
+}
+
+TEST_CASE("a step without communication may end in any loss") {
+  int steps = 0;
+  run_ranks(2, [&](World& world) {
+    Network net = small();
+    Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 4, .backend = "reference"});
+    const std::vector<float> images(2 * 3 * 64, std::numeric_limits<float>::infinity());
+    const std::vector<std::int32_t> labels(2, 1);
+    const Batch batch{
+        .images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 4};
+    trainer.stream().silence(true);
+    trainer.step(batch, 10, 10);
+    if (world.rank() == 0) ++steps;
+    trainer.stream().silence(false);
+    try {
+      trainer.step(batch, 10, 10);
+    } catch (const Error&) {
+      if (world.rank() == 0) ++steps;
+    }
+  });
+  CHECK(steps == 2);
 }
 
 TEST_CASE("a silent stream starts no collective") {

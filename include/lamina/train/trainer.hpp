@@ -162,7 +162,7 @@ class Trainer {
     if (progress_.batch >= r.count) ++progress_.epoch, progress_.batch = 0;
     r.seconds = now() - begin;
     r.images_per_second = context.rows / r.seconds;
-    check(std::isfinite(r.loss), "step ", r.step, ": the loss is ",
+    check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
           std::isnan(r.loss) ? "not a number" : "infinite",
           ": a lower learning rate, warm-up or gradient clipping may help");
     return r;
