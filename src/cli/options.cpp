@@ -62,6 +62,12 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   app.add_flag("--allow-fallback", o.allow_fallback,
                "split by samples where what --split or a plan's FILE says is impossible");
   word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
+  app.add_option("--recompute", o.recompute,
+                 "do not keep what these layers make for backward: compute it once more. LAYER may "
+                 "have * and ?")
+      ->type_name("LAYER")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--shard-optimizer", o.shard_optimizer,
                "each rank keeps and updates a part of what the ranks hold alike");
   count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",

@@ -28,16 +28,16 @@ Plan plan_in_file(const std::string& path, const World& world) {
   check(error.empty(), "--plan: ", error);
   Plan plan = parse_plan(world.comm().broadcast_text(std::move(json)));
   for (Plan::Rule& rule : plan.rules) rule.origin = path;
+  for (Plan::Recompute& r : plan.recomputed) r.origin = path;
   return plan;
 }
 
 }  // namespace
 
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world) {
-  RunPlan run{.name = o.plan, .decisions = {}, .shown = o.plan != "data" || !o.split.empty()};
+  RunPlan run{.name = o.plan, .decisions = {}};
   const int ranks = world.size();
-  check(batch >= ranks, "a global batch of ", batch, " is smaller than the ", ranks,
-        " ranks: expected at least one sample per rank");
+  check_batch(batch, ranks);
   Plan plan;
   if (built_in(o.plan)) {
     plan = built_in_plan(o.plan, net, batch, ranks);
@@ -60,13 +60,21 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
     }
     append(run.name, text(&rule == &o.split[0] ? ", with " : " ", origin));
   }
+  for (const std::string& layers : o.recompute) {
+    check(!layers.empty(), "--recompute: expected the name of a layer, or a pattern");
+    plan.recompute(layers, text("--recompute ", layers));
+  }
   run.decisions = decide(plan, net, batch, o.allow_fallback);
+  run.shard_optimizer = plan.shard_optimizer || o.shard_optimizer;
+  run.shown = o.plan != "data" || !o.split.empty() || !o.recompute.empty();
   return run;
 }
 
 void write_plan_out(const RunOptions& o, const RunPlan& plan, const World& world) {
-  if (world.rank() == 0 && !o.plan_out.empty())
-    write_plan(o.plan_out, plan_of(plan.decisions, o.model, world.size()));
+  if (world.rank() != 0 || o.plan_out.empty()) return;
+  Plan used = plan_of(plan.decisions, o.model, world.size());
+  used.shard_optimizer = plan.shard_optimizer;
+  write_plan(o.plan_out, used);
 }
 
 }  // namespace lamina::cli

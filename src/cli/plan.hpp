@@ -1,4 +1,5 @@
-// RunPlan: how the layers of a run are split, as --plan and --split say.
+// RunPlan: how the layers of a run are split and what is kept, as --plan, --split, --recompute and
+// --shard-optimizer say.
 #pragma once
 
 #include "options.hpp"
@@ -13,10 +14,11 @@ namespace lamina::cli {
 struct RunPlan {
   std::string name;  // "owt, with --split fc6=batch:2"
   std::vector<Decision> decisions;
+  bool shard_optimizer = false;
   bool shown = false;  // whether it is worth a table
 };
 
-/// The plan that --plan names, or has in a file that rank 0 reads, with --split on top of it.
+/// The plan that --plan names, or has in a file that rank 0 reads, with the other flags on top.
 /// Collective.
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world);
 

@@ -170,10 +170,11 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
+          .recompute = recompute_of(plan.decisions),
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
-          .shard_optimizer = o.shard_optimizer,
+          .shard_optimizer = plan.shard_optimizer,
           .schedule = schedule,
           .seed = o.seed};
 }

@@ -16,6 +16,8 @@ using Json = JsonPart::Json;
 constexpr const char* schema = "lamina-plan";
 constexpr int version = 1;
 constexpr std::int64_t most_ranks = 1 << 16;
+constexpr std::string_view members[] = {"schema", "version",   "model",          "ranks",
+                                        "layers", "recompute", "shard_optimizer"};
 
 /// Refuses what the JSON library would drop in silence: a name that is given twice.
 Json parse(const std::string& content) {
@@ -63,9 +65,9 @@ Plan parse_plan(const std::string& json) {
     v.fail(text(version, ", of the plan schema"));
   for (const auto& [key, value] : j.items())
     check(
-        key == "schema" || key == "version" || key == "model" || key == "ranks" || key == "layers",
-        "'", one_line(key), "' is no member of a plan: expected schema, version, model, ranks ",
-        "and layers");
+        std::ranges::find(members, key) != std::end(members), "'", one_line(key),
+        "' is no member of a plan: expected schema, version, model, ranks, layers, recompute and ",
+        "shard_optimizer");
   Plan plan;
   if (const auto model = whole.find("model")) plan.model = one_line(model->string());
   plan.ranks = int(whole.at("ranks").whole(1, most_ranks));
@@ -81,6 +83,18 @@ Plan parse_plan(const std::string& json) {
             plan.ranks, plan.ranks == 1 ? " rank" : " ranks");
       plan.split(layer, s);
     });
+  if (const auto recompute = whole.find("recompute")) {
+    const char* expected = "a list of layers or patterns";
+    if (!recompute->json().is_array()) recompute->fail(expected);
+    for (const Json& layer : recompute->json()) {
+      if (!layer.is_string() || layer.get<std::string>().empty()) recompute->fail(expected);
+      plan.recompute(one_line(layer.get<std::string>()));
+    }
+  }
+  if (const auto shard = whole.find("shard_optimizer")) {
+    if (!shard->json().is_boolean()) shard->fail("true or false");
+    plan.shard_optimizer = shard->json().get<bool>();
+  }
   return plan;
 }
 
@@ -94,7 +108,13 @@ std::string plan_json(const Plan& plan) {
   for (std::size_t i = 0; i < plan.rules.size(); ++i)
     append(s, text(i ? ",\n    " : "\n    ", quoted(plan.rules[i].layers), ": ",
                    quoted(plan.rules[i].split.text())));
-  return s + (plan.rules.empty() ? "}\n}\n" : "\n  }\n}\n");
+  append(s, plan.rules.empty() ? "}" : "\n  }");
+  for (std::size_t i = 0; i < plan.recomputed.size(); ++i)
+    append(s,
+           text(i ? ",\n    " : ",\n  \"recompute\": [\n    ", quoted(plan.recomputed[i].layers)));
+  if (!plan.recomputed.empty()) append(s, "\n  ]");
+  if (plan.shard_optimizer) append(s, ",\n  \"shard_optimizer\": true");
+  return s + "\n}\n";
 }
 
 Plan read_plan(const std::string& path) {
@@ -103,6 +123,7 @@ Plan read_plan(const std::string& path) {
   return naming(path, [&] {
     Plan plan = parse_plan(content);
     for (Plan::Rule& rule : plan.rules) rule.origin = path;
+    for (Plan::Recompute& r : plan.recomputed) r.origin = path;
     return plan;
   });
 }

@@ -76,34 +76,33 @@ bool matches(std::string_view pattern, std::string_view name) {
 
 namespace {
 
-/// The rule of each vertex: the last one that matches it.
-std::vector<const Plan::Rule*> rules_of(const Plan& plan, const Network& net) {
+/// The vertices whose layers a name or a pattern stands for; throws Error where there are none.
+std::vector<std::size_t> matching(const std::string& layers, const std::string& origin,
+                                  const Network& net) {
   const auto& graph = net.graph();
-  std::vector<const Plan::Rule*> rules(graph.size());
-  for (const Plan::Rule& rule : plan.rules) {
-    bool any = false;
-    for (std::size_t i = 1; i < graph.size(); ++i)
-      if (matches(rule.layers, graph[i].name)) rules[i] = &rule, any = true;
-    if (any) continue;
-    std::vector<std::string_view> names;
-    for (std::size_t i = 1; i < graph.size(); ++i) names.push_back(graph[i].name);
-    std::string plain = rule.layers;
-    std::erase(plain, '*');
-    check(rule.layers != graph[0].name, prefix(rule.origin), "'", rule.layers,
-          "' is no layer: it is always split by batch over all ranks");
-    const bool pattern = rule.layers.find_first_of("*?") != rule.layers.npos;
-    throw Error(text(prefix(rule.origin), pattern ? "no layer matches '" : "there is no layer '",
-                     rule.layers, "'", suggestion(plain, names)));
-  }
-  return rules;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 1; i < graph.size(); ++i)
+    if (matches(layers, graph[i].name)) found.push_back(i);
+  if (!found.empty()) return found;
+  std::vector<std::string_view> names;
+  for (std::size_t i = 1; i < graph.size(); ++i) names.push_back(graph[i].name);
+  std::string plain = layers;
+  std::erase(plain, '*');
+  check(layers != graph[0].name, prefix(origin), "'", layers,
+        "' is no layer: it is always split by batch over all ranks");
+  const bool pattern = layers.find_first_of("*?") != layers.npos;
+  throw Error(text(prefix(origin), pattern ? "no layer matches '" : "there is no layer '", layers,
+                   "'", suggestion(plain, names)));
 }
 
 }  // namespace
 
 std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t batch,
                              bool allow_fallback) {
-  const auto rules = rules_of(plan, net);
   const auto& graph = net.graph();
+  std::vector<const Plan::Rule*> rules(graph.size());  // the last one that matches
+  for (const Plan::Rule& rule : plan.rules)
+    for (const std::size_t i : matching(rule.layers, rule.origin, net)) rules[i] = &rule;
   const Split data{.batch = plan.ranks};
   std::vector<Decision> decisions = {{graph[0].name, data, data}};
   for (std::size_t i = 1; i < graph.size(); ++i) {
@@ -124,6 +123,8 @@ std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t 
     }
     decisions.push_back(std::move(d));
   }
+  for (const Plan::Recompute& r : plan.recomputed)
+    for (const std::size_t i : matching(r.layers, r.origin, net)) decisions[i].recompute = true;
   return decisions;
 }
 
@@ -133,10 +134,18 @@ std::vector<Split> splits_of(const std::vector<Decision>& decisions) {
   return splits;
 }
 
+std::vector<bool> recompute_of(const std::vector<Decision>& decisions) {
+  std::vector<bool> recompute;
+  for (const Decision& d : decisions) recompute.push_back(d.recompute);
+  return recompute;
+}
+
 Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks) {
   Plan plan{std::move(model), ranks, {}};
-  for (std::size_t i = 1; i < decisions.size(); ++i)
+  for (std::size_t i = 1; i < decisions.size(); ++i) {
     plan.split(decisions[i].layer, decisions[i].used);
+    if (decisions[i].recompute) plan.recompute(decisions[i].layer);
+  }
   return plan;
 }
 

@@ -57,9 +57,12 @@ class Columns {
   /// For a terminal: the passes of a layer side by side.
   std::vector<Column> narrow() {
     names(Worth::type);
-    constexpr const char* heads[] = {"fwd_us", "dx_us", "dw_us", "upd_us"};
-    for (int k = 0; k < pass_count; ++k)
-      micros(heads[k], Worth::needed, [k](Row r) { return r.pass == Pass(k) ? r.time.mean : 0; });
+    const auto pass = [&](const char* head, Pass p) {
+      micros(head, Worth::needed, [p](Row r) { return r.pass == p ? r.time.mean : 0; });
+    };
+    pass("fwd_us", Pass::forward), pass("again_us", Pass::recompute);
+    pass("dx_us", Pass::input_grad), pass("dw_us", Pass::weight_grad);
+    pass("upd_us", Pass::update);
     comm(Worth::comm, Worth::exposed);
     micros("total_us", Worth::always, [](Row r) { return r.seconds(); });
     shares();

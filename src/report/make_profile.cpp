@@ -89,6 +89,7 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
     cost.input_grad += Add({}).cost(parts, step.output.split, t).forward;
   }
   row.work = pass == Pass::forward       ? cost.forward
+             : pass == Pass::recompute   ? cost.recompute
              : pass == Pass::input_grad  ? cost.input_grad
              : pass == Pass::weight_grad ? cost.weight_grad
                                          : update_work(rule, cost.parameters, t);
@@ -111,8 +112,9 @@ void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
   for (const auto& n : network.parameters())
     if (n.parameter->bucket)
       buckets[n.parameter->bucket][n.step] += double(n.parameter->form.bytes());
-  const auto row_of = [](int step) { return std::size_t(step + 1) * pass_count + 2; };
-  static_assert(int(Pass::weight_grad) == 2);
+  const auto row_of = [](int step) {
+    return std::size_t(step + 1) * pass_count + std::size_t(Pass::weight_grad);
+  };
   for (const auto& [bucket, layers] : buckets) {
     if (layers.size() < 2) continue;
     double total = 0;

@@ -262,10 +262,12 @@ std::string shape_of(Pass pass, double r) {
       const std::string d = number(r * std::sqrt(pi / 2));
       return text("M0-", d, "L", d, " 0L0 ", d, "L-", d, " 0z");
     }
-    case Pass::update: {
+    case Pass::update:
+    case Pass::recompute: {  // a triangle that stands on a side, or on its tip
       const double side = 2 * r * std::sqrt(pi / std::sqrt(3.)), height = side * std::sqrt(3.) / 2;
-      const std::string low = number(height / 3), s = number(side / 2);
-      return text("M0-", number(height * 2 / 3), "L", s, " ", low, "L-", s, " ", low, "z");
+      const double up = pass == Pass::update ? 1 : -1;
+      const std::string s = number(side / 2), low = number(up * height / 3);
+      return text("M0 ", number(-up * height * 2 / 3), "L", s, " ", low, "L-", s, " ", low, "z");
     }
     case Pass::forward:
       break;
@@ -276,7 +278,8 @@ std::string shape_of(Pass pass, double r) {
 }
 
 const char* words_of(Pass pass) {
-  constexpr const char* words[] = {"forward", "input gradient", "weight gradient", "update"};
+  constexpr const char* words[] = {"forward", "input gradient", "weight gradient", "update",
+                                   "forward again"};
   return words[int(pass)];
 }
 

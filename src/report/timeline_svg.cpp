@@ -155,7 +155,8 @@ void legend(Svg& svg, bool communicates) {
     x += 34 + text_width(words);
   };
   svg.open("g", {{"class", "legend"}});
-  for (const Pass p : {Pass::forward, Pass::input_grad, Pass::weight_grad, Pass::update})
+  for (const Pass p :
+       {Pass::forward, Pass::recompute, Pass::input_grad, Pass::weight_grad, Pass::update})
     entry(text("pass-", name(p)), words_of(p), false);
   if (communicates) {
     entry("lane-communication", "communication", false);

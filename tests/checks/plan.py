@@ -116,6 +116,9 @@ bad("there is no layer 'conv9' (did you mean conv1?)",
 bad("layer 'fc1' is given twice", *plan("twice.json", text='{"schema": "lamina-plan", "version": 1,'
     '"ranks": 2, "layers": {"fc1": "channel:2", "fc1": "batch:2"}}'))
 bad("--plan-out", "--plan-out", "no/such/folder/plan.json")
+bad("--recompute comv1: there is no layer 'comv1' (did you mean conv1?)", "--recompute", "comv1")
+bad("--recompute: expected the name of a layer", "--recompute", "")
+bad("recompute: expected a list of layers", *plan("again.json", recompute="conv1"))
 
 # Right ones: the losses of three steps are those of the plan `data`.
 data = fine()
@@ -127,6 +130,12 @@ for arguments in (("--plan", "owt", "--plan-out", "out.json"), ("--plan", "spati
     out = fine(*arguments)
     expect(losses(out) == losses(data), f"{arguments}: other losses than under plan data", out)
     expect("requested" in out, f"{arguments}: no table", out)
+for arguments in (("--recompute", "conv?", "--recompute", "relu*", "--shard-optimizer",
+                   "--plan-out", "again.json"), ("--plan", "again.json")):
+    out = fine(*arguments)
+    expect(losses(out) == losses(data), f"{arguments}: other losses than under plan data", out)
+    expect(re.search(r"conv1 .* batch:2 +yes ", out), f"{arguments}: no word of it", out)
+expect(json.loads((root / "again.json").read_text())["shard_optimizer"] is True, "not in the plan")
 out = fine("--split", "fc1=height:2", "--allow-fallback")
 expect(re.search(r"fc1 +height:2 +batch:2 +cannot be split by height", out), "no reason", out)
 fine("--split", "conv*=height:2", program=train)

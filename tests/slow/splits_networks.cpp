@@ -13,7 +13,8 @@ constexpr int steps = 5;
 
 /// The losses of some steps; the same data on any number of ranks.
 std::vector<double> train(Network net, const World& world, std::vector<Split> splits,
-                          const std::string& backend, DType dtype, std::int64_t batch) {
+                          const std::string& backend, DType dtype, std::int64_t batch,
+                          std::vector<bool> recompute = {}) {
   const Shape sample = net.sample();
   const int classes = int(net.input_shapes(net.graph().back(), 1)[0].c);
   Trainer trainer(net, world, SGD{.rate = 0.02, .momentum = 0.9},
@@ -21,6 +22,7 @@ std::vector<double> train(Network net, const World& world, std::vector<Split> sp
                    .backend = backend,
                    .dtype = dtype,
                    .splits = std::move(splits),
+                   .recompute = std::move(recompute),
                    .bucket_mb = 0.01,
                    .first_bucket_mb = 0.001});
   const auto data = synthetic({.limit = batch * steps,
@@ -136,10 +138,13 @@ void check_plans(const Case& c) {
     const int ranks = 2 + i % 7;
     const Network net = c.make();
     const auto plan = random_plan(net, ranks, c.batch, random, draw);
+    std::vector<bool> recompute(plan.size());  // of every second plan half of the layers
+    for (std::size_t v = 0; i % 2 == 1 && v < plan.size(); ++v)
+      recompute[v] = random.uniform(draw++) < 0.5;
     INFO(c.name << ", plan " << i << " on " << ranks << " ranks:\n" << describe(net, plan));
     std::vector<double> losses;
     run_ranks(ranks, [&](World& world) {
-      auto mine = train(c.make(), world, plan, c.backend, c.dtype, c.batch);
+      auto mine = train(c.make(), world, plan, c.backend, c.dtype, c.batch, recompute);
       if (world.rank() == ranks - 1) losses = std::move(mine);
     });
     REQUIRE(losses.size() == alone.size());

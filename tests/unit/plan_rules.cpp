@@ -138,6 +138,36 @@ TEST_CASE("a plan survives its file") {
         "{\n  \"schema\": \"lamina-plan\",\n  \"version\": 1,\n  \"ranks\": 2,\n"
         "  \"layers\": {\n    \"conv1\": \"height:2\"\n  }\n}\n");
   CHECK(parse_plan(plan_json(Plan{})).rules.empty());
+  CHECK_FALSE(parse_plan(plan_json(Plan{})).shard_optimizer);
+}
+
+TEST_CASE("a plan's options survive its file") {
+  Plan plan{.ranks = 2};
+  plan.recompute("conv*").recompute("relu1").shard_optimizer = true;
+  CHECK(plan_json(plan) ==
+        "{\n  \"schema\": \"lamina-plan\",\n  \"version\": 1,\n  \"ranks\": 2,\n"
+        "  \"layers\": {},\n  \"recompute\": [\n    \"conv*\",\n    \"relu1\"\n  ],\n"
+        "  \"shard_optimizer\": true\n}\n");
+  const std::string path = "plan_options.json";
+  write_plan(path, plan);
+  const Plan read = read_plan(path);
+  std::remove(path.c_str());
+  CHECK(plan_json(read) == plan_json(plan));
+  REQUIRE(read.recomputed.size() == 2);
+  CHECK(read.recomputed[1].origin == path);
+}
+
+TEST_CASE("layers to recompute are found by pattern") {
+  const Network net = lenet({});
+  const auto decisions = decide(Plan{.ranks = 1}.recompute("conv*").recompute("fc1"), net, 4);
+  std::vector<std::string> names;
+  for (const Decision& d : decisions)
+    if (d.recompute) names.push_back(d.layer);
+  CHECK(names == std::vector<std::string>{"conv1", "conv2", "fc1"});
+  CHECK(recompute_of(decisions).size() == net.graph().size());
+  CHECK(recompute_of(decide(plan_of(decisions, "", 1), net, 4)) == recompute_of(decisions));
+  CHECK(error([&] { decide(Plan{.ranks = 1}.recompute("comv*", "my.json"), net, 4); }) ==
+        "my.json: no layer matches 'comv*' (did you mean conv1?)");
 }
 
 TEST_CASE("decisions become a plan that decides the same") {
@@ -178,6 +208,16 @@ TEST_CASE("a file that is no good plan says so in one line") {
              ContainsSubstring("layer 'a': expected a split"));
   CHECK_THAT(why(plan_with(R"("a": {"b": {"c": {"d": {}}}})")), ContainsSubstring("nested"));
   CHECK_THAT(why(plan_with(R"("": "batch:2")")), ContainsSubstring("expected the name of a layer"));
+  const auto with = [&](const std::string& member) {
+    return why(R"({"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": {}, )" + member +
+               "}");
+  };
+  CHECK(with(R"("recompute": ["a*", "b"], "shard_optimizer": false)").empty());
+  for (const char* value : {"true", "\"a\"", "[1]", "[\"\"]", "{}"})
+    CHECK_THAT(with(text("\"recompute\": ", value)),
+               ContainsSubstring("recompute: expected a list of layers or patterns"));
+  CHECK_THAT(with(R"("shard_optimizer": 1)"),
+             ContainsSubstring("shard_optimizer: expected true or false"));
   CHECK_THAT(error([] { read_plan("there/is/none.json"); }),
              ContainsSubstring("there/is/none.json"));
 }

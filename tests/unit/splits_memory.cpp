@@ -29,6 +29,7 @@ struct Case {
   const char* model;
   int ranks;
   Cuts plan;
+  bool recompute = false;
 };
 
 Network model_of(const Case& c) {
@@ -45,6 +46,8 @@ const Case cases[] = {
     {"alexnet", 2, {{"classifier*", {.channel = 2}}}},
     {"alexnet", 4, {{"features*", {.height = 2, .width = 2}}}},
     {"resnet20", 1, {}},
+    {"resnet20", 1, {}, true},
+    {"resnet20", 2, {{"layer1*", {.height = 2}}}, true},
     {"resnet20", 2, {{"layer1*", {.height = 2}}}},
     {"resnet20", 4, {{"layer2*", {.height = 2, .width = 2}}, {"fc", {.channel = 4}}}},
 };
@@ -64,6 +67,7 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
                              .ranks = world.comm(),
                              .splits = plan_of(net, c.plan, world.size()),
                              .dtype = dtype};
+        if (c.recompute) options.recompute.assign(net.graph().size(), true);
         const TensorBytes first;
         net.prepare(options);
         const std::size_t kernels = first.bytes(), most = kernels - first.rounding();

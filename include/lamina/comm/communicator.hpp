@@ -91,7 +91,7 @@ class Communicator {
     Operation op;
     op.collective = Collective::halo;
     op.dtype = known.dtype;
-    op.pass = pass;
+    op.pass = stream.pass(pass);
     op.layer = stream.layer(), op.layer_name = stream.layer_name();
     op.to = to, op.from = from;
     op.in = out.data, op.out = in.data;
@@ -180,7 +180,7 @@ class Communicator {
     op.collective = collective;
     op.reduce = reduce;
     op.dtype = counted.dtype;
-    op.pass = pass;
+    op.pass = stream.pass(pass);
     op.layer = stream.layer(), op.layer_name = stream.layer_name();
     op.from = from;
     op.in = in.data;

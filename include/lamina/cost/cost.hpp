@@ -28,11 +28,14 @@ struct Message {
   double bytes = 0;     ///< payload per rank
   int ranks = 1;        ///< in the group
   bool hidden = false;  ///< runs behind other layers' kernels
+  bool once = false;    ///< not sent again where forward is recomputed
 };
 
 /// Of one training step on the rank with the largest part.
 struct Cost {
-  Work forward = {}, input_grad = {}, weight_grad = {};
+  Work forward = {};
+  Work recompute = forward;  ///< forward once more, in backward; only where y is not kept
+  Work input_grad = {}, weight_grad = {};
   double parameters = 0;  ///< elements that this rank updates
   std::vector<Message> messages = {};
 };

@@ -42,6 +42,7 @@ class BatchNorm final : public Layer {
     const int replicas = split.ways(replica_axes), group = split.ways(group_axes());
     // Backward reads x and dy for the sums, then x and dy again for dx.
     Cost cost{.forward = {7 * n, 3 * s * n},
+              .recompute = {2 * n, 2 * s * n},
               .input_grad = {7 * n, 3 * s * n},
               .weight_grad = {4 * n, 2 * s * n}};
     if (o_.affine) {
@@ -51,7 +52,11 @@ class BatchNorm final : public Layer {
     }
     if (o_.global || group > 1)
       for (Pass pass : {Pass::forward, Pass::input_grad})
-        cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group, false});
+        cost.messages.push_back({.op = Collective::all_reduce,
+                                 .pass = pass,
+                                 .bytes = 2 * c * 8,
+                                 .ranks = group,
+                                 .once = true});
     return cost;
   }
 
@@ -89,7 +94,9 @@ class BatchNorm final : public Layer {
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     Stream& s = context.stream;
-    if (context.training) {
+    if (context.again) {
+      // mean_ and inv_std_ are there still.
+    } else if (context.training) {
       kernel_->statistics(s, xs[0], sums_);
       group_.all_reduce(s, Pass::forward, sums_).wait(s);
       kernel_->finish(s, sums_, count_, o_.epsilon, o_.momentum, mean_, inv_std_,

@@ -25,6 +25,8 @@ struct Context {
   View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
                      ///< does not count
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
+  bool again = false;  ///< forward runs once more, for backward: what a layer keeps beside x and
+                       ///< y is there already, and running averages stay
 };
 
 /// What placing a layer decided.

@@ -42,6 +42,9 @@ struct PlaceOptions {
   Communicator ranks = {};
   /// Of each vertex of the graph, the input first; empty = all samples over all ranks.
   std::vector<Split> splits = {};
+  /// Of each vertex, whether y is computed once more in backward instead of being kept until then;
+  /// empty = none. It costs the layer's forward time again, for those whose y backward reads.
+  std::vector<bool> recompute = {};
   DType dtype = DType::f32;
   double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
   /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of
@@ -62,10 +65,14 @@ struct Step {
   Placement placement;
   bool active = true;  ///< whether this rank takes part
   bool needs_grad = false;
-  Memory memory;  ///< that it brings
+  bool recomputed = false;      ///< backward reads y, which is computed once more instead of kept
+  std::vector<int> recomputes;  ///< steps whose forward runs once more before this one's backward
+  Memory memory;                ///< that it brings
 
-  std::vector<View> x, dx;  ///< dx is absent where nobody needs it
-  View y, dy;               ///< dy is absent for the last step
+  std::vector<View> x, dx;   ///< dx is absent where nobody needs it
+  View y, dy;                ///< dy is absent for the last step
+  std::vector<View> kept_x;  ///< x and y as backward sees them: elsewhere where they are recomputed
+  View kept_y;
   std::vector<View> parts;  ///< gradients from several consumers, which `sum` adds into dy
   std::unique_ptr<NaryKernel> sum;
 };
@@ -190,8 +197,16 @@ class Network {
   Node append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name);
   void place_layers();
   const Site& site_of(const Split& split);
+  Spec spec_of(const Form& form, const Blocks& blocks, const Split& split) const;
   int insert_reshard(const Step& step, std::size_t input, const Blocks& wanted);
   void insert_reorders(Step& step, const Site& site);
+  int insert_step(const Step& step, std::size_t input, std::unique_ptr<Layer> layer,
+                  std::string_view kind, Blocks blocks, Split split, const Site& site);
+  struct Edge {
+    int step, slot;
+  };
+  std::vector<std::vector<Edge>> consumers() const;
+  void plan_recomputation(const std::vector<std::vector<Edge>>& consumers);
   void plan_activations();
   void allocate_activations();
   void plan_parameters();
@@ -200,6 +215,9 @@ class Network {
   void allocate_parameters();
   Form sums_form() const;
   std::string unique_name(std::string_view type) const;
+  void recompute(Context& context, const Step& step);
+  void run_forward(Context& context, std::size_t i, std::span<const View> xs, const View& y,
+                   LayerRun::Phase phase);
 
   std::vector<Vertex> graph_;
   PlaceOptions options_;
@@ -207,10 +225,11 @@ class Network {
   std::vector<Step> steps_;
   std::vector<std::unique_ptr<Layer>> inserted_;
   std::vector<std::unique_ptr<Site>> sites_;
-  /// Buffers of the arena, and which of them each step's y, dy, dx and parts are; -1 = none.
+  /// Buffers of the arena, and which of them each step's y, kept_y, dy, dx and parts are; -1 =
+  /// none.
   struct Arena {
     std::vector<Lifetime> storages;
-    std::vector<int> y, dy;
+    std::vector<int> y, kept, dy;
     std::vector<std::vector<int>> dx, parts;
   };
   Arena arena_;
@@ -221,6 +240,9 @@ class Network {
   Memory memory_;
   bool placed_ = false;
 };
+
+/// Throws Error where there is not one sample for each rank.
+void check_batch(std::int64_t batch, int ranks);
 
 /// Why a layer with inputs of these whole shapes cannot be split so over `ranks` ranks, in one
 /// line; empty where it can.

@@ -1,4 +1,5 @@
-// Plan: how each layer of a network is split, as data: built in, made by hand, or read from a file.
+// Plan: how each layer of a network is split and what is kept of it, as data: built in, made by
+// hand, or read from a file.
 #pragma once
 
 #include <lamina/network/network.hpp>
@@ -28,13 +29,26 @@ struct Plan {
     std::string origin = {};            ///< who says so, for messages: a file or a flag
   };
 
+  /// Layers whose y is not kept for backward but computed once more: PlaceOptions::recompute.
+  struct Recompute {
+    std::string layers;       ///< a name, or a pattern
+    std::string origin = {};  ///< see Rule
+  };
+
   std::string model = {};  ///< it is for this one only; empty = for any
   int ranks = 1;
   std::vector<Rule> rules = {};
+  std::vector<Recompute> recomputed = {};
+  bool shard_optimizer = false;  ///< see PlaceOptions
 
   /// Adds a rule: `plan.split("conv*", {.batch = 2, .height = 2})`.
   Plan& split(std::string layers, const Split& split, std::string origin = {}) {
     rules.push_back({std::move(layers), split, {}, std::move(origin)});
+    return *this;
+  }
+  /// `plan.recompute("*.relu*")`.
+  Plan& recompute(std::string layers, std::string origin = {}) {
+    recomputed.push_back({std::move(layers), std::move(origin)});
     return *this;
   }
 };
@@ -57,6 +71,7 @@ struct Decision {
   std::string layer;
   Split requested, used;
   std::string reason = {};  ///< why the two differ; empty where they do not
+  bool recompute = false;
 };
 
 /// Of each vertex of the graph, the input first, for a global batch of that many samples. Throws
@@ -65,14 +80,17 @@ struct Decision {
 std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t batch,
                              bool allow_fallback = false);
 
-/// What is used: PlaceOptions::splits, TrainerOptions::splits.
+/// What is used: `splits` and `recompute` of PlaceOptions and TrainerOptions.
 std::vector<Split> splits_of(const std::vector<Decision>& decisions);
+std::vector<bool> recompute_of(const std::vector<Decision>& decisions);
 /// The same as a plan, with a rule for each layer.
 Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks);
 
 /// Layer, requested, used, reason, and what is sent in a step by the rank that sends the most: all
-/// messages of the layer, with those that bring its inputs ("reshard"). `net` must be placed by
-/// these decisions. Neighbours that agree in all but bytes share a line, unless `wide`.
+/// messages of the layer, with those that bring its inputs ("reshard"). Where layers are to be
+/// recomputed, also which are, and which need not be since backward does not read what they make.
+/// `net` must be placed by these decisions. Neighbours that agree in all but bytes share a line,
+/// unless `wide`.
 std::string plan_table(const std::vector<Decision>& decisions, const Network& net,
                        bool wide = false);
 

@@ -12,11 +12,13 @@
 
 namespace lamina {
 
-enum class Pass : std::uint8_t { forward, input_grad, weight_grad, update };
-inline constexpr int pass_count = 4;
+/// `recompute` is forward once more, in backward.
+enum class Pass : std::uint8_t { forward, input_grad, weight_grad, update, recompute };
+inline constexpr int pass_count = 5;
 
 constexpr std::string_view name(Pass p) {
-  constexpr std::string_view names[] = {"forward", "input_grad", "weight_grad", "update"};
+  constexpr std::string_view names[] = {"forward", "input_grad", "weight_grad", "update",
+                                        "recompute"};
   return names[int(p)];
 }
 
@@ -45,7 +47,7 @@ class Recorder {
 
 /// A layer at work in a step.
 struct LayerRun {
-  enum class Phase : std::uint8_t { forward, backward, update };
+  enum class Phase : std::uint8_t { forward, recompute, backward, update };
   std::int32_t layer = -1;  ///< index in the network
   const char* name = "";
   Phase phase = Phase::forward;
@@ -53,7 +55,7 @@ struct LayerRun {
 };
 
 constexpr const char* name(LayerRun::Phase p) {
-  constexpr const char* names[] = {"forward", "backward", "update"};
+  constexpr const char* names[] = {"forward", "recompute", "backward", "update"};
   return names[int(p)];
 }
 
@@ -80,15 +82,12 @@ class Stream {
   bool silent() const { return silent_; }
 
   /// The layer under which the following spans are recorded; `name` is for messages and must
-  /// outlive the work.
-  void enter(std::int32_t layer, const char* name = "") {
-    layer_ = layer, layer_name_ = name, all_.reset();
+  /// outlive the work. With `all`, they are of this pass, whatever pass the kernels are made for.
+  void enter(std::int32_t layer, const char* name = "", std::optional<Pass> all = {}) {
+    layer_ = layer, layer_name_ = name, all_ = all;
   }
-  /// The same, and the one pass, whatever pass the kernels are made for.
-  void enter(std::int32_t layer, Pass all) {
-    enter(layer);
-    all_ = all;
-  }
+  /// Under which pass work of `pass` is recorded.
+  Pass pass(Pass pass) const { return all_.value_or(pass); }
   std::int32_t layer() const { return layer_; }
   const char* layer_name() const { return layer_name_; }
 
@@ -97,7 +96,7 @@ class Stream {
     if (!recorder_) return std::forward<Work>(work)();
     const double begin = now();
     std::forward<Work>(work)();
-    recorder_->record({layer_, all_.value_or(pass), Lane::compute, what, begin, now(), 0});
+    recorder_->record({layer_, this->pass(pass), Lane::compute, what, begin, now(), 0});
   }
 
  private:

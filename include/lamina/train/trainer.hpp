@@ -23,7 +23,8 @@ struct TrainerOptions {
   std::int64_t batch = 32;       ///< global, over all ranks
   std::string backend = "auto";  ///< see make_backend()
   DType dtype = DType::f32;
-  std::vector<Split> splits = {};  ///< see PlaceOptions
+  std::vector<Split> splits = {};    ///< see PlaceOptions
+  std::vector<bool> recompute = {};  ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   bool shard_optimizer = false;  ///< see PlaceOptions
@@ -88,11 +89,13 @@ class Trainer {
         network_.graph().back().layer->type() != "SoftmaxCrossEntropy") {
       network_.add<SoftmaxCrossEntropy>({}, "loss");
       if (!options_.splits.empty()) options_.splits.push_back({.batch = ranks_.size()});
+      if (!options_.recompute.empty()) options_.recompute.push_back(false);
     }
     network_.place({.batch = options_.batch,
                     .backend = make_backend(options_.backend, options_.dtype),
                     .ranks = ranks_,
                     .splits = options_.splits,
+                    .recompute = options_.recompute,
                     .dtype = options_.dtype,
                     .bucket_mb = options_.bucket_mb,
                     .first_bucket_mb = options_.first_bucket_mb,
