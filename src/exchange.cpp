@@ -7,83 +7,48 @@ namespace lamina {
 
 namespace {
 
-/// The elements of `box` within a plain block, run by run: work(offset in the block, offset in the
-/// box, length).
+/// Where an element of the whole lies in a plain block.
+std::int64_t offset(const Box& block, std::int64_t n, std::int64_t c, std::int64_t h,
+                    std::int64_t w) {
+  const std::int64_t row =
+      ((n - block.n.begin) * block.c.size + c - block.c.begin) * block.h.size + h - block.h.begin;
+  return row * block.w.size + w - block.w.begin;
+}
+
+/// The elements of `box` in two plain blocks, run by run: work(offset in one, offset in the other,
+/// length).
 template <class Work>
-void for_runs(const Box& box, const Box& block, Work&& work) {
-  const Shape b = block.shape();
-  // Rows that are whole in the block join up with the next ones.
+void for_runs(const Box& box, const Box& one, const Box& other, Work&& work) {
+  const auto whole = [&](Part Box::*axis) {
+    return (box.*axis).size == (one.*axis).size && (box.*axis).size == (other.*axis).size;
+  };
+  // Rows that are whole in both blocks join up with the next ones.
   std::int64_t length = box.w.size, rows = box.h.size, images = box.c.size, samples = box.n.size;
-  if (box.w.size == b.w) {
-    length *= rows, rows = 1;
-    if (box.h.size == b.h) {
-      length *= images, images = 1;
-      if (box.c.size == b.c) length *= samples, samples = 1;
+  if (whole(&Box::w)) {
+    length *= std::exchange(rows, 1);
+    if (whole(&Box::h)) {
+      length *= std::exchange(images, 1);
+      if (whole(&Box::c)) length *= std::exchange(samples, 1);
     }
   }
-  std::int64_t at = 0;
-  for (std::int64_t n = 0; n < samples; ++n)
-    for (std::int64_t c = 0; c < images; ++c)
-      for (std::int64_t h = 0; h < rows; ++h, at += length) {
-        const std::int64_t from =
-            (((box.n.begin - block.n.begin + n) * b.c + box.c.begin - block.c.begin + c) * b.h +
-             box.h.begin - block.h.begin + h) *
-                b.w +
-            box.w.begin - block.w.begin;
-        work(from, at, length);
-      }
+  const Box runs{{box.n.begin, samples}, {box.c.begin, images}, {box.h.begin, rows}, box.w};
+  for (std::int64_t n = runs.n.begin; n < runs.n.end(); ++n)
+    for (std::int64_t c = runs.c.begin; c < runs.c.end(); ++c)
+      for (std::int64_t h = runs.h.begin; h < runs.h.end(); ++h)
+        work(offset(one, n, c, h, box.w.begin), offset(other, n, c, h, box.w.begin), length);
 }
 
 /// The first element of a box that lies in one run; -1 for others.
 std::int64_t only_run(const Box& box, const Box& block) {
   std::int64_t runs = 0, first = -1;
-  for_runs(box, block, [&](std::int64_t from, auto, auto) { first = runs++ ? -1 : from; });
+  for_runs(box, block, box, [&](std::int64_t at, auto, auto) { first = runs++ ? -1 : at; });
   return first;
 }
 
-void pack(const View& block, const Box& of, const Box& box, void* to) {
-  const std::size_t size = size_of(block.dtype);
-  for_runs(box, of, [&](std::int64_t from, std::int64_t at, std::int64_t length) {
-    std::memcpy(static_cast<char*>(to) + std::size_t(at) * size,
-                block.as<char>() + std::size_t(from) * size, std::size_t(length) * size);
-  });
-}
-
-template <class T>
-void unpack(const View& block, const Box& of, const Box& box, const void* from, bool add) {
-  for_runs(box, of, [&](std::int64_t to, std::int64_t at, std::int64_t length) {
-    T* y = block.as<T>() + to;
-    const T* x = static_cast<const T*>(from) + at;
-    if (add)
-      for (std::int64_t i = 0; i < length; ++i) y[i] += x[i];
-    else
-      std::memcpy(y, x, std::size_t(length) * sizeof(T));
-  });
-}
-
-void unpack(const View& block, const Box& of, const Box& box, const void* from, bool add) {
-  if (block.dtype == DType::f32) return unpack<float>(block, of, box, from, add);
-  if (block.dtype == DType::f64) return unpack<double>(block, of, box, from, add);
-  return unpack<std::int32_t>(block, of, box, from, add);
-}
-
-/// The elements of `box`, from one block to another: without a stop where runs agree.
-template <class Work>
-void pair_runs(const Box& from_block, const Box& to_block, const Box& box, Work&& work) {
-  for (std::int64_t n = 0; n < box.n.size; ++n)
-    for (std::int64_t c = 0; c < box.c.size; ++c)
-      for (std::int64_t h = 0; h < box.h.size; ++h) {
-        const Box row{{box.n.begin + n, 1}, {box.c.begin + c, 1}, {box.h.begin + h, 1}, box.w};
-        std::int64_t from = 0, to = 0;
-        for_runs(row, from_block, [&](std::int64_t f, auto, auto) { from = f; });
-        for_runs(row, to_block, [&](std::int64_t t, auto, auto) { to = t; });
-        work(from, to, box.w.size);
-      }
-}
-
+/// The elements of `box`, from the block `from` in x to the block `to` in y.
 void copy(const View& x, const Box& from, const View& y, const Box& to, const Box& box) {
   const std::size_t size = size_of(x.dtype);
-  pair_runs(from, to, box, [&](std::int64_t f, std::int64_t t, std::int64_t length) {
+  for_runs(box, from, to, [&](std::int64_t f, std::int64_t t, std::int64_t length) {
     std::memcpy(y.as<char>() + std::size_t(t) * size, x.as<char>() + std::size_t(f) * size,
                 std::size_t(length) * size);
   });
@@ -91,11 +56,12 @@ void copy(const View& x, const Box& from, const View& y, const Box& to, const Bo
 
 template <class T>
 void add(const View& x, const Box& from, const View& y, const Box& to, const Box& box) {
-  pair_runs(from, to, box, [&](std::int64_t f, std::int64_t t, std::int64_t length) {
+  for_runs(box, from, to, [&](std::int64_t f, std::int64_t t, std::int64_t length) {
     for (std::int64_t i = 0; i < length; ++i) y.as<T>()[t + i] += x.as<T>()[f + i];
   });
 }
 
+/// The same, added to what is there.
 void add(const View& x, const Box& from, const View& y, const Box& to, const Box& box) {
   if (x.dtype == DType::f32) return add<float>(x, from, y, to, box);
   if (x.dtype == DType::f64) return add<double>(x, from, y, to, box);
@@ -168,7 +134,7 @@ void Exchange::start(Stream& stream, Pass pass, const View& held, const View& wa
   if (std::any_of(out_.begin(), out_.end(), packs))
     stream.run(pass, "pack", [&] {
       for (const Piece& p : out_)
-        if (!p.direct) pack(held, held_, p.box, p.packed.data);
+        if (!p.direct) copy(held, held_, p.packed, p.box, p.box);
     });
   const View nothing(nullptr, flat(0, dtype_));
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
@@ -192,7 +158,7 @@ void Exchange::preview(Stream& stream, Pass pass, const View& held, const View& 
       if (p.peer == ranks_.rank())
         copy(held, held_, wanted, wanted_, p.box);
       else
-        for_runs(p.box, wanted_, [&](std::int64_t at, auto, std::int64_t length) {
+        for_runs(p.box, wanted_, p.box, [&](std::int64_t at, auto, std::int64_t length) {
           const std::size_t size = size_of(dtype_);
           std::memset(wanted.as<char>() + std::size_t(at) * size, 0, std::size_t(length) * size);
         });
@@ -219,10 +185,12 @@ void Exchange::finish(Stream& stream, Pass pass, const View& held, const View& w
       if (adds_) std::memset(wanted.data, 0, wanted.bytes());
       for (const Piece& p : in_) {
         if (!waits(p)) continue;
-        if (own(p))
-          add(held, held_, wanted, wanted_, p.box);
+        const View& x = own(p) ? held : p.packed;
+        const Box& from = own(p) ? held_ : p.box;
+        if (adds_)
+          add(x, from, wanted, wanted_, p.box);
         else
-          unpack(wanted, wanted_, p.box, p.packed.data, adds_);
+          copy(x, from, wanted, wanted_, p.box);
       }
     });
 }
