@@ -126,13 +126,4 @@ inline std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int 
   return moves;
 }
 
-/// What rank `from` sends, to whom, in the order of the receivers: the other side of moves_to().
-inline std::vector<Move> moves_from(const Blocks& held, const Blocks& wanted, int from) {
-  std::vector<Move> moves;
-  for (int to = 0; to < wanted.ranks(); ++to)
-    for (const Move& m : moves_to(held, wanted, to))
-      if (m.peer == from) moves.push_back({to, m.box});
-  return moves;
-}
-
 }  // namespace lamina
