@@ -71,18 +71,11 @@ class Conv2D final : public WeightedLayer {
     if (o_.groups > 1) x.c /= split.channel;
     const Shape w = geometry().weight(xs[0]);
     const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
-    const double s = double(size_of(t));
-    const double inputs = weights / double(y.c);
-    const Work once{.flops = 2.0 * double(y.size()) * inputs,
-                    .bytes = s * (double(x.size()) + double(y.size()) + weights)};
-    const double parameters = weights + (o_.bias ? double(y.c) : 0);
-    Cost cost{.forward = once,
-              .input_grad = once,
-              .weight_grad = once,
-              .parameters = parameters,
-              .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
-                            split.batch * split.height * split.width, true}}};
-    add_messages(cost, x, y, xs, split, t);
+    Cost cost = cost_of(x, y, weights, split, t);
+    const int ways = split.ways();
+    for (const Message& m : Halo::messages(input_blocks(0, xs, split, ways),
+                                           needed(xs, split, ways), t, split.height * split.width))
+      cost.messages.push_back(m);
     return cost;
   }
 
@@ -106,7 +99,7 @@ class Conv2D final : public WeightedLayer {
     const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
     const Initial uniform{Initial::Kind::uniform, bound};
     Placement p =
-        finish(xs, site, w, {w.n, w.c, w.h, w.w},
+        finish(site, w, {w.n, w.c, w.h, w.w},
                o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
                o_.he_normal ? Initial{} : uniform);
     if (halo_.prepare_overlap(site.backend()))
@@ -178,25 +171,6 @@ class Conv2D final : public WeightedLayer {
       blocks.box[r].w = reach_columns(y.box[r].w, xs[0].w).rows;
     }
     return blocks;
-  }
-  void add_messages(Cost& cost, const Shape& x, const Shape& y, std::span<const Shape> xs,
-                    const Split& split, DType t) const {
-    const double s = double(size_of(t));
-    if (split.channel > 1 && o_.groups == 1)
-      cost.messages.push_back(
-          {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel, true});
-    if (split.input > 1)
-      cost.messages.push_back(
-          {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input, false});
-    if (split.height * split.width == 1) return;
-    const Blocks held = input_blocks(0, xs, split, split.ways());
-    const Blocks wanted = needed(xs, split, split.ways());
-    const int ranks = split.height * split.width;
-    if (held.box == wanted.box) return;
-    cost.messages.push_back(
-        {Collective::halo, Pass::forward, Exchange::most_received(held, wanted, t), ranks, false});
-    cost.messages.push_back({Collective::halo, Pass::input_grad,
-                             Exchange::most_received(wanted, held, t), ranks, false});
   }
 
   ConvGeometry geometry() const {

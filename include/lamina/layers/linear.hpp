@@ -33,23 +33,7 @@ class Linear final : public WeightedLayer {
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     const Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
-    const double weights = double(y.c) * double(x.sample()), s = double(size_of(t));
-    const Work once{.flops = 2 * double(x.n) * weights,
-                    .bytes = s * (double(x.size()) + weights + double(y.size()))};
-    const double parameters = weights + (o_.bias ? double(y.c) : 0);
-    Cost cost{.forward = once,
-              .input_grad = once,
-              .weight_grad = once,
-              .parameters = parameters,
-              .messages = {
-                  {Collective::all_reduce, Pass::weight_grad, s * parameters, split.batch, true}}};
-    if (split.channel > 1)
-      cost.messages.push_back(
-          {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel, true});
-    if (split.input > 1)
-      cost.messages.push_back(
-          {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input, false});
-    return cost;
+    return cost_of(x, y, double(y.c) * double(x.sample()), split, t);
   }
 
   Placement place(std::span<const Spec> xs, const Site& site) override {
@@ -64,7 +48,7 @@ class Linear final : public WeightedLayer {
     const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(double(inputs))};
     // Weights are counted as those of a convolution as large as x.
     const Shape w{o_.features, xs[0].whole.c, xs[0].whole.h, xs[0].whole.w};
-    return finish(xs, site, w, {o_.features, inputs},
+    return finish(site, w, {o_.features, inputs},
                   normal ? Initial{Initial::Kind::normal, o_.normal} : uniform,
                   normal ? Initial{} : uniform);
   }

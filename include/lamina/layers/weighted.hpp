@@ -74,20 +74,40 @@ class WeightedLayer : public Layer {
   /// The axes that cut x; along all others ranks hold copies of it.
   virtual Axis input_axes() const { return Axis::batch | Axis::input | Axis::height | Axis::width; }
 
+  /// The cost without halos. x and y are the largest parts that a rank holds, and `weights` counts
+  /// those that it holds of w: each is multiplied once for every position of y.
+  Cost cost_of(const Shape& x, const Shape& y, double weights, const Split& split, DType t) const {
+    const double s = double(size_of(t)), parameters = weights + (has_bias() ? double(y.c) : 0);
+    const Work once{.flops = 2 * weights * double(y.n * y.h * y.w),
+                    .bytes = s * (double(x.size()) + double(y.size()) + weights)};
+    Cost cost{.forward = once,
+              .input_grad = once,
+              .weight_grad = once,
+              .parameters = parameters,
+              .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
+                            split.ways(replica_axes), true}}};
+    if (split.channel > 1 && copies_x())
+      cost.messages.push_back(
+          {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel, true});
+    if (split.input > 1)
+      cost.messages.push_back(
+          {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input, false});
+    return cost;
+  }
+
   /// To be called by place(), with the halo made and a kernel for halo().x(xs[0]): places what is
   /// sent. `w` is the shape of the weights across all ranks, `dims` as files hold it.
-  Placement finish(std::span<const Spec> xs, const Site& site, const Shape& w,
-                   std::vector<std::int64_t> dims, Initial weights, Initial bias) {
+  Placement finish(const Site& site, const Shape& w, std::vector<std::int64_t> dims,
+                   Initial weights, Initial bias) {
     const Split& split = site.split();
     const Place& at = site.place();
-    const bool copies = !contains(input_axes(), Axis::channel);  // of x, along the channels of y
-    if (copies) partials_ = site.along(Axis::channel);
+    if (copies_x()) partials_ = site.along(Axis::channel);
     sums_ = site.along(Axis::input);
     first_input_ = at.input == 0;
     halo_.prepare(site.backend(), kernel_->inputs[0],
                   partials_.size() > 1 && !agree(partials_, kernel_->inputs[0]));
 
-    const Communicator replicas = site.along(Axis::batch | Axis::height | Axis::width);
+    const Communicator replicas = site.along(replica_axes);
     const Part k = part(w.n, split.channel, at.channel), c = part(w.c, split.input, at.input);
     w_ = {.name = "weight",
           .dims = std::move(dims),
@@ -118,7 +138,6 @@ class WeightedLayer : public Layer {
     }
     p.workspace += halo_.workspace() + no_bias_.bytes();
     p.messages = halo_.waiting();
-    (void)xs;
     return p;
   }
 
@@ -129,6 +148,10 @@ class WeightedLayer : public Layer {
   bool overlaps_ = false;
 
  private:
+  static constexpr Axis replica_axes = Axis::batch | Axis::height | Axis::width;
+  /// Whether ranks that share the channels of y hold copies of x, and so parts of dx.
+  bool copies_x() const { return !contains(input_axes(), Axis::channel); }
+
   /// y as the kernel writes it, where ranks that add up theirs have it in different layouts.
   struct Summed {
     Tensor y;
