@@ -238,7 +238,6 @@ class Trainer {
             .training = training,
             .seed = options_.seed,
             .step = progress_.step,
-            .first = network_.rows().begin,
             .rows = double(batch.global_valid),
             .labels = labels_.move(stream_)};
   }
