@@ -1,6 +1,6 @@
 // Plans as JSON: small enough to be written by hand, and trusted no further than that.
+#include "json_part.hpp"
 #include "report/file.hpp"
-#include "report/json_part.hpp"
 
 #include <lamina/plan/plan.hpp>
 

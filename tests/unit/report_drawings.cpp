@@ -1,5 +1,5 @@
 // The report's drawings: their structure word for word, and their marks read back as numbers.
-#include "../../src/report/svg.hpp"
+#include "../../src/report/drawings/svg.hpp"
 #include "../catch.hpp"
 #include "../support/golden.hpp"
 #include "profile_made.hpp"

@@ -1,7 +1,7 @@
 // The report's page: complete, self-contained, and with the right numbers in it.
 #include "catch.hpp"
 #include "report/compare.hpp"
-#include "report/html.hpp"
+#include "report/page/sections.hpp"
 #include "unit/profile_made.hpp"
 
 #include <lamina/profile/report.hpp>

@@ -1,5 +1,5 @@
 // Profiles as CSV: a line per row, for spreadsheets and scripts.
-#include "file.hpp"
+#include "report/file.hpp"
 
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/roofline.hpp>

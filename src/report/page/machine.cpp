@@ -1,7 +1,7 @@
 // The machine's section of the report's page: all that its ceilings were measured to be.
-#include "html.hpp"
+#include "report/drawings/svg.hpp"
+#include "sections.hpp"
 #include "small_table.hpp"
-#include "svg.hpp"
 
 #include <map>
 #include <set>

@@ -1,19 +1,11 @@
-// The report: one HTML page that holds everything it shows, and the files that go with it.
-#include "html.hpp"
-
-#include "compare.hpp"
-#include "drawings.hpp"
-#include "file.hpp"
+// The report: one HTML page that holds everything it shows.
+#include "report/compare.hpp"
+#include "report/drawings/drawings.hpp"
+#include "report/drawings/svg.hpp"
+#include "sections.hpp"
 #include "small_table.hpp"
-#include "svg.hpp"
 
 #include <lamina/profile/report.hpp>
-
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 
 namespace lamina {
 
@@ -204,19 +196,6 @@ std::string page(const std::string& title, const std::string& body) {
       "<script>\n", page_js, "</script>\n</body>\n</html>\n");
 }
 
-void make_folder(const std::string& folder) {
-  for (std::size_t end = folder.find('/', 1);; end = folder.find('/', end + 1)) {
-    const std::string part = folder.substr(0, end);
-    struct stat status = {};
-    if (::stat(part.c_str(), &status) == 0)
-      check(S_ISDIR(status.st_mode), part, ": is a file: expected a folder for the report");
-    else
-      check(::mkdir(part.c_str(), 0777) == 0, part,
-            ": cannot make the folder of the report: ", std::strerror(errno));
-    if (end == std::string::npos) break;
-  }
-}
-
 }  // namespace
 
 }  // namespace detail
@@ -277,38 +256,6 @@ std::string report_html(const Profile& profile, const Profile* other) {
                    other && !unlike(profile, *other).empty() ? both(machine) : machine(last)));
   append(body, section("run", "Run", "", both(provenance)));
   return page(title + " &ndash; Lamina", body + "</main>\n");
-}
-
-std::vector<std::string> write_report(const std::string& folder, const Profile& profile,
-                                      const Profile* other) {
-  check(!folder.empty(), "a report needs a folder");
-  const Profile& last = other ? *other : profile;
-  const detail::DrawingOptions alone = {.standalone = true};
-  // What may fail for the profile's sake comes before the first file; the page comes last, so that
-  // what it shows is there.
-  const std::vector<std::pair<const char*, std::string>> contents = {
-      {"roofline.svg", has_ceilings(profile) ? roofline_svg(profile, other) : ""},
-      {"communication.svg", detail::draw_communication(profile, other, alone)},
-      {"timeline.svg", detail::draw_timeline(last, alone)},
-      {"memory.svg", detail::draw_memory(last, alone)},
-      {"index.html", report_html(profile, other)}};
-
-  detail::make_folder(folder);
-  std::vector<std::string> paths;
-  const auto path = [&](const char* file) { return paths.emplace_back(text(folder, '/', file)); };
-  write_profile_json(path("profile.json"), last);
-  if (other)
-    write_profile_json(path("before.json"), profile);
-  else
-    std::remove(text(folder, "/before.json").c_str());
-  write_profile_csv(path("profile.csv"), last);
-  write_trace(path("trace.json"), last);
-  for (const auto& [file, content] : contents)
-    if (content.empty())
-      std::remove(text(folder, '/', file).c_str());
-    else
-      detail::write_file(path(file), content);
-  return paths;
 }
 
 }  // namespace lamina

@@ -1,7 +1,7 @@
 // Findings: the few sentences that a reader of a profile would look for in its tables.
-#include "compare.hpp"
-#include "html.hpp"
-#include "svg.hpp"
+#include "report/compare.hpp"
+#include "report/drawings/svg.hpp"
+#include "sections.hpp"
 
 #include <algorithm>
 #include <array>

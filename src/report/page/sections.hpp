@@ -1,7 +1,7 @@
 // The sections of the report's page, as HTML.
 #pragma once
 
-#include "lines.hpp"
+#include "report/lines.hpp"
 
 #include <lamina/profile/profile.hpp>
 

@@ -1,5 +1,5 @@
 // Traces in Chrome's trace event format, of a profile and of a run.
-#include "file.hpp"
+#include "report/file.hpp"
 
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/trace.hpp>

@@ -1,8 +1,8 @@
 // The tables of the report's page. They are complete without the script, which sorts and filters.
-#include "compare.hpp"
-#include "html.hpp"
+#include "report/compare.hpp"
+#include "report/drawings/svg.hpp"
+#include "sections.hpp"
 #include "small_table.hpp"
-#include "svg.hpp"
 
 #include <algorithm>
 #include <cmath>

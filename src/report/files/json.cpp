@@ -2,8 +2,8 @@
 // numbers that were written.
 #include "machine/json.hpp"
 
-#include "file.hpp"
-#include "report/json_part.hpp"
+#include "json_part.hpp"
+#include "report/file.hpp"
 
 #include <lamina/profile/report.hpp>
 
