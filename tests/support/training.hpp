@@ -2,10 +2,13 @@
 // of it on one or several ranks.
 #pragma once
 
+#include "support/allocations.hpp"
+
 #include <lamina/comm/threads.hpp>
 #include <lamina/lamina.hpp>
 
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace lamina::test {
@@ -59,6 +62,27 @@ inline std::vector<double> losses(Trainer& trainer, const Dataset& data, std::in
   fit.on_step = [&](const StepResult& r) { all.push_back(r.loss); };
   for (const Epoch& epoch : trainer.fit(data, fit)) (void)epoch;
   return all;
+}
+
+/// What all ranks, which are threads, allocate in ten steps, after twenty others. Rank 0 knows; on
+/// the others it is nothing.
+struct Allocated {
+  std::size_t count = 0, largest = 0;
+};
+inline Allocated allocated_by_steps(Trainer& trainer, const Dataset& data) {
+  const Communicator& ranks = trainer.ranks();
+  auto loader = trainer.loader(data, true);
+  for (int i = 0; i < 20; ++i) trainer.step(loader, 100);
+  ranks.barrier();
+  std::optional<Allocations> allocations;
+  if (ranks.rank() == 0) allocations.emplace();
+  ranks.barrier();
+  for (int i = 0; i < 10; ++i) trainer.step(loader, 100);
+  ranks.barrier();
+  Allocated result;
+  if (allocations) result = {allocations->count(), allocations->largest()};
+  ranks.barrier();
+  return result;
 }
 
 }  // namespace lamina::test

@@ -1,54 +1,19 @@
 // How steps are measured: clean, recorded and without communication; who listens; what is kept of
 // the last step.
 #include "catch.hpp"
+#include "profile_small.hpp"
 
 #include <lamina/comm/threads.hpp>
-#include <lamina/layers/conv2d.hpp>
-#include <lamina/layers/flatten.hpp>
-#include <lamina/layers/linear.hpp>
-#include <lamina/layers/relu.hpp>
-#include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/profile/listen.hpp>
-#include <lamina/profile/measure.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <limits>
 #include <thread>
 
 using namespace lamina;
+using namespace lamina::test;
 
 namespace {
-
-Network small() {
-  Network net({.c = 3, .h = 8, .w = 8});
-  net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv")
-      .add<ReLU>({}, "relu")
-      .add<Flatten>({}, "flat")
-      .add<Linear>({.features = 5}, "fc")
-      .add<SoftmaxCrossEntropy>({}, "loss");
-  return net;
-}
-
-void place(Network& net, const Communicator& ranks, double bucket_mb = 25) {
-  net.place({.batch = 4,
-             .backend = reference_backend(),
-             .ranks = ranks,
-             .bucket_mb = bucket_mb,
-             .first_bucket_mb = bucket_mb});
-  net.initialize(1);
-}
-
-int step_of(const Network& net, std::string_view name) {
-  for (std::size_t i = 0; i < net.steps().size(); ++i)
-    if (net.steps()[i].name == name) return int(i);
-  throw Error(text("no step ", name));
-}
-
-const ProfileRow& row(const Profile& p, std::string_view name, Pass pass) {
-  for (const ProfileRow& r : p.rows)
-    if (r.name == name && r.pass == pass) return r;
-  throw Error(text("no row ", name, ' ', lamina::name(pass)));
-}
 
 /// Counts up by one cycle and two instructions whenever it is read.
 class Ticks final : public Counters {

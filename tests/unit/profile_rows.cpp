@@ -1,53 +1,13 @@
 // Profiles: rows, sums and ranks, from spans made by hand and from networks that run.
 #include "catch.hpp"
+#include "profile_small.hpp"
 
 #include <lamina/comm/threads.hpp>
-#include <lamina/layers/conv2d.hpp>
-#include <lamina/layers/flatten.hpp>
-#include <lamina/layers/linear.hpp>
-#include <lamina/layers/relu.hpp>
-#include <lamina/layers/softmax_cross_entropy.hpp>
-#include <lamina/profile/measure.hpp>
 
 #include <set>
 
 using namespace lamina;
-
-namespace {
-
-Network small() {
-  Network net({.c = 3, .h = 8, .w = 8});
-  net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv")
-      .add<ReLU>({}, "relu")
-      .add<Flatten>({}, "flat")
-      .add<Linear>({.features = 5}, "fc")
-      .add<SoftmaxCrossEntropy>({}, "loss");
-  return net;
-}
-
-void place(Network& net, const Communicator& ranks = {}, std::int64_t batch = 4) {
-  net.place({.batch = batch, .backend = reference_backend(), .ranks = ranks});
-  net.initialize(1);
-}
-
-int step_of(const Network& net, std::string_view name) {
-  for (std::size_t i = 0; i < net.steps().size(); ++i)
-    if (net.steps()[i].name == name) return int(i);
-  throw Error(text("no step ", name));
-}
-
-const ProfileRow* find(const Profile& p, std::string_view name, Pass pass) {
-  for (const ProfileRow& r : p.rows)
-    if (r.name == name && r.pass == pass) return &r;
-  return nullptr;
-}
-const ProfileRow& row(const Profile& p, std::string_view name, Pass pass) {
-  const ProfileRow* r = find(p, name, pass);
-  if (!r) throw Error(text("no row ", name, ' ', lamina::name(pass)));
-  return *r;
-}
-
-}  // namespace
+using namespace lamina::test;
 
 TEST_CASE("a row says what its layer is, what it must do and what it took") {
   Network net = small();

@@ -138,16 +138,8 @@ TEST_CASE("memory: a step under a plan allocates nothing", "[splits]") {
                      .splits = plan_of(net, plan, 2),
                      .bucket_mb = 1e-3,
                      .shard_optimizer = shard});
-    auto loader = trainer.loader(*data, true);
-    for (int i = 0; i < 20; ++i) trainer.step(loader, 100);
-    world.comm().barrier();
-    std::unique_ptr<Allocations> allocations;
-    if (world.rank() == 0) allocations = std::make_unique<Allocations>();
-    world.comm().barrier();
-    for (int i = 0; i < 10; ++i) trainer.step(loader, 100);
-    world.comm().barrier();
-    if (world.rank() == 0) count = allocations->count();
-    world.comm().barrier();
+    const Allocated all = allocated_by_steps(trainer, *data);
+    if (world.rank() == 0) count = all.count;
   });
   CHECK(count == 0);
 }
