@@ -140,24 +140,14 @@ void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
   }
 }
 
-std::vector<LayerMemory> memory_of(const Network& network) {
-  std::vector<LayerMemory> layers;
-  for (std::size_t i = 0; i < network.steps().size(); ++i) {
-    const Step& step = network.steps()[i];
-    LayerMemory m{.name = step.name, .type = step.layer ? std::string(step.layer->type()) : ""};
-    const Placement& p = step.placement;
-    const bool over = !step.x.empty() && step.x[0].data == step.y.data;  // in place, or an alias
-    if (!over) m.activations = double(step.output.bytes());
-    m.workspace = double(p.workspace);
-    for (const auto& n : network.parameters()) {
-      if (n.step != int(i)) continue;
-      m.parameters += double(n.parameter->form.bytes());
-      if (n.parameter->grad) m.gradients += double(n.parameter->form.bytes());
-      for (const View& state : n.parameter->states) m.optimizer += double(state.bytes());
-    }
-    if (m.total() > 0) layers.push_back(std::move(m));
-  }
-  return layers;
+/// The states that an optimizer has attached to a step's parameters, in bytes.
+std::size_t states_of(const Step& step) {
+  std::size_t bytes = 0;
+  if (!step.layer || !step.active) return bytes;
+  for (const Parameter* p : step.layer->parameters())
+    for (const View& state : p->states)
+      bytes += p->bucket && p->bucket->sharded ? state.bytes() : room(state.bytes());
+  return bytes;
 }
 
 /// A span on its way to another rank; the names of its layer and its work follow.
@@ -281,9 +271,13 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   p.sum_layers = Spread::of(ranks.all_gather_value(compute + waiting));
   p.end_to_end = Spread::of(ranks.all_gather_value(wall));
 
-  p.memory = memory_of(network);
-  p.arena = double(network.memory().activations);
-  for (const Step& step : network.steps()) p.layers.push_back(step.name);
+  p.memory = network.memory();
+  for (const Step& step : network.steps()) {
+    p.layers.push_back(step.name);
+    LayerMemory its{step.name, step.layer ? std::string(step.layer->type()) : "", step.memory};
+    p.memory.optimizer += its.memory.optimizer = states_of(step);
+    if (its.memory.total() > 0) p.layer_memory.push_back(std::move(its));
+  }
   for (const std::string& s : ranks.all_gather_text(pack_timeline(network, profiler)))
     p.timeline.push_back(unpack_timeline(s, p.layers));
   return p;

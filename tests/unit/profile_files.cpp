@@ -65,7 +65,7 @@ TEST_CASE("a profile that is written and read is the same") {
   REQUIRE(first_default(p.rows[1].time) == -1);
   REQUIRE(first_default(*p.rows[1].counts) == -1);
   REQUIRE(first_default(p.rows[1].kernels[0]) == -1);
-  REQUIRE(first_default(p.memory[0]) == -1);
+  REQUIRE(first_default(p.layer_memory[0]) == -1);
   REQUIRE(first_default(*p.machine) == -1);
   REQUIRE(first_default(p.machine->comm[0]) == 0);  // all_reduce
   write_profile_json(folder / "a.json", p);
@@ -73,7 +73,7 @@ TEST_CASE("a profile that is written and read is the same") {
   REQUIRE(q.rows.size() == p.rows.size());
   for (std::size_t i = 0; i < p.rows.size(); ++i) CHECK((q.rows[i] == p.rows[i]));
   CHECK((q.machine == p.machine));
-  CHECK((q.memory == p.memory));
+  CHECK((q.memory == p.memory && q.layer_memory == p.layer_memory));
   CHECK((q.timeline == p.timeline));
   CHECK((q == p));
   write_profile_json(folder / "b.json", q);
@@ -84,7 +84,7 @@ TEST_CASE("a profile that is written and read is the same") {
 TEST_CASE("what was not measured is not in the file, and absent when read") {
   const Folder folder;
   Profile p = made_profile();
-  p.hosts.clear(), p.memory.clear(), p.layers.clear(), p.timeline.clear();
+  p.hosts.clear(), p.layer_memory.clear(), p.layers.clear(), p.timeline.clear();
   p.rows[0].counts = Counts{.instructions = 7};
   p.rows[1].counts = Counts();  // there were counters, and they counted nothing
   write_profile_json(folder / "p.json", p);
@@ -103,7 +103,7 @@ TEST_CASE("the JSON says what it is") {
   const std::string text = content(folder / "p.json");
   const Json j = Json::parse(text);
   CHECK(j.at("schema") == "lamina-profile");
-  CHECK(j.at("version") == 2);
+  CHECK(j.at("version") == 3);
   CHECK(j.at("unaccounted") == Approx(p.unaccounted()));
   CHECK(j.at("rows").size() == p.rows.size());
   CHECK(j.at("rows")[1].at("flop_per_s") == Approx(236.027e6 / 1200.25e-6));
@@ -143,7 +143,7 @@ TEST_CASE("the CSV has a line of names and a line per row") {
         "\"a \"\"b\"\"\",Conv2D,\"batch:2,channel:2\",forward,32x64x112x112,1200.25,0.236027,"
         "12.883,18.3208104,196.648198,10.7335972,200,98.3240991,compute,20.115,0,0,0,0,,2000,"
         "jit:avx512_core,1.5,64 7x7 s2 p3,600.125,1800.375,1,1.5,1200.25,1200.25,0,4e+09,,0,,"
-        "lamina-profile 2");
+        "lamina-profile 3");
   const auto columns = [](const std::string& s) { return std::count(s.begin(), s.end(), ','); };
   for (std::size_t i = 2; i < lines.size(); ++i) CHECK(columns(lines[i]) == columns(lines[0]));
   CHECK_THAT(lines[2], ContainsSubstring(",1000,100,37632,37632,1080.225,,"));
@@ -188,9 +188,11 @@ TEST_CASE("a file that is no profile is one clear error", "[fuzz]") {
   CHECK_THAT(of("{\"a\": NaN}"), ContainsSubstring("near byte 7"));
   CHECK_THAT(of(R"({"schema": "lamina-plan", "version": 1})"), ContainsSubstring("lamina-profile"));
   CHECK_THAT(of(R"({"schema": "lamina-profile"})"), ContainsSubstring("version"));
-  for (const char* v : {"1", "3", "\"2\"", "[2]", "-2", "null"})
+  for (const char* v : {"1", "2", "4", "\"3\"", "[3]", "-3", "null"})
     CHECK_THAT(of(text(R"({"schema": "lamina-profile", "version": )", v, "}")),
-               ContainsSubstring("version: expected 2"));
+               ContainsSubstring("version: expected 3"));
+  CHECK(of(R"({"schema": "lamina-profile", "version": 1, "rows": []})") ==
+        path + ": version: expected 3, of the profile schema, got 1");
   CHECK_THAT(of(std::string(100000, '[')), ContainsSubstring("deep"));
   std::string wide = "{";
   for (int i = 0; i < 100; ++i) wide += text('"', i, "\": {},");
@@ -230,7 +232,7 @@ TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]")
   CHECK_THAT(with("/rows/1/counts/cycles", -1), says(": rows[1].counts.cycles: "));
   CHECK_THAT(with("/rows/0/kernels", Json::object()), says(": rows[0].kernels: expected a list"));
   CHECK_THAT(with("/clean_s/slowest", 2), says(": clean_s.slowest: expected a whole number"));
-  CHECK_THAT(with("/memory/2/gradients", -1), says(": memory[2].gradients: "));
+  CHECK_THAT(with("/layer_memory/2/gradients", -1), says(": layer_memory[2].gradients: "));
   CHECK_THAT(with("/machine/threads", -1), says(": machine: "));
   CHECK_THAT(with("/machine/memory/0/level", 1), says(": machine: "));
   CHECK_THAT(with("/ranks", 0), says(": ranks: expected a whole number"));

@@ -86,10 +86,11 @@ inline Profile made_profile(int ranks = 1) {
     if (r.layer >= 0) r.output = r.layer < 3 ? Shape{32, 64, 112, 112} : Shape{32, 512, 7, 7};
 
   p.layers = {"input", "conv1", "relu1", deep};
-  p.memory = {{"conv1", "Conv2D", 37632, 37632, 37632, 12e6, 1.5e6},
-              {"relu1", "ReLU", 0, 0, 0, 0, 0},
-              {deep, "Conv2D", 1e6, 1e6, 1e6, 3e6, 0}};
-  p.arena = 20e6;
+  constexpr std::size_t kb = 1000, mb = 1000 * kb;
+  p.layer_memory = {{"conv1", "Conv2D", {37632, 37632, 37632, 12 * mb, 1500 * kb, 100 * kb}},
+                    {"relu1", "ReLU", {}},
+                    {deep, "Conv2D", {mb, mb, mb, 6 * mb, 0, 0}}};
+  p.memory = {mb + 37632, mb + 37632, mb + 37632, 14 * mb, 1500 * kb, 100 * kb};
   for (int r = 0; r < ranks; ++r) {
     auto& spans = p.timeline.emplace_back();
     double at = 1e-5 * r;

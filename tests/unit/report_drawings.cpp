@@ -270,7 +270,7 @@ TEST_CASE("any name can be drawn", "[drawings]") {
   Profile p = made_profile_on_machine(2);
   const std::string bad = "</title><script>&\"'\xFF\xC0\x80";
   for (ProfileRow& r : p.rows) r.name = r.type = r.algorithm = r.describe = bad;
-  for (LayerMemory& m : p.memory) m.name = m.type = bad;
+  for (LayerMemory& m : p.layer_memory) m.name = m.type = bad;
   for (std::string& s : p.layers) s = bad;
   for (ComputeCeiling& c : p.machine->compute) c.name = bad;
   for (MemoryCeiling& m : p.machine->memory) m.level = bad;
@@ -289,7 +289,7 @@ TEST_CASE("no row can put a dot nowhere", "[drawings]") {
   p.rows[0].time = {}, p.rows[1].work.bytes = 0, p.rows[2].work.flops = 0, p.rows[3].wire_bytes = 1;
   p.rows[3].comm.mean = 1, p.rows[4].work = {inf, 1}, p.rows[5].work = {},
   p.rows[6].work = {1, inf};
-  p.memory[0].workspace = inf, p.memory[1].parameters = 1;
+  p.layer_memory[1].memory.parameters = 1;
   p.timeline[0][0].end = std::nan("");
   p.machine->comm[0].seconds = 0;
   for (const std::string& svg : each(all_drawings(p, nullptr)))
@@ -400,9 +400,11 @@ TEST_CASE("of many ranks the first and the slowest are drawn", "[drawings]") {
 
 TEST_CASE("memory is drawn to scale, and the rest summed up", "[drawings]") {
   Profile p = made_profile();
-  p.memory.clear();
-  for (int i = 0; i < 30; ++i)
-    p.memory.push_back({text("layer", i), "Conv2D", 1e6 * (i + 1), 0, 0, 2e6 * (i + 1), 0});
+  p.layer_memory.clear();
+  for (std::size_t i = 1; i <= 30; ++i)
+    p.layer_memory.push_back(
+        {text("layer", i), "Conv2D", {.parameters = 1000000 * i, .activations = 2000000 * i}});
+  p.memory = {.parameters = 465000000, .activations = 135000000};
   const auto all = parse(draw_memory(p, {}));
   std::vector<Element> parameters, activations;
   for (const Element& e : of_kind(all, "holds-parameters"))
@@ -414,10 +416,10 @@ TEST_CASE("memory is drawn to scale, and the rest summed up", "[drawings]") {
   CHECK(parameters[24].number("width") ==
         Approx(parameters[0].number("width") * 6 / 30).epsilon(0.001));
   CHECK_THAT(title_of(all, parameters[25]), ContainsSubstring("5 other layers\nparameters 15 MB"));
-  CHECK_THAT(of_kind(all, "note").at(0).words, ContainsSubstring("In all 1.4 GB"));
+  CHECK_THAT(of_kind(all, "note").at(0).words, ContainsSubstring("In all 600 MB on rank 0, less than the 1.4 GB of the layers"));
 
-  for (LayerMemory& m : p.memory) m.parameters = 1e6;  // the rest is longer than any layer
-  while (p.memory.size() < 100) p.memory.push_back(p.memory[0]);
+  for (LayerMemory& m : p.layer_memory) m.memory.parameters = 1000000;  // the rest is longer than any layer
+  while (p.layer_memory.size() < 100) p.layer_memory.push_back(p.layer_memory[0]);
   const auto torn = parse(draw_memory(p, {}));
   CHECK(of_kind(torn, "tear").size() == 2);
   for (const Element& e : torn)

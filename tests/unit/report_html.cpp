@@ -75,7 +75,7 @@ TEST_CASE("a report is made of whatever a profile lacks", "[report]") {
   check_page(report_html(Profile{}));
   check_page(report_html(made_profile()));
   Profile p = made_profile_on_machine(2);
-  p.timeline.clear(), p.memory.clear(), p.hosts.clear(), p.layers.clear();
+  p.timeline.clear(), p.layer_memory.clear(), p.hosts.clear(), p.layers.clear();
   p.clean = {}, p.machine->comm.clear(), p.command.clear();
   check_page(report_html(p));
   p.dtype = "f64", p.machine->compute.clear();  // a machine, but no roofs
@@ -93,7 +93,7 @@ TEST_CASE("names cannot break a report", "[report]") {
   p.hosts = {bad, bad}, p.machine->cpu = p.machine->host = p.machine->backend = bad;
   for (ProfileRow& r : p.rows)
     r.name = r.type = r.describe = r.split = r.algorithm = bad + std::to_string(r.layer);
-  for (LayerMemory& m : p.memory) m.name = m.type = bad;
+  for (LayerMemory& m : p.layer_memory) m.name = m.type = bad;
   for (std::string& name : p.layers) name = bad;
   for (ComputeCeiling& c : p.machine->compute) c.name = bad;
   for (MemoryCeiling& c : p.machine->memory) c.level = bad;

@@ -57,14 +57,10 @@ struct ProfileRow {
   double bytes_per_second() const { return time.mean > 0 ? work.bytes / time.mean : 0; }
 };
 
-/// What a layer keeps, on this rank, in bytes.
+/// What a layer brings, on this rank; the states are those that were attached to its parameters.
 struct LayerMemory {
   std::string name, type;
-  double parameters = 0, gradients = 0, optimizer = 0;
-  double activations = 0;  ///< its output; layers that lie in another's have none
-  double workspace = 0;
-
-  double total() const { return parameters + gradients + optimizer + activations + workspace; }
+  Memory memory;
 };
 
 /// A span of the last measured step, in seconds since that step began.
@@ -77,7 +73,7 @@ struct TimelineSpan {
 };
 
 /// All ranks have the same one, apart from `kernels`, `comm_bytes`, `wire_bytes`, `counts`, the
-/// spread over steps and `memory`, which are each rank's own, and the timeline, which rank 0 has.
+/// spread over steps and the memory, which are each rank's own, and the timeline, which rank 0 has.
 struct Profile {
   std::string version = lamina::version;
   std::string model;  ///< for the caller to fill in
@@ -94,9 +90,9 @@ struct Profile {
   Spread clean;         ///< the same of steps that were not recorded; all 0 if there were none
   double overhead = 0;  ///< of recording: median of recorded / clean - 1 over pairs of steps
 
-  std::optional<Machine> machine = {};  ///< the ceilings; for the caller to fill in
-  std::vector<LayerMemory> memory;      ///< in the network's order
-  double arena = 0;  ///< bytes in which all activations and their gradients share their places
+  std::optional<Machine> machine = {};              ///< the ceilings; for the caller to fill in
+  Memory memory;                                    ///< of all layers together
+  std::vector<LayerMemory> layer_memory;            ///< in the network's order
   std::vector<std::string> layers;                  ///< names by index, for the timeline
   std::vector<std::vector<TimelineSpan>> timeline;  ///< of the last step, by rank
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace lamina::detail {
 
@@ -14,31 +13,30 @@ constexpr std::size_t most = 25;
 
 struct Part {
   const char* words;
-  double LayerMemory::*bytes;
+  std::size_t Memory::*bytes;
 };
-constexpr std::array<Part, 5> parts = {{{"parameters", &LayerMemory::parameters},
-                                        {"gradients", &LayerMemory::gradients},
-                                        {"optimizer", &LayerMemory::optimizer},
-                                        {"activations", &LayerMemory::activations},
-                                        {"workspace", &LayerMemory::workspace}}};
+constexpr std::array<Part, 6> parts = {{{"parameters", &Memory::parameters},
+                                        {"gradients", &Memory::gradients},
+                                        {"optimizer", &Memory::optimizer},
+                                        {"activations", &Memory::activations},
+                                        {"workspace", &Memory::workspace},
+                                        {"messages", &Memory::messages}}};
 
 }  // namespace
 
 std::string draw_memory(const Profile& profile, DrawingOptions options) {
   std::vector<LayerMemory> all;
-  LayerMemory sum, others;
-  for (const LayerMemory& m : profile.memory)
-    if (m.total() > 0 && std::isfinite(m.total())) all.push_back(m);
+  LayerMemory others;
+  for (const LayerMemory& m : profile.layer_memory)
+    if (m.memory.total() > 0) all.push_back(m);
   if (all.empty()) return "";
   std::stable_sort(all.begin(), all.end(), [](const LayerMemory& a, const LayerMemory& b) {
-    return a.total() > b.total();
+    return a.memory.total() > b.memory.total();
   });
-  for (std::size_t i = 0; i < all.size(); ++i)
-    for (const Part& p : parts) {
-      sum.*p.bytes += all[i].*p.bytes;
-      if (i >= most) others.*p.bytes += all[i].*p.bytes;
-    }
   const std::size_t rest = all.size() > most ? all.size() - most : 0;
+  for (const Part& p : parts)
+    for (std::size_t i = all.size() - rest; i < all.size(); ++i)
+      others.memory.*p.bytes += all[i].memory.*p.bytes;
   all.resize(all.size() - rest);
   if (rest > 0) {
     others.name = text(rest, rest == 1 ? " other layer" : " other layers");
@@ -47,15 +45,16 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
 
   double longest = 0;
   for (std::size_t i = 0; i < all.size() - (rest > 0); ++i)
-    longest = std::max(longest, all[i].total());
+    longest = std::max(longest, double(all[i].memory.total()));
   const double bottom = above + row * double(all.size()), scale = (right - left) / longest;
   Svg svg("memory", wide, bottom + 48, "Memory per layer", options);
 
   svg.open("g", {{"class", "legend"}});
   double x = left;
   for (const Part& p : parts) {
-    if (sum.*p.bytes <= 0) continue;
-    const std::string words = text(p.words, " ", bytes_text(sum.*p.bytes));
+    const auto held = double(profile.memory.*p.bytes);
+    if (held <= 0) continue;
+    const std::string words = text(p.words, " ", bytes_text(held));
     svg.put("rect", {{"class", text("holds-", p.words)},
                      {"x", x},
                      {"y", 11},
@@ -81,10 +80,11 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
   for (const LayerMemory& m : all) {
     svg.words(left - 10, y + 14, fitted(m.name, left - 24), "end");
     // All others together may be too long: their bar is torn.
-    const double pixels = std::min(scale, (right - left) / m.total());
+    const auto total = double(m.memory.total());
+    const double pixels = std::min(scale, (right - left) / total);
     double at = left;
     for (const Part& p : parts) {
-      const double w = m.*p.bytes * pixels;
+      const double bytes = double(m.memory.*p.bytes), w = bytes * pixels;
       if (w <= 0) continue;
       if (w >= 0.05)
         svg.put("rect",
@@ -94,21 +94,24 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
                  {"width", w},
                  {"height", row - 6}},
                 text(m.name, m.type.empty() ? "" : text(" (", m.type, ")"), "\n", p.words, " ",
-                     bytes_text(m.*p.bytes), " of ", bytes_text(m.total())));
+                     bytes_text(bytes), " of ", bytes_text(total)));
       at += w;
     }
     if (pixels < scale)
       for (const double tear : {at - 24, at - 18})
         svg.line("tear", tear, y + row - 1, tear + 6, y + 1);
-    svg.words(at + 6, y + 14, bytes_text(m.total()), "small muted");
+    svg.words(at + 6, y + 14, bytes_text(total), "small muted");
     y += row;
   }
   svg.close();
-  std::string note = text("In all ", bytes_text(sum.total()), " on rank 0.");
-  if (profile.arena > 0)
-    note += text(" Activations and their gradients share an arena of ", bytes_text(profile.arena),
-                 ", so that not all of them take up space at once.");
-  svg.words(left, bottom + 28, note, "note muted");
+  std::string note = text("In all ", bytes_text(double(profile.memory.total())), " on rank 0");
+  std::size_t sum = 0;
+  for (const LayerMemory& m : profile.layer_memory) sum += m.memory.total();
+  if (sum > profile.memory.total())
+    note += text(", less than the ", bytes_text(double(sum)),
+                 " of the layers: activations and their gradients share one arena, and kernels"
+                 " their scratch");
+  svg.words(left, bottom + 28, note + ".", "note muted");
   return svg.finish();
 }
 

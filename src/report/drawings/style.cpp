@@ -78,6 +78,7 @@ svg.drawing:root{height:100%}
 .drawing .holds-optimizer{fill:var(--input-grad)}
 .drawing .holds-activations{fill:var(--memory)}
 .drawing .holds-workspace{fill:var(--overhead)}
+.drawing .holds-messages{fill:var(--communication)}
 )";
 }
 

@@ -22,12 +22,10 @@ constexpr std::pair<const char*, double Counts::*> counters[] = {
     {"instructions", &Counts::instructions},
     {"llc_misses", &Counts::misses},
     {"dram_bytes", &Counts::dram_bytes}};
-constexpr std::pair<const char*, double LayerMemory::*> kept[] = {
-    {"parameters", &LayerMemory::parameters},
-    {"gradients", &LayerMemory::gradients},
-    {"optimizer", &LayerMemory::optimizer},
-    {"activations", &LayerMemory::activations},
-    {"workspace", &LayerMemory::workspace}};
+constexpr std::pair<const char*, std::size_t Memory::*> kept[] = {
+    {"parameters", &Memory::parameters}, {"gradients", &Memory::gradients},
+    {"optimizer", &Memory::optimizer},   {"activations", &Memory::activations},
+    {"workspace", &Memory::workspace},   {"messages", &Memory::messages}};
 
 // ---- writing ---------------------------------------------------------------------------------
 
@@ -75,8 +73,8 @@ Json to_json(const ProfileRow& r) {
   return j;
 }
 
-Json to_json(const LayerMemory& m) {
-  Json j = {{"layer", m.name}, {"type", m.type}};
+/// With what else there is to say.
+Json to_json(const Memory& m, Json j = Json::object()) {
   for (const auto& [key, member] : kept) j[key] = m.*member;
   return j;
 }
@@ -172,10 +170,10 @@ class Reader {
     return r;
   }
 
-  LayerMemory memory(const JsonPart& j) const {
-    LayerMemory m;
-    m.name = j.at("layer").string(), m.type = j.at("type").string();
-    for (const auto& [key, member] : kept) m.*member = j.at(key).number(0);
+  static Memory memory(const JsonPart& j) {
+    constexpr std::int64_t most = std::int64_t(1) << 50;  // so that they can be added up
+    Memory m;
+    for (const auto& [key, member] : kept) m.*member = std::size_t(j.at(key).whole(0, most));
     return m;
   }
 
@@ -244,7 +242,6 @@ Profile to_profile(const JsonPart& j) {
   j.at("hosts").size_or_empty(std::size_t(p.ranks), "ranks");
   p.layers = Reader::strings(j.at("layers"));
   p.overhead = j.at("overhead").number(any);
-  p.arena = j.at("arena_bytes").number(0);
 
   const Reader reader(p.ranks, p.layers.size());
   p.compute = reader.spread(j.at("compute_s"));
@@ -252,9 +249,13 @@ Profile to_profile(const JsonPart& j) {
   p.end_to_end = reader.spread(j.at("end_to_end_s"));
   p.clean = reader.spread(j.at("clean_s"));
   if (const auto machine = j.find("machine")) p.machine = to_machine(*machine);
-  const JsonPart rows = j.at("rows"), memory = j.at("memory");
+  const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
-  for (std::size_t i = 0; i < memory.size(); ++i) p.memory.push_back(reader.memory(memory.at(i)));
+  p.memory = Reader::memory(j.at("memory"));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const JsonPart m = layers.at(i);
+    p.layer_memory.push_back({m.at("layer").string(), m.at("type").string(), Reader::memory(m)});
+  }
   p.timeline = reader.timeline(j.at("timeline"));
   return p;
 }
@@ -281,13 +282,14 @@ void write_profile_json(const std::string& path, const Profile& p) {
             {"clean_s", to_json(p.clean)},
             {"overhead", p.overhead},
             {"unaccounted", p.unaccounted()},
-            {"arena_bytes", p.arena},
+            {"memory", to_json(p.memory)},
             {"layers", p.layers}};
   if (p.machine) j["machine"] = detail::machine_to_json(*p.machine);
   j["rows"] = Json::array();
   for (const ProfileRow& r : p.rows) j["rows"].push_back(to_json(r));
-  j["memory"] = Json::array();
-  for (const LayerMemory& m : p.memory) j["memory"].push_back(to_json(m));
+  j["layer_memory"] = Json::array();
+  for (const LayerMemory& m : p.layer_memory)
+    j["layer_memory"].push_back(to_json(m.memory, {{"layer", m.name}, {"type", m.type}}));
   j["timeline"] = to_json(p.timeline);
   std::string out;
   put(out, j, 0);

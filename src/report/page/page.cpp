@@ -133,20 +133,18 @@ std::string list(const std::vector<std::string>& items) {
 }
 
 std::string memory_totals(const Profile& p) {
-  if (p.memory.empty()) return "";
-  LayerMemory sum;
-  for (const LayerMemory& m : p.memory) {
-    sum.parameters += m.parameters, sum.gradients += m.gradients, sum.optimizer += m.optimizer;
-    sum.activations += m.activations;
-    sum.workspace = std::max(sum.workspace, m.workspace);  // scratch is shared
-  }
+  if (p.memory.total() == 0) return "";
+  const auto row = [](SmallTable& table, const char* what, std::size_t bytes) {
+    table.row({what, bytes_text(double(bytes))});
+  };
   SmallTable table("All layers", {"", "bytes"});
-  table.row({"parameters", bytes_text(sum.parameters)});
-  table.row({"gradients", bytes_text(sum.gradients)});
-  table.row({"optimizer", bytes_text(sum.optimizer)});
-  table.row({"activations, one by one", bytes_text(sum.activations)});
-  table.row({"activations, sharing their places", bytes_text(p.arena)});
-  table.row({"largest workspace", bytes_text(sum.workspace)});
+  row(table, "parameters", p.memory.parameters);
+  row(table, "gradients", p.memory.gradients);
+  row(table, "optimizer", p.memory.optimizer);
+  row(table, "activations and their gradients, in one arena", p.memory.activations);
+  row(table, "workspace", p.memory.workspace);
+  row(table, "messages", p.memory.messages);
+  row(table, "total", p.memory.total());
   return text("<div class=\"tables\">", table.done(), "</div>");
 }
 
