@@ -1,4 +1,4 @@
-// Lines: rows of a profile, or sums of several, with their roofs.
+// Lines: rows of a profile that are told together, in the table, on the page, or in words.
 #include "lines.hpp"
 
 #include <algorithm>
@@ -8,74 +8,94 @@ namespace lamina::detail {
 
 namespace {
 
-void add(Spread& to, const Spread& s) {
-  if (s.max > to.max) to.slowest = s.slowest;
-  to.min += s.min, to.mean += s.mean, to.max += s.max;
+using Group = TableOptions::Group;
+
+std::string group_of(const ProfileRow& r, Group by) {
+  if (r.layer < 0 || r.type.empty() || by == Group::layer) return r.name;
+  return by == Group::type ? r.type : text(r.output.h, 'x', r.output.w);
 }
 
-void add(Line& to, const ProfileRow& row) {
-  ProfileRow& sum = to.row;
-  sum.work += row.work;
-  add(sum.time, row.time), add(sum.comm, row.comm), add(sum.exposed, row.exposed);
-  add(sum.alone, row.alone);
-  sum.comm_bytes += row.comm_bytes, sum.wire_bytes += row.wire_bytes;
-  sum.predicted += row.predicted;
-  if (sum.counts && row.counts) *sum.counts += *row.counts;
-  if (row.workspace > sum.workspace) sum.workspace = row.workspace;
-  if (sum.algorithm.empty()) sum.algorithm = row.algorithm;
-  ++to.rows;
+void put_under_roof(Line& line, const Profile& profile) {
+  if (has_ceilings(profile)) line.roof = roof(profile, line.rows);
 }
 
-std::vector<Line> in_order(const Profile& profile) {
-  std::vector<Line> lines;
-  const bool roofs = has_ceilings(profile);
-  for (const ProfileRow& row : profile.rows) {
-    Line& line = lines.emplace_back();
-    line.row = row;
-    line.index = int(lines.size()) - 1;
-    if (roofs) line.roof = roof(profile, row);
+double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+}  // namespace
+
+int Line::layers() const {
+  std::vector<int> all;
+  for (const ProfileRow* r : rows) all.push_back(r->layer);
+  std::sort(all.begin(), all.end());
+  return int(std::unique(all.begin(), all.end()) - all.begin());
+}
+
+std::string Line::shared(std::string ProfileRow::*words) const {
+  int layer = first().layer;
+  for (const ProfileRow* r : rows) {
+    if (r->layer != layer && r->*words != first().*words) return "";
+    layer = r->layer;
   }
+  return first().*words;
+}
+
+double Line::hidden() const {
+  return sum([](const ProfileRow& r) { return std::max(0.0, r.comm.mean - r.exposed.mean); });
+}
+
+double Line::slowdown() const {
+  return ratio(sum([](const ProfileRow& r) { return r.alone.mean > 0 ? r.time.mean : 0; }),
+               alone());
+}
+
+double Line::imbalance() const {
+  return ratio(sum([](const ProfileRow& r) { return r.time.max; }), time());
+}
+
+Work Line::work() const {
+  Work w;
+  for (const ProfileRow* r : rows) w += r->work;
+  return w;
+}
+
+double Line::counted(double Counts::*of) const {
+  double sum = 0;
+  for (const ProfileRow* r : rows) {
+    if (!r->counts) continue;
+    if ((*r->counts).*of < 0) return 0;
+    sum += (*r->counts).*of;
+  }
+  return sum;
+}
+
+std::vector<Line> lines_of(const Profile& profile, Group by, bool per_pass) {
+  std::vector<Line> lines;
+  std::unordered_map<std::string, std::size_t> places;
+  for (const ProfileRow& r : profile.rows) {
+    const std::string name = group_of(r, by);
+    const std::string key =
+        text(by == Group::layer ? r.layer : 0, ' ', per_pass ? int(r.pass) : 0, ' ', name);
+    const auto [place, fresh] = places.emplace(key, lines.size());
+    if (fresh) lines.push_back({name, {}});
+    lines[place->second].rows.push_back(&r);
+  }
+  for (Line& line : lines) put_under_roof(line, profile);
   return lines;
+}
+
+Line sum_of(const Profile& profile, std::string name, const std::vector<Line>& others) {
+  Line all{std::move(name), {}};
+  for (const Line& l : others) all.rows.insert(all.rows.end(), l.rows.begin(), l.rows.end());
+  put_under_roof(all, profile);
+  return all;
 }
 
 std::vector<Line> largest_first(std::vector<Line> lines) {
   std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
-    return a.wasted() != b.wasted() ? a.wasted() > b.wasted() : a.row.seconds() > b.row.seconds();
+    return a.roof.wasted != b.roof.wasted ? a.roof.wasted > b.roof.wasted
+                                          : a.seconds() > b.seconds();
   });
   return lines;
-}
-
-}  // namespace
-
-std::vector<Line> rows_of(const Profile& profile) { return largest_first(in_order(profile)); }
-
-std::vector<Line> sums_of(const Profile& profile,
-                          const std::function<std::string(const ProfileRow&)>& key) {
-  std::vector<Line> sums;
-  std::vector<std::vector<const ProfileRow*>> members;
-  std::unordered_map<std::string, std::size_t> places;
-  for (const ProfileRow& row : profile.rows) {
-    const std::string k = key(row);
-    if (k.empty()) continue;
-    const auto [place, fresh] = places.emplace(k, sums.size());
-    if (fresh) {
-      sums.emplace_back().row = row;
-      members.emplace_back();
-    } else {
-      add(sums[place->second], row);
-    }
-    members[place->second].push_back(&row);
-  }
-  if (has_ceilings(profile))
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i].roof = roof(profile, members[i]);
-  return largest_first(std::move(sums));
-}
-
-std::string by_layer(const ProfileRow& row) { return text(row.layer, ' ', row.name); }
-std::string by_type(const ProfileRow& row) { return row.layer < 0 ? outside_layers : row.type; }
-std::string by_stage(const ProfileRow& row) {
-  if (row.layer < 0) return "";
-  return text(row.output.h, 'x', row.output.w);
 }
 
 }  // namespace lamina::detail

@@ -1,39 +1,65 @@
-// Lines: rows of a profile, or sums of several, with their roofs; what the page's tables show.
+// Lines: rows of a profile that are told together, in the table, on the page, or in words.
 #pragma once
 
 #include <lamina/profile/roofline.hpp>
+#include <lamina/profile/table.hpp>
 
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace lamina::detail {
 
+/// A pass, a layer with its passes, a group, or the rest: rows of a profile, whose numbers add up.
 struct Line {
-  ProfileRow row;            // of sums: the first row's words, the sum of all numbers
-  std::optional<Roof> roof;  // none without ceilings
-  int index = -1;            // in Profile::rows; -1 for sums
-  std::size_t rows = 1;
+  std::string name;
+  std::vector<const ProfileRow*> rows;  // at least one
+  Roof roof = {};                       // of all rows, where there are ceilings
 
-  double wasted() const { return roof ? roof->wasted : 0; }
-  double hidden() const {
-    return row.comm.mean > row.exposed.mean ? row.comm.mean - row.exposed.mean : 0;
+  const ProfileRow& first() const { return *rows[0]; }
+  int layers() const;
+  /// What all layers have in common, of the first pass; empty if they differ.
+  std::string shared(std::string ProfileRow::*words) const;
+
+  template <class Of>
+  double sum(Of of) const {
+    double s = 0;
+    for (const ProfileRow* r : rows) s += of(*r);
+    return s;
   }
-  /// How much longer kernels take while communication runs; 0 if not measured.
-  double slowdown() const { return row.alone.mean > 0 ? row.time.mean / row.alone.mean : 0; }
+  double seconds() const {
+    return sum([](const ProfileRow& r) { return r.seconds(); });
+  }
+  double time() const {
+    return sum([](const ProfileRow& r) { return r.time.mean; });
+  }
+  double comm() const {
+    return sum([](const ProfileRow& r) { return r.comm.mean; });
+  }
+  double exposed() const {
+    return sum([](const ProfileRow& r) { return r.exposed.mean; });
+  }
+  /// Behind kernels. A row may wait longer than it communicates, as waking up takes time, too.
+  double hidden() const;
+  /// Time without communication, where it was measured, and how much longer kernels take with it.
+  double alone() const {
+    return sum([](const ProfileRow& r) { return r.alone.mean; });
+  }
+  double slowdown() const;
+  /// The slowest rank's time over the mean; 0 without kernels.
+  double imbalance() const;
+  Work work() const;
+  /// What processors counted, where `of` was counted in all rows that have any counts; else 0.
+  double counted(double Counts::*of) const;
 };
 
-/// One per row, by wasted time, else by time; the largest first.
-std::vector<Line> rows_of(const Profile& profile);
+/// One per layer, type or stage (and pass), in the profile's order. Work outside of layers belongs
+/// to no group, and so do the samples that come in: they go by their names.
+std::vector<Line> lines_of(const Profile& profile, TableOptions::Group by, bool per_pass = false);
 
-/// One per value of `key`, in the same order. Rows for which it is empty are left out.
-std::vector<Line> sums_of(const Profile& profile,
-                          const std::function<std::string(const ProfileRow&)>& key);
+/// `others` as one, with the roof of them all.
+Line sum_of(const Profile& profile, std::string name, const std::vector<Line>& others);
 
-/// Keys: the layer itself, its type, and the size of its output ("56x56").
-std::string by_layer(const ProfileRow& row);
-std::string by_type(const ProfileRow& row);
-std::string by_stage(const ProfileRow& row);
+/// By wasted time, else by time; the largest first.
+std::vector<Line> largest_first(std::vector<Line> lines);
 
 }  // namespace lamina::detail

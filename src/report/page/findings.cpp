@@ -1,6 +1,7 @@
 // Findings: the few sentences that a reader of a profile would look for in its tables.
 #include "report/compare.hpp"
 #include "report/drawings/svg.hpp"
+#include "report/lines.hpp"
 #include "sections.hpp"
 
 #include <algorithm>
@@ -28,8 +29,8 @@ void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines)
   std::array<double, 4> bounds{};
   double least = 0, wasted = 0, kernels = 0;
   for (const Line& l : lines) {
-    least += l.roof->seconds, wasted += l.roof->wasted, kernels += l.row.time.mean;
-    bounds[std::size_t(l.roof->bound)] += l.row.seconds();
+    least += l.roof.seconds, wasted += l.roof.wasted, kernels += l.time();
+    bounds[std::size_t(l.roof.bound)] += l.seconds();
   }
   const double step = p.end_to_end.mean;
   if (step <= 0 || kernels <= 0) return;
@@ -48,25 +49,24 @@ void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines)
 void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
   std::vector<std::string> worst;
   for (const Line& l : lines) {
-    if (worst.size() == 3 || l.roof->wasted <= 0) break;
-    if (l.row.layer < 0) continue;
-    const double of_roof = l.roof->fraction;
-    worst.push_back(text(named(l.row), " (", seconds_text(l.roof->wasted), "; bound by ",
-                         name(l.roof->bound),
-                         l.row.exposed.mean > 0.5 * l.roof->wasted
-                             ? text(", ", seconds_text(l.row.exposed.mean), " of it waiting")
-                         : of_roof > 0 ? text(", at ", percent_text(of_roof), " of the roof")
-                                       : std::string(),
-                         ")"));
+    if (worst.size() == 3 || l.roof.wasted <= 0) break;
+    if (l.first().layer < 0) continue;
+    const double of_roof = l.roof.fraction;
+    worst.push_back(text(
+        named(l.first()), " (", seconds_text(l.roof.wasted), "; bound by ", name(l.roof.bound),
+        l.exposed() > 0.5 * l.roof.wasted ? text(", ", seconds_text(l.exposed()), " of it waiting")
+        : of_roof > 0                     ? text(", at ", percent_text(of_roof), " of the roof")
+                                          : std::string(),
+        ")"));
   }
   if (!worst.empty()) all.push_back(text("Most is wasted in ", enumerate(worst), "."));
 
-  const std::vector<Line> types = sums_of(p, by_type);
-  if (!types.empty() && types.size() > 1 && types[0].wasted() > 0)
-    all.push_back(text("By type, <b>", escape_xml(types[0].row.type),
-                       "</b> wastes most: ", seconds_text(types[0].wasted()), " of the ",
-                       seconds_text(types[0].row.seconds()), " that ", plural(types[0].rows, "row"),
-                       " take."));
+  const std::vector<Line> types = largest_first(lines_of(p, TableOptions::Group::type));
+  if (types.size() > 1 && types[0].roof.wasted > 0)
+    all.push_back(text("By type, <b>", escape_xml(types[0].name),
+                       "</b> wastes most: ", seconds_text(types[0].roof.wasted), " of the ",
+                       seconds_text(types[0].seconds()), " that ",
+                       plural(types[0].rows.size(), "row"), " take."));
 }
 
 void say_communication(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
@@ -74,19 +74,19 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
   const Line* most = nullptr;
   const Line* slowed = nullptr;
   for (const Line& l : lines) {
-    comm += l.row.comm.mean, hidden += l.hidden(), exposed += l.row.exposed.mean;
-    if (!most || l.row.exposed.mean > most->row.exposed.mean) most = &l;
+    comm += l.comm(), hidden += l.hidden(), exposed += l.exposed();
+    if (!most || l.exposed() > most->exposed()) most = &l;
     if (l.slowdown() <= 0) continue;
-    with += l.row.time.mean, alone += l.row.alone.mean;
-    const auto lost = [](const Line& x) { return x.row.time.mean - x.row.alone.mean; };
+    with += l.time(), alone += l.alone();
+    const auto lost = [](const Line& x) { return x.time() - x.alone(); };
     if (!slowed || lost(l) > lost(*slowed)) slowed = &l;
   }
   if (comm > 0) {
     std::string s =
         text("Communication takes ", seconds_text(comm), " per step, ", percent_text(hidden / comm),
              " of it behind kernels; the ranks wait <b>", seconds_text(exposed), "</b>");
-    if (most && most->row.exposed.mean > 0)
-      s += text(", ", seconds_text(most->row.exposed.mean), " of it in ", named(most->row));
+    if (most && most->exposed() > 0)
+      s += text(", ", seconds_text(most->exposed()), " of it in ", named(most->first()));
     all.push_back(s + ".");
   }
   if (alone > 0)
@@ -94,7 +94,7 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
                                            percent_text(with / alone - 1), " longer than alone")
                                     : "Kernels take no longer while communication runs",
                        slowed && slowed->slowdown() > 1
-                           ? text("; ", named(slowed->row), " loses most, at ",
+                           ? text("; ", named(slowed->first()), " loses most, at ",
                                   format("%.2f", slowed->slowdown()), " times its time alone.")
                            : std::string(".")));
   if (p.ranks > 1 && p.compute.mean > 0)
@@ -111,10 +111,10 @@ void say_above(Sentences& all, const std::vector<Line>& lines) {
   };
   std::vector<Reason> reasons;
   for (const Line& l : lines) {
-    if (!l.roof->above) continue;
-    const std::string& words = l.roof->reason;
+    if (!l.roof.above) continue;
+    const std::string& words = l.roof.reason;
     if (words.empty()) {
-      unexplained.push_back(text(named(l.row), " at ", percent_text(l.roof->fraction)));
+      unexplained.push_back(text(named(l.first()), " at ", percent_text(l.roof.fraction)));
       continue;
     }
     const std::string what = words.substr(0, words.find(": "));  // then come the row's numbers
@@ -143,7 +143,7 @@ void say_above(Sentences& all, const std::vector<Line>& lines) {
 
 std::vector<std::string> findings(const Profile& p) {
   Sentences all;
-  const std::vector<Line> lines = rows_of(p);
+  const std::vector<Line> lines = largest_first(lines_of(p, TableOptions::Group::layer, true));
   if (lines.empty()) return {"No layer was measured."};
   if (has_ceilings(p)) {
     say_waste(all, p, lines);
@@ -151,11 +151,11 @@ std::vector<std::string> findings(const Profile& p) {
   } else {
     all.push_back(text("The machine&#39;s ceilings were not measured, so there are no roofs here: ",
                        "<code>lamina info --machine</code> measures them for later runs."));
-    const auto longest = std::max_element(
-        lines.begin(), lines.end(),
-        [](const Line& a, const Line& b) { return a.row.seconds() < b.row.seconds(); });
-    all.push_back(text("Most time goes into ", named(longest->row), ": ",
-                       seconds_text(longest->row.seconds()), " per step."));
+    const auto longest =
+        std::max_element(lines.begin(), lines.end(),
+                         [](const Line& a, const Line& b) { return a.seconds() < b.seconds(); });
+    all.push_back(text("Most time goes into ", named(longest->first()), ": ",
+                       seconds_text(longest->seconds()), " per step."));
   }
   say_communication(all, p, lines);
   if (has_ceilings(p)) say_above(all, lines);

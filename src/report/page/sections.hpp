@@ -1,9 +1,8 @@
 // The sections of the report's page, as HTML.
 #pragma once
 
-#include "report/lines.hpp"
-
 #include <lamina/profile/profile.hpp>
+#include <lamina/profile/roofline.hpp>
 
 #include <string>
 #include <string_view>

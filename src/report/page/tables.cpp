@@ -1,11 +1,14 @@
 // The tables of the report's page. They are complete without the script, which sorts and filters.
 #include "report/compare.hpp"
 #include "report/drawings/svg.hpp"
+#include "report/lines.hpp"
 #include "sections.hpp"
 #include "small_table.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 
 namespace lamina::detail {
 
@@ -40,96 +43,109 @@ std::string layer_cell(const ProfileRow& r) {
               about.empty() ? about : text("<small>", about, "</small>"));
 }
 
+double over(double a, double b) { return b > 0 ? a / b : 0; }
+
+double predicted(const Line& l) {
+  return l.sum([](const ProfileRow& r) { return r.predicted; });
+}
+
+/// Passes take turns with it.
+double workspace(const Line& l) {
+  double most = 0;
+  for (const ProfileRow* r : l.rows) most = std::max(most, r->workspace);
+  return most;
+}
+
+/// The row whose slowest rank takes longest.
+const ProfileRow& longest(const Line& l) {
+  return **std::max_element(l.rows.begin(), l.rows.end(),
+                            [](auto* a, auto* b) { return a->time.max < b->time.max; });
+}
+
+/// `lines` are passes: what they have nothing in is left out.
 std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines) {
   double most = 0;
-  for (const Line& l : lines) most = std::max(most, l.wasted());
+  for (const Line& l : lines) most = std::max(most, l.roof.wasted);
   const double step = p.end_to_end.mean;
   std::vector<Column> c;
   const auto add = [&](const char* head, const char* what, const char* group, auto cell) {
     c.push_back({head, what, group, cell});
   };
   c.push_back({"layer", "layer, type and options", "core",
-               [](auto& l) { return layer_cell(l.row); }, true});
+               [](auto& l) { return layer_cell(l.first()); }, true});
   c.push_back({"pass", "pass of a training step", "core",
                [](auto& l) {
-                 return l.index < 0 ? text(l.rows, l.rows == 1 ? " pass" : " passes")
-                                    : std::string(words_of(l.row.pass));
+                 return l.rows.size() == 1 ? std::string(words_of(l.first().pass))
+                                           : text(l.rows.size(), " passes");
                },
                true});
   if (has_ceilings(p)) {
     c.push_back({"bound", "what held the row up most", "core",
-                 [](auto& l) { return bound_label(*l.roof); }, true});
+                 [](auto& l) { return bound_label(l.roof); }, true});
     add("% of roof", "least possible time / time in kernels", "core", [](auto& l) {
-      return bar(number(100 * l.roof->fraction, 1), l.roof->fraction,
-                 l.roof->above ? "over" : "roof");
+      return bar(number(100 * l.roof.fraction, 1), l.roof.fraction, l.roof.above ? "over" : "roof");
     });
     add("wasted &micro;s", "time in kernels and waiting beyond the roof", "core",
-        [most](auto& l) { return bar(micros(l.wasted()), l.wasted() / most, "waste"); });
+        [most](auto& l) { return bar(micros(l.roof.wasted), l.roof.wasted / most, "waste"); });
   }
   add("time &micro;s", "in kernels, per step, mean over ranks", "core",
-      [](auto& l) { return micros(l.row.time.mean); });
-  add("% of step", "kernels and waiting, of a recorded step", "core", [step](auto& l) {
-    return step > 0 ? number(100 * l.row.seconds() / step, 2) : std::string();
-  });
+      [](auto& l) { return micros(l.time()); });
+  add("% of step", "kernels and waiting, of a recorded step", "core",
+      [step](auto& l) { return step > 0 ? number(100 * l.seconds() / step, 2) : std::string(); });
   add("GFLOP", "1 FMA = 2 FLOP; convolutions counted as direct", "work",
-      [](auto& l) { return number(l.row.work.flops / 1e9, 3); });
+      [](auto& l) { return number(l.work().flops / 1e9, 3); });
   add("MB", "compulsory bytes: each operand once", "work",
-      [](auto& l) { return number(l.row.work.bytes / 1e6, 2); });
+      [](auto& l) { return number(l.work().bytes / 1e6, 2); });
   add("FLOP/B", "intensity, of compulsory bytes", "work",
-      [](auto& l) { return number(l.row.work.intensity(), 2); });
+      [](auto& l) { return number(l.work().intensity(), 2); });
   add("GFLOP/s", "achieved", "work",
-      [](auto& l) { return number(l.row.flops_per_second() / 1e9, 1); });
+      [](auto& l) { return number(over(l.work().flops, l.time()) / 1e9, 1); });
   add("GB/s", "achieved, of compulsory bytes", "work",
-      [](auto& l) { return number(l.row.bytes_per_second() / 1e9, 1); });
+      [](auto& l) { return number(over(l.work().bytes, l.time()) / 1e9, 1); });
   add("comm &micro;s", "in collectives, on the communication thread", "communication",
-      [](auto& l) { return micros(l.row.comm.mean); });
+      [](auto& l) { return micros(l.comm()); });
   add("exposed &micro;s", "of that, what kernels waited for", "communication",
-      [](auto& l) { return micros(l.row.exposed.mean); });
+      [](auto& l) { return micros(l.exposed()); });
   add("hidden &micro;s", "of that, what ran behind kernels", "communication",
       [](auto& l) { return micros(l.hidden()); });
   add("wire MB", "that each rank&#39;s link carries, in one direction", "communication",
-      [](auto& l) { return number(l.row.wire_bytes / 1e6, 3); });
+      [](auto& l) { return number(l.sum([](auto& r) { return r.wire_bytes; }) / 1e6, 3); });
   add("alone &micro;s", "time in kernels while nothing communicates", "communication",
-      [](auto& l) { return micros(l.row.alone.mean); });
+      [](auto& l) { return micros(l.alone()); });
   add("slowdown", "time / time alone", "communication",
       [](auto& l) { return number(l.slowdown(), 2); });
   const bool ranks = p.ranks > 1;
   add("min &micro;s", "time of the fastest rank", "ranks",
-      [ranks](auto& l) { return ranks ? micros(l.row.time.min) : ""; });
+      [ranks](auto& l) { return ranks ? micros(l.sum([](auto& r) { return r.time.min; })) : ""; });
   add("max &micro;s", "time of the slowest rank", "ranks",
-      [ranks](auto& l) { return ranks ? micros(l.row.time.max) : ""; });
+      [ranks](auto& l) { return ranks ? micros(l.sum([](auto& r) { return r.time.max; })) : ""; });
   add("slowest", "the slowest rank", "ranks",
-      [ranks](auto& l) { return ranks ? text(l.row.time.slowest) : ""; });
+      [ranks](auto& l) { return ranks ? text(longest(l).time.slowest) : ""; });
   add("imbalance", "slowest / mean", "ranks",
-      [ranks](auto& l) { return ranks ? number(l.row.time.imbalance(), 3) : ""; });
+      [ranks](auto& l) { return ranks ? number(l.imbalance(), 3) : ""; });
   add("predicted &micro;s", "kernels and waiting, by the plan", "plan",
-      [](auto& l) { return micros(l.row.predicted); });
+      [](auto& l) { return micros(predicted(l)); });
   add("error", "predicted / measured - 1, in %", "plan", [](auto& l) {
-    return l.row.predicted > 0 && l.row.seconds() > 0
-               ? format("%+.1f", 100 * (l.row.predicted / l.row.seconds() - 1))
+    return predicted(l) > 0 && l.seconds() > 0
+               ? format("%+.1f", 100 * (predicted(l) / l.seconds() - 1))
                : std::string();
   });
-  const auto counted = [&](const char* head, const char* what, double (*of)(const Counts&), int d) {
-    add(head, what, "counters",
-        [of, d](auto& l) { return l.row.counts ? number(of(*l.row.counts), d) : std::string(); });
-  };
-  counted(
-      "Mcycles", "of all threads of this rank", [](auto& k) { return k.cycles / 1e6; }, 2);
-  counted(
-      "instr./cycle", "instructions per cycle",
-      [](auto& k) { return k.cycles > 0 ? k.instructions / k.cycles : 0; }, 2);
-  counted(
-      "kmisses", "of the last cache level, in lines", [](auto& k) { return k.misses / 1e3; }, 1);
-  counted(
-      "DRAM MB", "measured at the memory controllers, of the node",
-      [](auto& k) { return k.dram_bytes / 1e6; }, 2);
+  add("Mcycles", "of all threads of this rank", "counters",
+      [](auto& l) { return number(l.counted(&Counts::cycles) / 1e6, 2); });
+  add("instr./cycle", "instructions per cycle", "counters", [](auto& l) {
+    return number(over(l.counted(&Counts::instructions), l.counted(&Counts::cycles)), 2);
+  });
+  add("kmisses", "of the last cache level, in lines", "counters",
+      [](auto& l) { return number(l.counted(&Counts::misses) / 1e3, 1); });
+  add("DRAM MB", "measured at the memory controllers, of the node", "counters",
+      [](auto& l) { return number(l.counted(&Counts::dram_bytes) / 1e6, 2); });
   const auto word = [&](const char* head, const char* what, std::string ProfileRow::*of) {
-    c.push_back({head, what, "kernels", [of](auto& l) { return escape_xml(l.row.*of); }, true});
+    c.push_back({head, what, "kernels", [of](auto& l) { return escape_xml(l.shared(of)); }, true});
   };
   word("split", "how the layer is cut over the ranks", &ProfileRow::split);
   word("algorithm", "that the back end chose", &ProfileRow::algorithm);
   add("scratch MB", "workspace of the layer and shared scratch", "kernels",
-      [](auto& l) { return number(l.row.workspace / 1e6, 2); });
+      [](auto& l) { return number(workspace(l) / 1e6, 2); });
 
   std::erase_if(c, [&](const Column& column) {
     return std::string_view(column.group) != "core" &&
@@ -144,13 +160,13 @@ std::string head_cell(const char* classes, const char* what, const char* head, c
               "\"><button type=\"button\">", head, "</button></th>");
 }
 
-void body_of(std::string& out, const std::vector<Column>& columns, const std::vector<Line>& lines,
-             const char* attributes) {
-  append(out, text("<tbody ", attributes, ">\n"));
+void body_of(std::string& out, const Profile& p, const std::vector<Column>& columns,
+             const std::vector<Line>& lines, bool per_pass) {
+  append(out, per_pass ? "<tbody class=\"passes\">\n" : "<tbody class=\"layers\" hidden>\n");
   for (const Line& l : lines) {
-    append(out, l.index >= 0
-                    ? text("<tr data-row=\"", l.index, "\" data-layer=\"", l.row.layer, "\">")
-                    : text("<tr data-layer=\"", l.row.layer, "\">"));
+    append(out, "<tr");
+    if (per_pass) append(out, text(" data-row=\"", &l.first() - p.rows.data(), '"'));
+    append(out, text(" data-layer=\"", l.first().layer, "\">"));
     for (const Column& c : columns)
       append(out, text("<td class=\"", c.words ? "w " : "n ", c.group, "\">", c.cell(l), "</td>"));
     append(out, "</tr>\n");
@@ -158,26 +174,25 @@ void body_of(std::string& out, const std::vector<Column>& columns, const std::ve
   append(out, "</tbody>\n");
 }
 
-std::string group_table(const Profile& p, const char* caption,
-                        std::string (*key)(const ProfileRow&)) {
-  auto sums = sums_of(p, key);
+std::string group_table(const Profile& p, const char* caption, TableOptions::Group by) {
+  auto sums = lines_of(p, by);
   std::stable_sort(sums.begin(), sums.end(),
-                   [](const Line& a, const Line& b) { return a.row.seconds() > b.row.seconds(); });
+                   [](const Line& a, const Line& b) { return a.seconds() > b.seconds(); });
   if (sums.empty()) return "";
-  const double most = sums.front().row.seconds();
+  const double most = sums.front().seconds();
   const bool roofs = has_ceilings(p);
   std::vector<std::string> heads = {"", "rows", "ms", "% of step"};
   if (roofs) heads.insert(heads.end(), {"wasted ms", "% of roof"});
   SmallTable table(caption, heads);
   for (const Line& l : sums) {
-    const double s = l.row.seconds();
+    const double s = l.seconds();
     std::vector<std::string> cells = {
-        escape_xml(key(l.row)), text(l.rows),
+        escape_xml(l.name), text(l.rows.size()),
         bar(format("%.2f", s * 1e3), most > 0 ? s / most : 0, "time"),
         p.end_to_end.mean > 0 ? format("%.1f", 100 * s / p.end_to_end.mean) : ""};
     if (roofs)
       cells.insert(cells.end(),
-                   {format("%.2f", l.wasted() * 1e3), number(100 * l.roof->fraction, 1)});
+                   {format("%.2f", l.roof.wasted * 1e3), number(100 * l.roof.fraction, 1)});
     table.row(cells);
   }
   return table.done();
@@ -196,8 +211,8 @@ std::string bound_label(const Roof& roof) {
 }
 
 std::string rows_table(const Profile& p) {
-  const std::vector<Line> rows = rows_of(p);
-  const std::vector<Line> layers = sums_of(p, by_layer);
+  const std::vector<Line> rows = largest_first(lines_of(p, TableOptions::Group::layer, true));
+  const std::vector<Line> layers = largest_first(lines_of(p, TableOptions::Group::layer));
   const std::vector<Column> columns = columns_of(p, rows);
   const std::string_view sorted = has_ceilings(p) ? "wasted &micro;s" : "time &micro;s";
   std::string out = "<div class=\"scroll\" tabindex=\"-1\"><table id=\"rows\"><thead><tr>\n";
@@ -206,8 +221,8 @@ std::string rows_table(const Profile& p) {
                           c.head == sorted ? "descending" : "none") +
                     "\n");
   append(out, "</tr></thead>\n");
-  body_of(out, columns, rows, "class=\"passes\"");
-  body_of(out, columns, layers, "class=\"layers\" hidden");
+  body_of(out, p, columns, rows, true);
+  body_of(out, p, columns, layers, false);
   return out + "</table></div>\n";
 }
 
@@ -267,8 +282,8 @@ std::string changes_table(const Profile& before, const Profile& after) {
 }
 
 std::string groups_tables(const Profile& p) {
-  return group_table(p, "By type", by_type) +
-         group_table(p, "By stage (height x width of the output)", by_stage);
+  return group_table(p, "By type", TableOptions::Group::type) +
+         group_table(p, "By stage (height x width of the output)", TableOptions::Group::stage);
 }
 
 }  // namespace lamina::detail

@@ -9,7 +9,7 @@ namespace lamina::detail {
 namespace {
 
 using Row = const ProfileRow&;
-using Line = const TableLine&;
+using In = const Line&;
 
 constexpr const char* red = "\033[31m";
 constexpr const char* bold = "\033[1m";
@@ -23,22 +23,7 @@ int digits_before_point(double v) {
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-double time(Line l) {
-  return l.sum([](Row r) { return r.time.mean; });
-}
-
-/// What processors counted, where `of` was counted in all rows that have any counts; else 0.
-double counted(Line l, double Counts::*of) {
-  double sum = 0;
-  for (const ProfileRow* r : l.rows) {
-    if (!r->counts) continue;
-    if ((*r->counts).*of < 0) return 0;
-    sum += (*r->counts).*of;
-  }
-  return sum;
-}
-
-Cell bound_cell(Line l) {
+Cell bound_cell(In l) {
   constexpr const char* names[] = {"compute", "memory", "comm", "overhead"};
   constexpr const char* colours[] = {"\033[32m", "\033[36m", "\033[35m", "\033[33m"};
   return {names[int(l.roof.bound)], colours[int(l.roof.bound)]};
@@ -47,10 +32,10 @@ Cell bound_cell(Line l) {
 /// Collects columns, and leaves out those with nothing to say.
 class Columns {
  public:
-  Columns(const Profile& profile, const std::vector<TableLine>& lines, const TableOptions& options)
+  Columns(const Profile& profile, const std::vector<Line>& lines, const TableOptions& options)
       : profile_(profile), lines_(lines), options_(options) {
     double longest = 0;
-    for (Line l : lines) longest = std::max(longest, l.seconds() * 1e6);
+    for (In l : lines) longest = std::max(longest, l.seconds() * 1e6);
     decimals_ = std::clamp(5 - digits_before_point(longest), 0, 2);
   }
 
@@ -80,24 +65,24 @@ class Columns {
     constexpr Worth always = Worth::always, rest = Worth::needed;
     names(always);
     words("split", always, &ProfileRow::split);
-    column("pass", always, true, [](Line l) {
-      const auto same = [&](const ProfileRow* r) { return r->pass == l.rows[0]->pass; };
+    column("pass", always, true, [](In l) {
+      const auto same = [&](const ProfileRow* r) { return r->pass == l.first().pass; };
       const bool one = std::all_of(l.rows.begin(), l.rows.end(), same);
-      return Cell{one ? std::string(name(l.rows[0]->pass)) : ""};
+      return Cell{one ? std::string(name(l.first().pass)) : ""};
     });
-    micros("time_us", always, time);
-    micros("std_us", rest, [](Line l) { return l.rows.size() == 1 ? l.rows[0]->step_std : 0; });
+    micros("time_us", always, [](In l) { return l.time(); });
+    micros("std_us", rest, [](In l) { return l.rows.size() == 1 ? l.first().step_std : 0; });
     shares();
     apart();
     work(always, always, always, always);
-    figures("gbs", always, 4, [](Line l) { return ratio(l.work().bytes, time(l)) / 1e9; });
+    figures("gbs", always, 4, [](In l) { return ratio(l.work().bytes, l.time()) / 1e9; });
     roof("pct_roof", always, always, always, always);
     comm(always, always);
     fixed("comm_bytes", always, 0, [](Row r) { return r.comm_bytes; });
     counts();
     words("algo", always, &ProfileRow::algorithm);
     figures("ws_mb", always, 4,
-            [](Line l) { return l.rows.size() == 1 ? l.rows[0]->workspace / 1e6 : 0; });
+            [](In l) { return l.rows.size() == 1 ? l.first().workspace / 1e6 : 0; });
     words("what", rest, &ProfileRow::describe);
     return std::move(columns_);
   }
@@ -111,10 +96,10 @@ class Columns {
     column(by == Group::type    ? "type"
            : by == Group::stage ? "stage"
                                 : "layer",
-           Worth::always, true, [](Line l) { return Cell{l.name}; });
+           Worth::always, true, [](In l) { return Cell{l.name}; });
     if (by != Group::layer)
       fixed("layers", options_.wide ? Worth::needed : Worth::layers, 0,
-            [](Line l) { return l.rows[0]->layer < 0 ? 0 : l.layers(); });
+            [](In l) { return l.first().layer < 0 ? 0 : l.layers(); });
     if (by != Group::type) words("type", type, &ProfileRow::type);
   }
 
@@ -125,35 +110,30 @@ class Columns {
 
   void shares() {
     fixed("%", Worth::needed, 1,
-          [this](Line l) { return 100 * ratio(l.seconds(), profile_.end_to_end.mean); });
-    if (profile_.ranks > 1)
-      figures("imb", Worth::imbalance, 3,
-              [](Line l) { return ratio(l.sum([](Row r) { return r.time.max; }), time(l)); });
+          [this](In l) { return 100 * ratio(l.seconds(), profile_.end_to_end.mean); });
+    if (profile_.ranks > 1) figures("imb", Worth::imbalance, 3, [](In l) { return l.imbalance(); });
   }
 
   /// Beside what a plan expected, and beside the same kernels without communication.
   void apart() {
     micros("pred_us", Worth::predicted, [](Row r) { return r.predicted; });
     micros("alone_us", Worth::alone, [](Row r) { return r.alone.mean; });
-    fixed("slow", Worth::slowdown, 2, [](Line l) {
-      return ratio(l.sum([](Row r) { return r.alone.mean > 0 ? r.time.mean : 0; }),
-                   l.sum([](Row r) { return r.alone.mean; }));
-    });
+    fixed("slow", Worth::slowdown, 2, [](In l) { return l.slowdown(); });
   }
 
   void roof(const char* head, Worth attainable, Worth share, Worth bound, Worth wasted) {
     if (!has_ceilings(profile_)) return;
-    figures("roof", attainable, 4, [](Line l) { return l.roof.flops / 1e9; });
+    figures("roof", attainable, 4, [](In l) { return l.roof.flops / 1e9; });
     // The mark has a place of its own, so that digits stand below digits.
-    const auto above = [](Line l) { return l.roof.above && l.roof.fraction > 1; };
+    const auto above = [](In l) { return l.roof.above && l.roof.fraction > 1; };
     const char* blank = std::any_of(lines_.begin(), lines_.end(), above) ? " " : "";
-    column(head, share, false, [&](Line l) {
+    column(head, share, false, [&](In l) {
       if (l.roof.fraction <= 0) return Cell{text('-', blank)};
       return Cell{text(format("%.0f", 100 * l.roof.fraction), above(l) ? "^" : blank),
                   above(l) && l.roof.reason.empty() ? red : ""};
     });
     column("bound", bound, true, bound_cell);
-    micros("wasted_us", wasted, [](Line l) { return l.roof.wasted; });
+    micros("wasted_us", wasted, [](In l) { return l.roof.wasted; });
     if (columns_.back().head != "wasted_us") return;
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       const double share_of_step = ratio(lines_[i].roof.wasted, profile_.end_to_end.mean);
@@ -166,19 +146,17 @@ class Columns {
   void work(Worth gflop, Worth mbytes, Worth intensity, Worth gflops) {
     figures("gflop", gflop, 5, [](Row r) { return r.work.flops / 1e9; });
     figures("mbytes", mbytes, 5, [](Row r) { return r.work.bytes / 1e6; });
-    fixed("ai", intensity, 2, [](Line l) { return l.work().intensity(); });
-    figures("gflops", gflops, 4, [](Line l) { return ratio(l.work().flops, time(l)) / 1e9; });
+    fixed("ai", intensity, 2, [](In l) { return l.work().intensity(); });
+    figures("gflops", gflops, 4, [](In l) { return ratio(l.work().flops, l.time()) / 1e9; });
   }
 
   /// As processors counted, not as arithmetic says; a line of a cache has 64 bytes.
   void counts() {
-    fixed("ipc", Worth::counters, 2, [](Line l) {
-      return ratio(counted(l, &Counts::instructions), counted(l, &Counts::cycles));
-    });
-    figures("miss_mb", Worth::counters, 4,
-            [](Line l) { return counted(l, &Counts::misses) * 64e-6; });
+    fixed("ipc", Worth::counters, 2,
+          [](In l) { return ratio(l.counted(&Counts::instructions), l.counted(&Counts::cycles)); });
+    figures("miss_mb", Worth::counters, 4, [](In l) { return l.counted(&Counts::misses) * 64e-6; });
     figures("dram_mb", Worth::counters, 4,
-            [](Line l) { return counted(l, &Counts::dram_bytes) * 1e-6; });
+            [](In l) { return l.counted(&Counts::dram_bytes) * 1e-6; });
   }
 
   // ---- kinds of columns ----------------------------------------------------------------------
@@ -186,7 +164,7 @@ class Columns {
   template <class Of>
   void column(const char* head, Worth worth, bool left, Of cell) {
     Column c{head, worth, left, {}};
-    for (Line l : lines_) c.cells.push_back(cell(l));
+    for (In l : lines_) c.cells.push_back(cell(l));
     const bool empty = std::all_of(c.cells.begin(), c.cells.end(), [](const Cell& made) {
       return made.text.empty() || made.text[0] == '-';
     });
@@ -194,13 +172,13 @@ class Columns {
   }
 
   void words(const char* head, Worth worth, std::string ProfileRow::*of) {
-    column(head, worth, true, [of](Line l) { return Cell{l.shared(of)}; });
+    column(head, worth, true, [of](In l) { return Cell{l.shared(of)}; });
   }
 
   /// `of` a line, or of its rows, to be summed up. Only numbers above zero are shown.
   template <class Of>
   void fixed(const char* head, Worth worth, int decimals, Of of) {
-    column(head, worth, false, [&](Line l) {
+    column(head, worth, false, [&](In l) {
       const double v = value(l, of);
       return Cell{v > 0 ? format("%.*f", decimals, v) : "-"};
     });
@@ -210,26 +188,26 @@ class Columns {
   template <class Of>
   void figures(const char* head, Worth worth, int digits, Of of) {
     double largest = 0;
-    for (Line l : lines_) largest = std::max(largest, value(l, of));
+    for (In l : lines_) largest = std::max(largest, value(l, of));
     fixed(head, worth, std::clamp(digits - digits_before_point(largest), 0, 3), of);
   }
 
   /// All times in the table have the same decimals.
   template <class Of>
   void micros(const char* head, Worth worth, Of seconds) {
-    fixed(head, worth, decimals_, [&](Line l) { return 1e6 * value(l, seconds); });
+    fixed(head, worth, decimals_, [&](In l) { return 1e6 * value(l, seconds); });
   }
 
   template <class Of>
-  static double value(Line l, Of of) {
-    if constexpr (std::is_invocable_v<Of, Line>)
+  static double value(In l, Of of) {
+    if constexpr (std::is_invocable_v<Of, In>)
       return of(l);
     else
       return l.sum(of);
   }
 
   const Profile& profile_;
-  const std::vector<TableLine>& lines_;
+  const std::vector<Line>& lines_;
   const TableOptions& options_;
   int decimals_;
   std::vector<Column> columns_;
@@ -237,7 +215,7 @@ class Columns {
 
 }  // namespace
 
-std::vector<Column> columns_of(const Profile& profile, const std::vector<TableLine>& lines,
+std::vector<Column> columns_of(const Profile& profile, const std::vector<Line>& lines,
                                const TableOptions& options) {
   Columns columns(profile, lines, options);
   return options.wide ? columns.wide() : columns.narrow();

@@ -12,7 +12,38 @@ namespace {
 
 using detail::Cell;
 using detail::Column;
+using detail::Line;
 using detail::Worth;
+
+/// In the wanted order; what is not among the top ones is summed up in the last.
+std::vector<Line> choose(const Profile& p, const TableOptions& o) {
+  using Sort = TableOptions::Sort;
+  check(o.sort != Sort::wasted || has_ceilings(p),
+        "sort by wasted time: the profile has no ceilings of its machine to compare with");
+  std::vector<Line> lines = detail::lines_of(p, o.group, o.wide);
+  const auto value = [&](const Line& l) {
+    return o.sort == Sort::wasted ? l.roof.wasted : l.seconds();
+  };
+  const auto larger = [&](const Line& a, const Line& b) { return value(a) > value(b); };
+  std::vector<Line> others;
+  if (o.top > 0 && lines.size() > std::size_t(o.top)) {
+    std::vector<Line> sorted = lines;
+    std::stable_sort(sorted.begin(), sorted.end(), larger);
+    others.assign(sorted.begin() + o.top, sorted.end());
+    std::erase_if(lines, [&](const Line& l) {
+      return std::any_of(others.begin(), others.end(),
+                         [&](const Line& other) { return other.rows[0] == l.rows[0]; });
+    });
+  }
+  if (o.sort == Sort::time || o.sort == Sort::wasted)
+    std::stable_sort(lines.begin(), lines.end(), larger);
+  if (o.sort == Sort::name)
+    std::stable_sort(lines.begin(), lines.end(),
+                     [](const Line& a, const Line& b) { return a.name < b.name; });
+  if (!others.empty())
+    lines.push_back(detail::sum_of(p, text('(', others.size(), " more)"), others));
+  return lines;
+}
 
 /// "layer4.2.downsample.conv" -> "layer4.2..conv": both ends of a long name tell most.
 std::string shorten(const std::string& s, std::size_t width) {
@@ -200,7 +231,7 @@ TableOptions::Group parse_group(std::string_view name) {
 }
 
 std::string table(const Profile& profile, const TableOptions& options) {
-  const auto lines = detail::collect(profile, options);
+  const auto lines = choose(profile, options);
   auto columns = detail::columns_of(profile, lines, options);
   const auto widths = fit(columns, options);
   std::string footer = totals(profile) + communication(profile);
