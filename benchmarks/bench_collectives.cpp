@@ -3,6 +3,7 @@
 #include "machine/time_collective.hpp"
 #include "options.hpp"
 
+#include <lamina/base/median.hpp>
 #include <lamina/comm/world.hpp>
 
 #include <algorithm>
@@ -19,12 +20,6 @@ struct Options {
   std::string compare = "none";
   int iters = 20, warmup = 5, rounds = 1;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// One row: `bytes` is the whole buffer, as in nccl-tests.
 void row(const Communicator& ranks, Collective op, std::size_t bytes, const Options& o) {

@@ -4,6 +4,7 @@
 #include "flags.hpp"
 #include "session.hpp"
 
+#include <lamina/base/median.hpp>
 #include <lamina/profile/measure.hpp>
 
 #include <algorithm>
@@ -19,11 +20,6 @@ struct BenchOptions : cli::RunOptions {
   std::int64_t warmup = 10, iters = 100, display_every = 10;
   int profile_steps = 5;
 };
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + std::ptrdiff_t(v.size() / 2), v.end());
-  return v[v.size() / 2];
-}
 
 /// "198.1 +/- 0.2 (jitter = 0.3)": mean, standard error, 1.4826 * median |x - median|.
 std::string statistics(const std::vector<double>& x) {

@@ -1,4 +1,5 @@
 // How a profile is made of what the ranks recorded.
+#include <lamina/base/median.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/profile/profile.hpp>
@@ -61,14 +62,12 @@ Spread spread(const std::vector<RankRow>& rows, double RankRow::*member) {
 /// Minimum, median and standard deviation over the steps; those without a span count as zero.
 void spread_over_steps(ProfileRow& row, std::vector<double> values, int steps) {
   values.resize(std::size_t(steps));
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
   double mean = 0, square = 0;
-  for (const double v : values) mean += v / double(n);
+  for (const double v : values) mean += v / steps;
   for (const double v : values) square += (v - mean) * (v - mean);
-  row.step_min = values[0];
-  row.step_median = (values[(n - 1) / 2] + values[n / 2]) / 2;
-  row.step_std = n > 1 ? std::sqrt(square / double(n - 1)) : 0;
+  row.step_min = *std::min_element(values.begin(), values.end());
+  row.step_median = median(values);
+  row.step_std = steps > 1 ? std::sqrt(square / (steps - 1)) : 0;
 }
 
 /// What the arithmetic says about a pass of a step; all rows of a step share the description.

@@ -1,4 +1,5 @@
 // How steps are measured: clean and recorded in pairs, then without communication.
+#include <lamina/base/median.hpp>
 #include <lamina/profile/measure.hpp>
 
 namespace lamina {
@@ -17,11 +18,6 @@ class Attached {
   Recorder* recorder_;
   bool silent_;
 };
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
-}
 
 }  // namespace
 
