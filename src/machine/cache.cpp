@@ -70,7 +70,7 @@ std::optional<Machine> load(const std::string& path, const Json& wanted) {
     const Json json = Json::parse(read_file(path, most_bytes));
     // As text: what the file holds cannot be more exact than that.
     if (json.at("schema") != schema || dump(json.at("key")) != dump(wanted)) return {};
-    return machine_from_json(json.at("machine"));
+    return machine_from_json(JsonPart(json.at("machine")));
   } catch (const std::exception&) {  // to be measured anew
     return {};
   }
@@ -101,7 +101,7 @@ std::optional<Machine> load_on_all(const World& world, const Json& key) {
     if (const auto machine = load(path_for(key), key)) json = dump(machine_to_json(*machine));
   json = world.comm().broadcast_text(json);
   if (json.empty()) return {};
-  return machine_from_json(Json::parse(json));
+  return machine_from_json(JsonPart(Json::parse(json)));
 }
 
 }  // namespace

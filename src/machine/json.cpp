@@ -2,7 +2,6 @@
 #include "machine/json.hpp"
 
 #include <array>
-#include <cmath>
 #include <string_view>
 
 namespace lamina::detail {
@@ -12,35 +11,21 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = ComputeCeiling::Kind;
 
-constexpr std::array<std::string_view, 3> kinds = {"fma", "gemm", "conv"};
+constexpr std::array<const char*, 3> kinds = {"fma", "gemm", "conv"};
 
-/// A measured quantity: finite, and never negative.
-double measured(const Json& json) {
-  const double x = json.get<double>();
-  check(std::isfinite(x) && x >= 0, "expected a measured value, got ", x);
-  return x;
-}
+/// A measured quantity is never negative.
+double measured(const JsonPart& json) { return json.number(0); }
 
-int count(const Json& json) {
-  const int n = json.get<int>();
-  check(n > 0, "expected a positive number, got ", n);
-  return n;
-}
+int count(const JsonPart& json) { return int(json.whole(1, INT32_MAX)); }
 
 Json to_json(const Rate& rate) { return {{"alone", rate.alone}, {"together", rate.together}}; }
 
-Rate rate(const Json& json) { return {measured(json.at("alone")), measured(json.at("together"))}; }
-
-Kind parse_kind(std::string_view word) {
-  for (std::size_t i = 0; i < kinds.size(); ++i)
-    if (word == kinds[i]) return Kind(i);
-  throw Error(text("no ceiling is of the kind ", word));
+Rate rate(const JsonPart& json) {
+  return {measured(json.at("alone")), measured(json.at("together"))};
 }
 
-Collective parse_collective(std::string_view word) {
-  for (int i = 0; i <= int(Collective::barrier); ++i)
-    if (word == name(Collective(i))) return Collective(i);
-  throw Error(text("no collective is called ", word));
+DType dtype(const JsonPart& json) {
+  return DType(json.one_of(2, [](int i) { return lamina::name(DType(i)); }));  // f32, f64
 }
 
 }  // namespace
@@ -78,30 +63,32 @@ Json machine_to_json(const Machine& machine) {
   return json;
 }
 
-Machine machine_from_json(const Json& json) {
+Machine machine_from_json(const JsonPart& json) {
   Machine machine;
-  json.at("host").get_to(machine.host);
-  json.at("cpu").get_to(machine.cpu);
-  json.at("backend").get_to(machine.backend);
-  machine.threads = count(json.at("threads"));
-  machine.ranks = count(json.at("ranks"));
+  machine.host = json.at("host").string(), machine.cpu = json.at("cpu").string();
+  machine.backend = json.at("backend").string(), machine.date = json.at("date").string();
+  machine.threads = count(json.at("threads")), machine.ranks = count(json.at("ranks"));
   machine.nodes = count(json.at("nodes"));
-  json.at("date").get_to(machine.date);
   machine.launch = measured(json.at("launch"));
-  // A string or an object would be walked through as well.
-  for (const char* list : {"compute", "memory", "comm"})
-    check(json.at(list).is_array(), "expected ", list, " to be a list");
-  for (const Json& c : json.at("compute"))
-    machine.compute.push_back({parse_kind(c.at("kind").get<std::string>()),
-                               c.at("name").get<std::string>(),
-                               parse_dtype(c.at("dtype").get<std::string>()), rate(c.at("flops"))});
-  for (const Json& m : json.at("memory"))
-    machine.memory.push_back({m.at("level").get<std::string>(), measured(m.at("capacity")),
+  const auto each = [&](const char* list, auto&& read) {
+    const JsonPart all = json.at(list);
+    for (std::size_t i = 0; i < all.size(); ++i) read(all.at(i));
+  };
+  each("compute", [&](const JsonPart& c) {
+    const int kind = c.at("kind").one_of(int(kinds.size()), [](int i) { return kinds[i]; });
+    machine.compute.push_back(
+        {Kind(kind), c.at("name").string(), dtype(c.at("dtype")), rate(c.at("flops"))});
+  });
+  each("memory", [&](const JsonPart& m) {
+    machine.memory.push_back({m.at("level").string(), measured(m.at("capacity")),
                               rate(m.at("triad")), rate(m.at("read")), rate(m.at("scale"))});
-  for (const Json& c : json.at("comm"))
-    machine.comm.push_back({parse_collective(c.at("op").get<std::string>()), count(c.at("ranks")),
-                            count(c.at("stride")), measured(c.at("bytes")),
-                            measured(c.at("seconds"))});
+  });
+  each("comm", [&](const JsonPart& c) {
+    const auto collective = [](int i) { return lamina::name(Collective(i)); };
+    const int op = c.at("op").one_of(int(Collective::barrier) + 1, collective);
+    machine.comm.push_back({Collective(op), count(c.at("ranks")), count(c.at("stride")),
+                            measured(c.at("bytes")), measured(c.at("seconds"))});
+  });
   return machine;
 }
 

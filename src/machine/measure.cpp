@@ -297,7 +297,7 @@ Machine measure_machine(const World& world, const Backend& backend) {
                               -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
                         : std::string();
   return detail::machine_from_json(
-      nlohmann::ordered_json::parse(world.comm().broadcast_text(json)));
+      detail::JsonPart(nlohmann::ordered_json::parse(world.comm().broadcast_text(json))));
 }
 
 double Machine::bus_bandwidth(Collective op, int group) const {

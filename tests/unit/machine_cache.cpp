@@ -81,7 +81,10 @@ TEST_CASE("a machine knows its best rates", "[machine]") {
 
 TEST_CASE("a machine survives JSON, and damage does not", "[machine]") {
   const auto json = detail::machine_to_json(made_machine(2));
-  const Machine back = detail::machine_from_json(nlohmann::ordered_json::parse(json.dump()));
+  const auto read = [](const nlohmann::ordered_json& j) {
+    return detail::machine_from_json(detail::JsonPart(j, "machine"));
+  };
+  const Machine back = read(nlohmann::ordered_json::parse(json.dump()));
   CHECK(dump(back) == json.dump());
   CHECK(back.comm.size() == made_machine(2).comm.size());
   CHECK(back.compute[2].dtype == DType::f64);
@@ -92,22 +95,32 @@ TEST_CASE("a machine survives JSON, and damage does not", "[machine]") {
     INFO(name);
     auto less = json;
     less.erase(name);
-    CHECK_THROWS(detail::machine_from_json(less));
+    CHECK_THROWS_WITH(read(less), "machine: expected a member '" + name + "'");
     auto other = json;
     other[name] = {{"a", 1}};
-    CHECK_THROWS(detail::machine_from_json(other));
+    CHECK_THROWS_WITH(read(other), ContainsSubstring("machine." + name + ": expected a"));
   }
-  const auto with = [&](const char* at, const nlohmann::ordered_json& value) {
+  // No type is taken for another, nothing is rounded, and nothing is below zero.
+  const auto refused = [&](const char* at, const nlohmann::ordered_json& value,
+                           const std::string& why) {
     auto j = json;
     j[nlohmann::ordered_json::json_pointer(at)] = value;
-    return j;
+    INFO(at);
+    CHECK_THROWS_WITH(read(j), "machine." + why);
   };
-  CHECK_THROWS(detail::machine_from_json(with("/memory/0/read/alone", -1)));
-  CHECK_THROWS(detail::machine_from_json(with("/memory/0/read/alone", nullptr)));
-  CHECK_THROWS(detail::machine_from_json(with("/comm/0/op", "scan")));
-  CHECK_THROWS(detail::machine_from_json(with("/comm/0/ranks", 0)));
-  CHECK_THROWS(detail::machine_from_json(with("/compute/0/kind", "guess")));
-  CHECK_THROWS(detail::machine_from_json(with("/compute/0/dtype", "f8")));
+  const std::string rate = "memory[0].read.alone: expected a number of at least 0, got ";
+  refused("/memory/0/read/alone", -1, rate + "-1");
+  refused("/memory/0/read/alone", nullptr, rate + "null");
+  refused("/memory/0/read/alone", true, rate + "true");
+  refused("/launch", false, "launch: expected a number of at least 0, got false");
+  const std::string threads = "threads: expected a whole number from 1 to 2147483647, got ";
+  refused("/threads", true, threads + "true");
+  refused("/threads", 1.5, threads + "1.5");
+  refused("/threads", 1ull << 33, threads + "8589934592");
+  refused("/comm/0/op", "scan", "comm[0].op: expected a known name, got \"scan\"");
+  refused("/comm/0/ranks", 0, "comm[0].ranks: expected a whole number from 1 to 2147483647, got 0");
+  refused("/compute/0/kind", "guess", "compute[0].kind: expected a known name, got \"guess\"");
+  refused("/compute/0/dtype", "f8", "compute[0].dtype: expected a known name, got \"f8\"");
 }
 
 TEST_CASE("the table of a machine", "[machine][golden]") {

@@ -233,8 +233,10 @@ TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]")
   CHECK_THAT(with("/rows/0/kernels", Json::object()), says(": rows[0].kernels: expected a list"));
   CHECK_THAT(with("/clean_s/slowest", 2), says(": clean_s.slowest: expected a whole number"));
   CHECK_THAT(with("/layer_memory/2/gradients", -1), says(": layer_memory[2].gradients: "));
-  CHECK_THAT(with("/machine/threads", -1), says(": machine: "));
-  CHECK_THAT(with("/machine/memory/0/level", 1), says(": machine: "));
+  CHECK_THAT(with("/machine/threads", -1), says(": machine.threads: expected a whole number"));
+  CHECK_THAT(with("/machine/memory/0/level", 1), says(": machine.memory[0].level: expected a str"));
+  CHECK(with("/machine/launch", true) ==
+        path + ": machine.launch: expected a number of at least 0, got true");
   CHECK_THAT(with("/ranks", 0), says(": ranks: expected a whole number"));
   CHECK_THAT(with("/ranks", 1e300), says(": ranks: expected a whole number"));
   CHECK_THAT(with("/ranks", std::uint64_t(1) << 63), says(": ranks: expected a whole number"));

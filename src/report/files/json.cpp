@@ -1,9 +1,9 @@
 // Profiles as JSON, both ways. Units are seconds, bytes and FLOP, so that reading gives back the
 // numbers that were written.
 #include "machine/json.hpp"
+#include "report/file.hpp"
 
 #include "json_part.hpp"
-#include "report/file.hpp"
 
 #include <lamina/profile/report.hpp>
 
@@ -217,19 +217,6 @@ class Reader {
   std::size_t layers_;
 };
 
-Machine to_machine(const JsonPart& j) {
-  try {
-    return detail::machine_from_json(j.json());
-  } catch (const Json::exception& e) {
-    // "[json.exception.out_of_range.403] key 'host' not found" -> "key 'host' not found"
-    const std::string s = e.what();
-    const auto end = s.find("] ");
-    throw Error("machine: " + (end == std::string::npos ? s : s.substr(end + 2)));
-  } catch (const Error& e) {
-    throw Error(text("machine: ", e.what()), e.where());
-  }
-}
-
 Profile to_profile(const JsonPart& j) {
   Profile p;
   p.version = j.at("lamina").string(), p.model = j.at("model").string();
@@ -248,7 +235,7 @@ Profile to_profile(const JsonPart& j) {
   p.sum_layers = reader.spread(j.at("sum_layers_s"));
   p.end_to_end = reader.spread(j.at("end_to_end_s"));
   p.clean = reader.spread(j.at("clean_s"));
-  if (const auto machine = j.find("machine")) p.machine = to_machine(*machine);
+  if (const auto machine = j.find("machine")) p.machine = detail::machine_from_json(*machine);
   const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
   p.memory = Reader::memory(j.at("memory"));
