@@ -1,4 +1,4 @@
-// File, over POSIX calls.
+// Files, over POSIX calls.
 #include <lamina/base/error.hpp>
 #include <lamina/base/file.hpp>
 
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 namespace lamina {
@@ -15,6 +16,27 @@ namespace {
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw Error(text(path, ": cannot ", what, ": ", std::strerror(errno)));
+}
+
+/// A rename is on the disk when its directory is.
+void sync_directory(const std::string& path) {
+  const auto slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;  // may be written but not read: nothing more can be done
+  const int failed = ::fsync(descriptor) != 0 && errno != EINVAL ? errno : 0;
+  ::close(descriptor);
+  check(!failed, path, ": saved, but cannot sync its directory: ", std::strerror(failed));
+}
+
+/// Calls `work`; its errors name the file that was wanted, too.
+template <class Work>
+void naming(const std::string& path, const char* failed, Work&& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    throw Error(text(path, ": ", failed, ": ", e.what()), e.where());
+  }
 }
 
 }  // namespace
@@ -73,6 +95,67 @@ void File::sync_and_close() {
   if (failed) fail(path_, "sync");
   // Network file systems may report a full disk only here. Linux closes even when interrupted.
   if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail(path_, "close");
+}
+
+// ---- complete or not at all ------------------------------------------------------------------
+
+NewFile::NewFile(std::string path, const char* failed)
+    : path_(std::move(path)),
+      temporary_(text(path_, ".tmp.", std::int64_t(::getpid()))),
+      failed_(failed) {
+  naming(path_, failed_, [&] { file_ = File(temporary_, File::Mode::create); });
+}
+
+NewFile& NewFile::operator=(NewFile&& other) noexcept {
+  std::swap(path_, other.path_), std::swap(temporary_, other.temporary_);
+  std::swap(failed_, other.failed_), std::swap(synced_, other.synced_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+NewFile::~NewFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void NewFile::write(const void* from, std::size_t bytes) {
+  naming(path_, failed_, [&] { file_.write(from, bytes); });
+}
+
+void NewFile::sync() {
+  naming(path_, failed_, [&] { file_.sync_and_close(); });
+  synced_ = true;
+}
+
+void NewFile::commit() {
+  if (!synced_) sync();
+  naming(path_, failed_, [&] {
+    check(std::rename(temporary_.c_str(), path_.c_str()) == 0, "cannot rename ", temporary_, ": ",
+          std::strerror(errno));
+  });
+  temporary_.clear();
+  sync_directory(path_);
+}
+
+void write_file(const std::string& path, const std::string& content) {
+  check(!path.empty(), "a file name is needed");
+  struct stat status = {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  check(!exists || !S_ISDIR(status.st_mode), path, ": is a directory: expected a file");
+  if (exists && !S_ISREG(status.st_mode)) {
+    File(path, File::Mode::append).write(content.data(), content.size());
+    return;
+  }
+  NewFile file(path);
+  file.write(content.data(), content.size());
+  file.commit();
+}
+
+std::string read_file(const std::string& path, std::uint64_t limit) {
+  const File file(path, File::Mode::read);
+  check(file.size() <= limit, path, ": has ", file.size(), " bytes: expected ", limit, " at most");
+  std::string content(file.size(), '\0');
+  file.read(content.data(), content.size(), 0);
+  return content;
 }
 
 }  // namespace lamina

@@ -3,8 +3,8 @@
 
 #include "machine/json.hpp"
 #include "machine/measure.hpp"
-#include "report/file.hpp"
 
+#include <lamina/base/file.hpp>
 #include <lamina/kernels/threads.hpp>
 
 #include <unistd.h>

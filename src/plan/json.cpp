@@ -1,7 +1,7 @@
 // Plans as JSON: small enough to be written by hand, and trusted no further than that.
 #include "json_part.hpp"
-#include "report/file.hpp"
 
+#include <lamina/base/file.hpp>
 #include <lamina/plan/plan.hpp>
 
 #include <set>
@@ -119,7 +119,7 @@ std::string plan_json(const Plan& plan) {
 
 Plan read_plan(const std::string& path) {
   constexpr std::uint64_t longest = 4 << 20;  // bytes
-  const std::string content = detail::read_file(path, longest);
+  const std::string content = read_file(path, longest);
   return naming(path, [&] {
     Plan plan = parse_plan(content);
     for (Plan::Rule& rule : plan.rules) rule.origin = path;
@@ -128,8 +128,6 @@ Plan read_plan(const std::string& path) {
   });
 }
 
-void write_plan(const std::string& path, const Plan& plan) {
-  detail::write_file(path, plan_json(plan));
-}
+void write_plan(const std::string& path, const Plan& plan) { write_file(path, plan_json(plan)); }
 
 }  // namespace lamina

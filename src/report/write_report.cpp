@@ -1,7 +1,7 @@
 // A report's folder: the page, and the files that go with it.
 #include "report/drawings/drawings.hpp"
-#include "report/file.hpp"
 
+#include <lamina/base/file.hpp>
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/roofline.hpp>
 
@@ -58,7 +58,7 @@ std::vector<std::string> write_report(const std::string& folder, const Profile& 
     if (content.empty())
       std::remove(text(folder, '/', file).c_str());
     else
-      detail::write_file(path(file), content);
+      write_file(path(file), content);
   return paths;
 }
 

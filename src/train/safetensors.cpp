@@ -2,16 +2,12 @@
 #include <lamina/base/error.hpp>
 #include <lamina/train/safetensors.hpp>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -273,15 +269,14 @@ std::string make_header(const std::string& path, const std::vector<StoredTensor>
   return std::string(reinterpret_cast<const char*>(&length), 8) + body;
 }
 
-/// A rename is on the disk when its directory is.
-void sync_directory(const std::string& path) {
-  const auto slash = path.rfind('/');
-  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // may be written but not read: nothing more can be done
-  const int failed = ::fsync(descriptor) != 0 && errno != EINVAL ? errno : 0;
-  ::close(descriptor);
-  check(!failed, path, ": saved, but cannot sync its directory: ", std::strerror(failed));
+/// A full disk may be the reason for its errors: they say how much is needed.
+template <class Work>
+void needing(std::uint64_t bytes, Work&& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    throw Error(text(e.what(), " (", bytes, " bytes are needed)"), e.where());
+  }
 }
 
 }  // namespace
@@ -307,50 +302,20 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<StoredTensor>
   struct stat status = {};
   check(::stat(path_.c_str(), &status) != 0 || S_ISREG(status.st_mode), path_,
         ": cannot save here: expected a regular file or none");
-  temporary_ = text(path_, ".tmp.", std::int64_t(::getpid()));
-  try {
-    file_ = File(temporary_, File::Mode::create);
-    put(header.data(), header.size());
-  } catch (const Error& e) {
-    ::unlink(temporary_.c_str());
-    throw Error(text(path_, ": not saved: ", e.what()), e.where());
-  }
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-
-void SafetensorsWriter::put(const void* data, std::size_t bytes) {
-  try {
-    file_.write(data, bytes);
-  } catch (const Error& e) {
-    throw Error(text(e.what(), " (", header_ + data_, " bytes are needed)"), e.where());
-  }
+  file_ = NewFile(path_, "not saved");
+  needing(header_ + data_, [&] { file_.write(header.data(), header.size()); });
 }
 
 void SafetensorsWriter::write(const void* data, std::size_t bytes) {
   check(bytes <= data_ - written_, path_, ": more data than the ", data_, " bytes of its tensors");
-  try {
-    put(data, bytes);
-  } catch (const Error& e) {
-    throw Error(text(path_, ": not saved: ", e.what()), e.where());
-  }
+  needing(header_ + data_, [&] { file_.write(data, bytes); });
   written_ += bytes;
 }
 
 void SafetensorsWriter::commit() {
   check(written_ == data_, path_, ": not saved: got ", written_, " of ", data_, " bytes of data");
-  try {
-    file_.sync_and_close();
-  } catch (const Error& e) {
-    throw Error(text(path_, ": not saved: ", e.what(), " (", header_ + data_, " bytes are needed)"),
-                e.where());
-  }
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
-    throw Error(text(path_, ": not saved: cannot rename ", temporary_, ": ", std::strerror(errno)));
-  temporary_.clear();
-  sync_directory(path_);
+  needing(header_ + data_, [&] { file_.sync(); });
+  file_.commit();
 }
 
 }  // namespace lamina

@@ -1,4 +1,5 @@
-// File: an open file of the operating system. Every failure is one Error with the path and reason.
+// Files: open ones, and ones that appear complete or not at all. Every failure is one Error with
+// the path and the reason.
 #pragma once
 
 #include <cstddef>
@@ -38,5 +39,36 @@ class File {
   std::string path_;
   int descriptor_ = -1;
 };
+
+/// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
+/// into a temporary file beside it, which commit() puts there. One that goes without a commit
+/// removes the temporary file. Errors read "path: failed: reason".
+class NewFile {
+ public:
+  NewFile() = default;
+  explicit NewFile(std::string path, const char* failed = "not written");
+  NewFile(NewFile&& other) noexcept { *this = std::move(other); }
+  NewFile& operator=(NewFile&& other) noexcept;
+  ~NewFile();
+
+  /// All `bytes`, at the end.
+  void write(const void* from, std::size_t bytes);
+  /// Returns when the bytes are on the disk; nothing can be written afterwards.
+  void sync();
+  /// Syncs, if need be, and renames.
+  void commit();
+
+ private:
+  std::string path_, temporary_;
+  const char* failed_ = "";
+  bool synced_ = false;
+  File file_;
+};
+
+/// A NewFile of this content; what is no regular file (a pipe, /dev/stdout) is written to directly.
+void write_file(const std::string& path, const std::string& content);
+
+/// All of a regular file of at most `limit` bytes.
+std::string read_file(const std::string& path, std::uint64_t limit);
 
 }  // namespace lamina

@@ -57,27 +57,22 @@ class SafetensorsFile {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-/// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
-/// into a temporary file beside it, which commit() syncs and renames. Every function throws Error
-/// on failure; a writer that goes without a commit removes the temporary file.
+/// Writes, so that the file under `path` is at any moment either the previous or the whole new one
+/// (see NewFile). Every function throws Error on failure.
 class SafetensorsWriter {
  public:
   /// Writes the header. Tensors with wide elements must come before those with narrow ones, so that
   /// all are aligned.
   SafetensorsWriter(std::string path, std::vector<StoredTensor> tensors,
                     const std::map<std::string, std::string>& metadata = {});
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  ~SafetensorsWriter();
 
   /// The next bytes of the data: tensor after tensor, each whole or in pieces.
   void write(const void* data, std::size_t bytes);
   void commit();
 
  private:
-  void put(const void* data, std::size_t bytes);
-
-  std::string path_, temporary_;
-  File file_;
+  std::string path_;
+  NewFile file_;
   std::uint64_t header_ = 0, data_ = 0, written_ = 0;  ///< bytes: to come, to come, done
 };
 

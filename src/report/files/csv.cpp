@@ -1,6 +1,5 @@
 // Profiles as CSV: a line per row, for spreadsheets and scripts.
-#include "report/file.hpp"
-
+#include <lamina/base/file.hpp>
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/roofline.hpp>
 
@@ -68,7 +67,7 @@ void write_profile_csv(const std::string& path, const Profile& profile) {
     line.add(text(profile_schema, ' ', profile_schema_version));
     out += std::move(line).end();
   }
-  detail::write_file(path, out);
+  write_file(path, out);
 }
 
 }  // namespace lamina

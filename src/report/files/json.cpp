@@ -1,10 +1,10 @@
 // Profiles as JSON, both ways. Units are seconds, bytes and FLOP, so that reading gives back the
 // numbers that were written.
 #include "machine/json.hpp"
-#include "report/file.hpp"
 
 #include "json_part.hpp"
 
+#include <lamina/base/file.hpp>
 #include <lamina/profile/report.hpp>
 
 #include <map>
@@ -280,11 +280,11 @@ void write_profile_json(const std::string& path, const Profile& p) {
   j["timeline"] = to_json(p.timeline);
   std::string out;
   put(out, j, 0);
-  detail::write_file(path, out + '\n');
+  write_file(path, out + '\n');
 }
 
 Profile read_profile_json(const std::string& path) {
-  const std::string content = detail::read_file(path, std::uint64_t(1) << 28);
+  const std::string content = read_file(path, std::uint64_t(1) << 28);
   try {
     const Json j = JsonPart::parse(content);
     check(j.is_object() && j.contains("schema") && j["schema"] == profile_schema,

@@ -1,6 +1,5 @@
 // Traces in Chrome's trace event format, of a profile and of a run.
-#include "report/file.hpp"
-
+#include <lamina/base/file.hpp>
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/trace.hpp>
 
@@ -115,7 +114,7 @@ void write_trace(const std::string& path, const Profile& profile) {
         spans.push_back({s.layer, s.pass, s.lane, s.what.c_str(), s.begin, s.end, s.bytes});
     out += events(int(r), spans, profile.layers, origin);
   }
-  detail::write_file(path, out.append(closing));
+  write_file(path, out.append(closing));
 }
 
 std::string trace_path(const std::string& path, int rank, int ranks) {
