@@ -3,27 +3,24 @@
 // All calls of MPI between its start and its end come from the communication thread. Every wait is
 // a loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when
 // the process of a peer on this host is gone.
+#include "comm/mpi_group.hpp"
+#include "comm/mpi_nodes.hpp"
 #include "comm/mpi_shared.hpp"
 
 #include <lamina/comm/world.hpp>
 
-#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <climits>
 #include <cstring>
 #include <numeric>
 #include <thread>
 
 namespace lamina::detail {
 namespace {
-
-void pause(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 double seconds_from(const char* variable, double otherwise) {
   const char* value = std::getenv(variable);
@@ -37,6 +34,14 @@ double seconds_from(const char* variable, double otherwise) {
 bool is_on(const char* variable) {
   const char* value = std::getenv(variable);
   return value && *value && std::string_view(value) != "0";
+}
+
+/// Open MPI's default over TCP is to put large messages into the peer's memory. The peer's leave to
+/// do so waits behind the data that it sends itself: messages that should cross go one after the
+/// other. So they are sent instead, unless the user has set this.
+int init(int& argc, char**& argv, int& given) {
+  setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
+  return MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given);
 }
 
 /// How a rank ended, as it tells its peers.
@@ -77,7 +82,7 @@ class Session final : public Lookout {
     if (running)
       check_mpi(MPI_Query_thread(&given), "MPI_Query_thread");
     else
-      check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread");
+      check_mpi(init(argc, argv, given), "MPI_Init_thread");
     check(given >= MPI_THREAD_SERIALIZED,
           "this MPI allows calls from the main thread only: collectives need a thread of their own "
           "(MPI_THREAD_SERIALIZED)");
@@ -183,19 +188,14 @@ class Session final : public Lookout {
 class MpiTransport final : public Transport {
  public:
   MpiTransport(std::shared_ptr<Session> session, MPI_Comm comm)
-      : session_(std::move(session)), comm_(comm) {
-    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+      : session_(std::move(session)), comm_(comm), group_(comm, *session_) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
     SharedGroup group(*session_->node, *session_, members(), rank_);
-    if (!group.useful()) return;
-    shared_ = std::make_unique<SharedGroup>(std::move(group));
-    if (!shared_->whole()) {
-      check_mpi(MPI_Comm_split(comm_, shared_->owns() ? shared_->number() : MPI_UNDEFINED, rank_,
-                               &owners_),
-                "MPI_Comm_split");
-      if (owners_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(owners_, MPI_ERRORS_RETURN);
-    }
+    if (group.whole() && group.useful())
+      shared_ = std::make_unique<SharedGroup>(std::move(group));
+    else if (group.useful())
+      nodes_ = std::make_unique<NodeGroup>(*session_->node, *session_, comm_, members());
   }
   // The MPI_Comm is never freed: that would be a collective call from whichever thread drops the
   // last reference. Groups are made at set-up, few, and MPI_Finalize takes them.
@@ -204,7 +204,8 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   void poll() override { session_->look_around(nullptr, 0); }
   std::string carrier() const override {
-    if (shared_) return shared_->whole() ? "shared memory" : "MPI, shared memory within a node";
+    if (shared_) return "shared memory";
+    if (nodes_) return "MPI, shared memory within a node";
     return session_->node->reason().empty() ? "MPI" : text("MPI (", session_->node->reason(), ')');
   }
   std::shared_ptr<Transport> plain() override { return plain_mpi(comm_); }
@@ -212,12 +213,8 @@ class MpiTransport final : public Transport {
   void run(const Operation& op) override {
     if (shared_ && shared_->carries(op)) return shared_->run(op);
     if (session_->check_collectives) compare(op);
-    if (shared_ && !shared_->whole() && op.collective == Collective::all_reduce) {
-      shared_->reduce_to_owners(op);
-      if (shared_->owns()) run_on(owners_, shared_->own_part(op));
-      return shared_->gather_from_owners(op);
-    }
-    run_on(comm_, op);
+    if (nodes_ && nodes_->carries(op)) return nodes_->run(op);
+    group_.run(op);
   }
 
   std::shared_ptr<Transport> split(int color, int key) override {
@@ -243,90 +240,6 @@ class MpiTransport final : public Transport {
     return in_world;
   }
 
-  void run_on(MPI_Comm comm, const Operation& op) {
-    if (op.collective != Collective::all_reduce && op.collective != Collective::broadcast) {
-      check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
-      return run_piece(comm, op);
-    }
-    // In pieces: Open MPI allocates a buffer of the message's size for each call, and above a few
-    // MiB the page faults take longer than the transfer.
-    const std::size_t piece = (std::size_t(2) << 20) / size_of(op.dtype);
-    Operation part = op;
-    for (std::size_t done = 0; done < op.count; done += part.count) {
-      part.count = std::min(piece, op.count - done);
-      part.out = static_cast<char*>(op.out) + done * size_of(op.dtype);
-      run_piece(comm, part);
-    }
-  }
-
-  void run_piece(MPI_Comm comm, const Operation& op) {
-    const MPI_Datatype type = type_of(op.dtype);
-    const int count = int(op.count);
-    MPI_Request request = MPI_REQUEST_NULL;
-    int status = MPI_SUCCESS;
-    switch (op.collective) {
-      case Collective::all_reduce:
-        status =
-            MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm, &request);
-        break;
-      case Collective::reduce_scatter:
-        status =
-            MPI_Ireduce_scatter_block(op.in, op.out, count, type, op_of(op.reduce), comm, &request);
-        break;
-      case Collective::all_gather: {
-        const auto* own =
-            static_cast<char*>(op.out) + std::size_t(rank_) * op.count * size_of(op.dtype);
-        status = MPI_Iallgather(op.in == own ? MPI_IN_PLACE : op.in, count, type, op.out, count,
-                                type, comm, &request);
-        break;
-      }
-      case Collective::broadcast:
-        status = MPI_Ibcast(op.out, count, type, op.from, comm, &request);
-        break;
-      case Collective::all_to_all:
-        status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm, &request);
-        break;
-      case Collective::barrier:
-        status = MPI_Ibarrier(comm, &request);
-        break;
-      case Collective::halo: {
-        MPI_Request receive = MPI_REQUEST_NULL;
-        if (op.from >= 0)
-          check_mpi(MPI_Irecv(op.out, int(op.received), type, op.from, 0, comm, &receive),
-                    "MPI_Irecv");
-        if (op.to >= 0)
-          check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm, &request), "MPI_Isend");
-        wait(receive, op);
-        break;
-      }
-    }
-    check_mpi(status, name(op.collective));
-    wait(request, op);
-  }
-
-  /// MPI moves data only while somebody calls it. So this thread asks again and again, and gives up
-  /// its core between two questions: the kernels' threads may need it.
-  void wait(MPI_Request& request, const Operation& op) {
-    const double begin = now();
-    double look = begin + 0.1;
-    for (unsigned n = 0;; ++n) {
-      int done = 0;
-      check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name(op.collective));
-      if (done) return;
-      if (n % 16 != 15) continue;
-      const double time = now();
-      if (time > look) {
-        session_->look(op, time - begin);
-        look = time + 0.1;
-      }
-      if (time - begin < 2e-3) {  // longer than a piece takes
-        sched_yield();
-      } else {  // a peer is late: no hurry
-        pause(50e-6);
-      }
-    }
-  }
-
   /// Throws where not all ranks are about to call the same thing.
   void compare(const Operation& mine) {
     std::array<char, 120> text{};
@@ -336,7 +249,7 @@ class MpiTransport final : public Transport {
     check_mpi(MPI_Iallgather(text.data(), int(text.size()), MPI_BYTE, all.data(), int(text.size()),
                              MPI_BYTE, comm_, &request),
               "MPI_Iallgather");
-    wait(request, mine);
+    wait(request, mine, *session_);
     if (mine.collective == Collective::halo) return;  // counts differ at the edges
     for (std::size_t r = 1; r < all.size(); ++r)
       check(all[r] == all[0], "rank 0 called ", all[0].data(), ", but rank ", r, " called ",
@@ -344,9 +257,11 @@ class MpiTransport final : public Transport {
   }
 
   std::shared_ptr<Session> session_;
-  MPI_Comm comm_, owners_ = MPI_COMM_NULL;
+  MPI_Comm comm_;
+  MpiGroup group_;
   int rank_ = 0, size_ = 1;
-  std::unique_ptr<SharedGroup> shared_;  // null where no two members share memory
+  std::unique_ptr<SharedGroup> shared_;  // where all members share memory
+  std::unique_ptr<NodeGroup> nodes_;     // where some do
 };
 
 class MpiJob final : public Job {

@@ -1,11 +1,15 @@
 // The words of MPI for ours, and its errors.
 #pragma once
 
+#include <lamina/base/clock.hpp>
 #include <lamina/comm/transport.hpp>
 
 #include <mpi.h>
+#include <sched.h>
 
+#include <chrono>
 #include <string_view>
+#include <thread>
 
 namespace lamina::detail {
 
@@ -34,5 +38,39 @@ class Lookout {
   /// Throws if a peer has failed or is gone, or if `operation` has been waited for too long.
   virtual void look(const Operation& operation, double waited) = 0;
 };
+
+inline void pause(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// MPI moves data only while somebody calls it. So this thread asks again and again, and gives up
+/// its core between two questions: the kernels' threads may need it.
+template <class Ready>
+void wait_until(const Operation& op, Lookout& lookout, const Ready& ready) {
+  const double begin = now();
+  double look = begin + 0.1;
+  for (unsigned n = 0;; ++n) {
+    if (ready()) return;
+    if (n % 16 != 15) continue;
+    const double time = now();
+    if (time > look) {
+      lookout.look(op, time - begin);
+      look = time + 0.1;
+    }
+    if (time - begin < 2e-3) {  // longer than a piece takes
+      sched_yield();
+    } else {  // a peer is late: no hurry
+      pause(50e-6);
+    }
+  }
+}
+
+inline void wait(MPI_Request& request, const Operation& op, Lookout& lookout) {
+  wait_until(op, lookout, [&] {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name(op.collective));
+    return done != 0;
+  });
+}
 
 }  // namespace lamina::detail

@@ -1,7 +1,7 @@
 // Collectives between the processes of one node, through memory that they share.
 #include "comm/mpi_shared.hpp"
 
-#include "target_clones.hpp"
+#include "comm/mpi_combine.hpp"
 
 #include <lamina/base/clock.hpp>
 
@@ -28,40 +28,10 @@ void copy(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-template <class T>
-[[gnu::always_inline]] inline void combine(ReduceOp op, void* to, const void* left,
-                                           const void* right, std::size_t n) {
-  T* out = static_cast<T*>(to);
-  const T *a = static_cast<const T*>(left), *b = static_cast<const T*>(right);
-  if (op == ReduceOp::sum) {
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < n; ++i) out[i] = T(a[i] + b[i]);
-  } else if (op == ReduceOp::max) {
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < n; ++i) out[i] = a[i] < b[i] ? b[i] : a[i];
-  } else {
-#pragma GCC ivdep
-    for (std::size_t i = 0; i < n; ++i) out[i] = b[i] < a[i] ? b[i] : a[i];
-  }
-}
-
-LAMINA_SIMD void combine_f32(ReduceOp op, void* to, const void* a, const void* b, std::size_t n) {
-  combine<float>(op, to, a, b, n);
-}
-LAMINA_SIMD void combine_f64(ReduceOp op, void* to, const void* a, const void* b, std::size_t n) {
-  combine<double>(op, to, a, b, n);
-}
-LAMINA_SIMD void combine_i32(ReduceOp op, void* to, const void* a, const void* b, std::size_t n) {
-  combine<std::int32_t>(op, to, a, b, n);
-}
-
 /// out = the sum (max, min) of `sources` in their order, block by block, so that what is between
 /// stays in the nearest cache. `out` may be one of the sources. Copied to `second` where not null.
 void combine_all(const Operation& op, const std::vector<const char*>& sources, std::size_t count,
                  char* out, char* second) {
-  const auto combine = op.dtype == DType::f32   ? combine_f32
-                       : op.dtype == DType::f64 ? combine_f64
-                                                : combine_i32;
   alignas(64) char sums[8192];
   const std::size_t element = size_of(op.dtype), block = sizeof sums / element;
   for (std::size_t begin = 0; begin < count; begin += block) {
@@ -69,7 +39,7 @@ void combine_all(const Operation& op, const std::vector<const char*>& sources, s
     const char* left = sources[0] + at;
     for (std::size_t i = 1; i < sources.size(); ++i) {
       char* const sum = i + 1 < sources.size() ? sums : out + at;
-      combine(op.reduce, sum, left, sources[i] + at, n);
+      combine(op, sum, left, sources[i] + at, n);
       left = sum;
     }
     if (second) copy(second + at, out + at, n * element);
@@ -223,8 +193,9 @@ struct SharedGroup::Cut {
   std::size_t element, count, parts, piece;
   std::size_t stride;  ///< between the pieces of two parts in a slot; 0 where it holds one
 
-  std::size_t begin(std::size_t part) const { return count * part / parts; }
+  std::size_t begin(std::size_t part) const { return begin_of(count, part, parts); }
   std::size_t start(std::size_t part) const { return begin(part) * element; }
+  std::size_t bytes(std::size_t part) const { return start(part + 1) - start(part); }
   std::size_t pieces() const { return (count + parts * piece - 1) / (parts * piece); }
   /// Of piece `i` from the start of its part.
   std::size_t offset(std::size_t i) const { return i * piece * element; }
@@ -378,6 +349,7 @@ void SharedGroup::all_reduce(const Operation& op, char* data) {
 
 void SharedGroup::reduce_scatter(const Operation& op, std::size_t count, int parts,
                                  const char* whole, char* part) {
+  if (size_ == 1) return copy(part, whole, count * size_of(op.dtype));
   const Cut c = cut(op.dtype, count, parts, true);
   steps(
       op, c.pieces(), [&](std::size_t i) { put(c, whole, i); },
@@ -387,6 +359,7 @@ void SharedGroup::reduce_scatter(const Operation& op, std::size_t count, int par
 void SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, const char* part,
                              char* whole) {
   const Cut c = cut(op.dtype, count, parts, false);
+  if (me_ < parts) copy(whole + c.start(std::size_t(me_)), part, c.bytes(std::size_t(me_)));
   const auto put_part = [&](std::size_t i) {
     if (me_ < parts) copy(mine(), part + c.offset(i), c.bytes(std::size_t(me_), i));
   };
@@ -404,7 +377,6 @@ bool SharedGroup::carries(const Operation& op) const {
 
 void SharedGroup::run(const Operation& op) {
   const std::size_t bytes = op.count * size_of(op.dtype), total = op.count * std::size_t(size_);
-  const std::size_t own = bytes * std::size_t(me_);
   const auto* const in = static_cast<const char*>(op.in);
   auto* const out = static_cast<char*>(op.out);
   const auto nothing = [](std::size_t) {};
@@ -414,30 +386,10 @@ void SharedGroup::run(const Operation& op) {
     case Collective::reduce_scatter:
       return reduce_scatter(op, total, size_, in, out);
     case Collective::all_gather:
-      copy(out + own, in, bytes);
       return all_gather(op, total, size_, in, out);
     default:
       return steps(op, 1, nothing, nothing);  // a barrier
   }
-}
-
-Operation SharedGroup::own_part(const Operation& op) const {
-  const Cut c = cut(op.dtype, op.count, owners_, false);
-  const auto me = std::size_t(std::min(me_, owners_)), next = std::min(me + 1, c.parts);
-  Operation part = op;
-  part.count = c.begin(next) - c.begin(me);
-  part.in = part.out = static_cast<char*>(op.out) + c.start(me);
-  return part;
-}
-
-void SharedGroup::reduce_to_owners(const Operation& op) {
-  auto* const data = static_cast<char*>(op.out);
-  reduce_scatter(op, op.count, owners_, data, static_cast<char*>(own_part(op).out));
-}
-
-void SharedGroup::gather_from_owners(const Operation& op) {
-  auto* const data = static_cast<char*>(op.out);
-  all_gather(op, op.count, owners_, static_cast<char*>(own_part(op).out), data);
 }
 
 }  // namespace lamina::detail

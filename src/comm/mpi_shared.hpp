@@ -62,21 +62,26 @@ class SharedGroup {
   /// Whether all members are on this node, and whether any two are on one node.
   bool whole() const { return whole_; }
   bool useful() const { return useful_; }
-  /// In an all-reduce over several nodes, as many members of each node own a part of the buffer as
-  /// the node with the fewest members has. Whether this rank does; its number among its node's.
-  bool owns() const { return me_ < owners_; }
+  /// As many members of each node as the node with the fewest has: those that send between nodes.
+  int owners() const { return owners_; }
+  /// How many members are on this node; our number among them, by rank.
+  int size() const { return size_; }
   int number() const { return me_; }
 
   /// Whether run() does it, and better than MPI would.
   bool carries(const Operation&) const;
   void run(const Operation&);
 
-  /// The two ends of an all-reduce over several nodes: each owner's part becomes the sum over this
-  /// node; all other parts are taken from their owners.
-  void reduce_to_owners(const Operation&);
-  void gather_from_owners(const Operation&);
-  /// The all-reduce of our part alone: of nothing, where we own none.
-  Operation own_part(const Operation&) const;
+  /// The two halves of an all-reduce on this node, for buffers of `count` elements, of which each
+  /// of the first `parts` members has a part that begins at begin_of(). In the first, `part`
+  /// becomes its part of the sum of all `whole`s, and may lie at its own place there; in the
+  /// second, the parts become `whole` everywhere. Members without a part pass any `part`.
+  void reduce_scatter(const Operation&, std::size_t count, int parts, const char* whole,
+                      char* part);
+  void all_gather(const Operation&, std::size_t count, int parts, const char* part, char* whole);
+  static std::size_t begin_of(std::size_t count, std::size_t part, std::size_t parts) {
+    return count * part / parts;
+  }
 
  private:
   using Slot = SharedNode::Slot;
@@ -90,9 +95,6 @@ class SharedGroup {
 
   void all_reduce_small(const Operation&, char* data);
   void all_reduce(const Operation&, char* data);
-  void reduce_scatter(const Operation&, std::size_t count, int parts, const char* whole,
-                      char* part);
-  void all_gather(const Operation&, std::size_t count, int parts, const char* part, char* whole);
 
   char* mine(std::size_t offset = 0) const;
   const char* theirs(int member, std::size_t offset = 0) const;

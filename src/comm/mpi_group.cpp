@@ -1,0 +1,113 @@
+// Collectives between the members of a communicator of MPI.
+#include "comm/mpi_group.hpp"
+
+#include <algorithm>
+#include <climits>
+
+namespace lamina::detail {
+namespace {
+
+/// From here on, parts of a buffer go around a ring: below, the number of messages counts.
+constexpr double least_part = 4 << 10;
+
+}  // namespace
+
+MpiGroup::MpiGroup(MPI_Comm comm, Lookout& lookout)
+    : comm_(comm), lookout_(lookout), ring_(comm, lookout) {
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+}
+
+/// Of a buffer of `count` elements.
+const std::vector<Ring::Part>& MpiGroup::equal_parts(std::size_t count) {
+  const auto n = std::size_t(size_);
+  parts_.resize(n);
+  for (std::size_t p = 0; p < n; ++p) {
+    const std::size_t begin = count * p / n;
+    parts_[p] = {begin, count * (p + 1) / n - begin};
+  }
+  return parts_;
+}
+
+void MpiGroup::run(const Operation& op) {
+  const auto* const in = static_cast<const char*>(op.in);
+  auto* const out = static_cast<char*>(op.out);
+  const std::size_t bytes = op.count * size_of(op.dtype), all = op.count * std::size_t(size_);
+  const bool ring = op.bytes(size_) >= least_part * size_;
+  switch (op.collective) {
+    case Collective::all_reduce:
+      if (ring) return ring_.all_reduce(op, out, equal_parts(op.count));
+      break;
+    case Collective::reduce_scatter:
+      if (ring) return ring_.reduce_scatter(op, in, out, equal_parts(all));
+      break;
+    case Collective::all_gather:
+      if (!ring) break;
+      if (char* const own = out + std::size_t(rank_) * bytes; own != in)
+        std::memcpy(own, in, bytes);
+      return ring_.all_gather(op, out, equal_parts(all));
+    case Collective::broadcast: {
+      // In pieces: Open MPI allocates a buffer of the message's size for each call, and above a few
+      // MiB the page faults take longer than the transfer.
+      const std::size_t piece = (std::size_t(2) << 20) / size_of(op.dtype);
+      Operation part = op;
+      for (std::size_t done = 0; done < op.count; done += part.count) {
+        part.count = std::min(piece, op.count - done);
+        part.out = out + done * size_of(op.dtype);
+        call(part);
+      }
+      return;
+    }
+    default:
+      break;
+  }
+  check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
+  call(op);
+}
+
+void MpiGroup::call(const Operation& op) {
+  const MPI_Datatype type = type_of(op.dtype);
+  const int count = int(op.count);
+  MPI_Request request = MPI_REQUEST_NULL;
+  int status = MPI_SUCCESS;
+  switch (op.collective) {
+    case Collective::all_reduce:
+      status = MPI_Iallreduce(MPI_IN_PLACE, op.out, count, type, op_of(op.reduce), comm_, &request);
+      break;
+    case Collective::reduce_scatter:
+      status =
+          MPI_Ireduce_scatter_block(op.in, op.out, count, type, op_of(op.reduce), comm_, &request);
+      break;
+    case Collective::all_gather: {
+      const auto* own =
+          static_cast<char*>(op.out) + std::size_t(rank_) * op.count * size_of(op.dtype);
+      status = MPI_Iallgather(op.in == own ? MPI_IN_PLACE : op.in, count, type, op.out, count, type,
+                              comm_, &request);
+      break;
+    }
+    case Collective::broadcast:
+      status = MPI_Ibcast(op.out, count, type, op.from, comm_, &request);
+      break;
+    case Collective::all_to_all:
+      status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm_, &request);
+      break;
+    case Collective::barrier:
+      status = MPI_Ibarrier(comm_, &request);
+      break;
+    case Collective::halo: {
+      MPI_Request receive = MPI_REQUEST_NULL;
+      if (op.from >= 0)
+        check_mpi(MPI_Irecv(op.out, int(op.received), type, op.from, 0, comm_, &receive),
+                  "MPI_Irecv");
+      if (op.to >= 0)
+        check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm_, &request), "MPI_Isend");
+      wait(receive, op, lookout_);
+      break;
+    }
+  }
+  check_mpi(status, name(op.collective));
+  wait(request, op, lookout_);
+}
+
+}  // namespace lamina::detail

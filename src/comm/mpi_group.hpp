@@ -1,0 +1,27 @@
+// Collectives between the members of a communicator of MPI, without memory that they share: large
+// sums and gathers around a ring, the rest by the non-blocking calls of MPI.
+#pragma once
+
+#include "comm/mpi_ring.hpp"
+
+namespace lamina::detail {
+
+class MpiGroup {
+ public:
+  MpiGroup(MPI_Comm comm, Lookout& lookout);
+
+  void run(const Operation&);
+  Ring& ring() { return ring_; }
+
+ private:
+  void call(const Operation&);
+  const std::vector<Ring::Part>& equal_parts(std::size_t count);
+
+  MPI_Comm comm_;
+  Lookout& lookout_;
+  int rank_ = 0, size_ = 1;
+  Ring ring_;
+  std::vector<Ring::Part> parts_;
+};
+
+}  // namespace lamina::detail
