@@ -1,6 +1,6 @@
-// Collectives through memory that the ranks of a node share: every operation, type and size against
-// the exact result, and the same bits on all ranks. CTest runs this once more with two ranks to a
-// pretended node.
+// Collectives within and between nodes: every operation, type and size against the exact result,
+// and the same bits on all ranks. CTest runs this on one node, on pretended nodes of several and of
+// unlike numbers of ranks, and with each rank alone.
 #include "catch.hpp"
 #include "mpi/world.hpp"
 
@@ -125,21 +125,44 @@ TEST_CASE("16 MiB go through shared memory") {
 TEST_CASE("sums of any numbers have the same bits on all ranks, each time") {
   World& world = test::world();
   Stream s;
-  for (const std::int64_t count : {1000, 100'003, 1'000'003}) {
-    const auto random = [&](std::int64_t i) { return std::sin(double(i * (world.rank() + 3))); };
-    std::string first;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      Tensor x = filled<float>(count, random);
-      if (world.rank() == repeat) {  // whoever comes last
-        volatile double busy = 0;
-        for (int i = 0; i < 300'000; ++i) busy = busy + 1;
+  const Communicator& all = world.comm();
+  for (const Communicator& comm : {all, all.split(0, -world.rank()), all.split(world.rank() == 1)})
+    for (const std::int64_t count : {1000, 100'003, 1'000'003}) {
+      const int n = comm.size();
+      CAPTURE(count, n);
+      const auto random = [](int rank, std::int64_t i) { return std::sin(double(i * (rank + 3))); };
+      const auto sum_at = [&](std::int64_t i) {
+        double sum = 0;
+        for (int r = 0; r < n; ++r) sum += double(float(random(r, i)));
+        return sum;
+      };
+      const Tensor mine = filled<float>(count * n, [&](auto i) { return random(comm.rank(), i); });
+      std::string first, first_part;
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        Tensor x(mine.view().form()), part({count, 1, 1, 1}, DType::f32);
+        std::memcpy(x.view().data, mine.view().data, x.bytes());
+        if (comm.rank() == repeat) {  // whoever comes last
+          volatile double busy = 0;
+          for (int i = 0; i < 300'000; ++i) busy = busy + 1;
+        }
+        comm.all_reduce(s, Pass::update, part_of(x, 0, count)).wait(s);
+        comm.reduce_scatter(s, Pass::update, mine, part).wait(s);
+        const std::string sum(static_cast<const char*>(x.view().data), 4 * std::size_t(count));
+        const std::string sums(static_cast<const char*>(part.view().data), part.bytes());
+        if (repeat == 0) {
+          first = comm.broadcast_text(sum);
+          first_part = sums;
+          std::int64_t far = 0;
+          for (std::int64_t i = 0; i < count; ++i) {
+            far += std::abs(x.as<float>()[i] - sum_at(i)) > 1e-6 * n;
+            far += std::abs(part.as<float>()[i] - sum_at(comm.rank() * count + i)) > 1e-6 * n;
+          }
+          CHECK(far == 0);
+        }
+        CHECK((sum == first));
+        CHECK((sums == first_part));
       }
-      world.comm().all_reduce(s, Pass::update, x).wait(s);
-      const std::string mine(static_cast<const char*>(x.view().data), x.bytes());
-      if (repeat == 0) first = world.comm().broadcast_text(mine);
-      CHECK((mine == first));
     }
-  }
 }
 
 TEST_CASE("sums are by rank") {
@@ -169,7 +192,8 @@ TEST_CASE("groups take turns in the same shared memory") {
                                             all.split(rank % 2, -rank),
                                             all.split(0, -rank),
                                             all.split(rank == 0 ? -1 : 0),
-                                            all.split(rank / 2)};
+                                            all.split(rank / 2),
+                                            all.split(rank % 3 == 1 ? 1 : 0, rank % 2)};
   std::vector<std::vector<int>> ranks;
   for (const Communicator& group : groups) ranks.push_back(world_ranks(group));
   for (std::size_t g = 0; g < groups.size(); ++g)
@@ -200,10 +224,11 @@ TEST_CASE("a group says what carries it") {
   const char* shm = std::getenv("LAMINA_SHM");
   const char* size = std::getenv("LAMINA_NODE_SIZE");
   const bool off = shm && std::string_view(shm) == "0";
-  const bool whole = !size || std::atoi(size) >= world.size();
-  CHECK(world.comm().carrier() == (off     ? "MPI (LAMINA_SHM=0)"
-                                   : whole ? "shared memory"
-                                           : "MPI, shared memory within a node"));
+  const int node = size ? std::atoi(size) : world.size();
+  CHECK(world.comm().carrier() == (off                    ? "MPI (LAMINA_SHM=0)"
+                                   : node >= world.size() ? "shared memory"
+                                   : node > 1             ? "MPI, shared memory within a node"
+                                                          : "MPI"));
   CHECK(world.comm().plain().carrier() == "MPI, plain");
   CHECK(Communicator().carrier() == "nothing");
 }
