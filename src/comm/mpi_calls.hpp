@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <cstring>
 #include <string_view>
 #include <thread>
 
@@ -38,6 +39,29 @@ class Lookout {
   /// Throws if a peer has failed or is gone, or if `operation` has been waited for too long.
   virtual void look(const Operation& operation, double waited) = 0;
 };
+
+/// What a rank is about to call, as the others of its group can read it.
+struct Called {
+  Operation operation;
+  char layer[64] = "";
+
+  void set(const Operation& op) {
+    operation = op;
+    std::strncpy(layer, op.layer_name, sizeof layer - 1);
+  }
+  Operation get() const {
+    Operation op = operation;
+    op.layer_name = layer;
+    return op;
+  }
+};
+
+/// Throws where two ranks of a group of `size` are about to call different things.
+inline void check_same(const Called& first, int first_rank, const Called& other, int other_rank,
+                       int size) {
+  check(other.get().matches(first.get()), "rank ", first_rank, " called ", first.get(),
+        ", but rank ", other_rank, " called ", other.get(), " (ranks of a group of ", size, ')');
+}
 
 inline void pause(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));

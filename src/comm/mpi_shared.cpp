@@ -56,10 +56,9 @@ struct alignas(64) SharedNode::Flag {
   std::atomic<unsigned> asleep;  ///< whether `to` must be woken
 };
 
-/// Followed by its bytes. What is called is there to be compared.
+/// Followed by its bytes.
 struct alignas(64) SharedNode::Slot {
-  Operation operation;
-  char layer[64];
+  Called called;  ///< to be compared
 
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
 };
@@ -267,9 +266,7 @@ void SharedGroup::begin(const Operation& op) {
     node_.last_group_ = id_;
     node_.last_places_ = places_;
   }
-  Slot& slot = node_.slot(node_.place_, parity_);
-  slot.operation = op;
-  std::strncpy(slot.layer, op.layer_name, sizeof slot.layer - 1);
+  node_.slot(node_.place_, parity_).called.set(op);
 }
 
 void SharedGroup::meet(const Operation& op) {
@@ -282,18 +279,11 @@ void SharedGroup::meet(const Operation& op) {
 
 /// Throws where not all called the same thing; the same words on all ranks.
 void SharedGroup::compare() const {
-  const auto called = [&](std::size_t member) {
-    Slot& slot = node_.slot(places_[member], 1 - parity_);
-    Operation op = slot.operation;
-    op.layer_name = slot.layer;
-    return op;
+  const auto called = [&](std::size_t member) -> const Called& {
+    return node_.slot(places_[member], 1 - parity_).called;
   };
-  const Operation first = called(0);
-  for (std::size_t i = 1; i < places_.size(); ++i) {
-    const Operation other = called(i);
-    check(other.matches(first), "rank ", ranks_[0], " called ", first, ", but rank ", ranks_[i],
-          " called ", other, " (ranks of a group of ", ranks_of_group_, ')');
-  }
+  for (std::size_t i = 1; i < places_.size(); ++i)
+    check_same(called(0), ranks_[0], called(i), ranks_[i], ranks_of_group_);
 }
 
 /// For slots that hold a piece of each part, or of one part only.

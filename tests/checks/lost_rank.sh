@@ -29,10 +29,20 @@ export LAMINA_COMM_TIMEOUT=2
 expect stuck  1 1 'all_reduce .* in layer 10 .*no answer from rank 1 '
 unset LAMINA_COMM_TIMEOUT
 mixed='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called .* of 999'
+halo='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called halo of 1000'
 expect mixed 1 1 "$mixed"  # always compared where memory is shared
-export LAMINA_SHM=0 LAMINA_CHECK_COLLECTIVES=1
+export LAMINA_NODE_SIZE=2
 expect mixed 1 1 "$mixed"
+unset LAMINA_NODE_SIZE
+export LAMINA_CHECK_COLLECTIVES=1
+expect halo 1 1 "$halo"
+export LAMINA_SHM=0
+expect mixed 1 1 "$mixed"
+expect halo 1 1 "$halo"
 unset LAMINA_CHECK_COLLECTIVES
+if grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=Debug$' "$LAMINA_BUILD/CMakeCache.txt"; then
+  expect mixed 1 1 "$mixed"  # the default of a debug build
+fi
 expect thrown 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
 expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
 unset LAMINA_SHM

@@ -27,6 +27,7 @@ int fail(lamina::World& world, std::string_view how) {
       if (how == "early") return 0;
       if (how == "stuck") pause();
       if (how == "mixed") x = Tensor({999, 1, 1, 1}, DType::f32);
+      if (how == "halo") world.comm().exchange(stream, Pass::forward, x, 0, x, 0).wait(stream);
     }
     world.comm().all_reduce(stream, Pass::weight_grad, x).wait(stream);
   }
