@@ -6,20 +6,38 @@
 
 namespace lamina::detail {
 
+void OneDnnWeighted::take_plain_weights() {
+  if (w.layout.plain()) return;
+  blocked_ = Tensor(w);
+  const Desc theirs = to_desc(w), ours = plain(layout_dims(w));
+  from_plain_ = reorder_op(context_, ours, theirs), to_plain_ = reorder_op(context_, theirs, ours);
+  w.layout = {};
+  workspace += blocked_.bytes();
+}
+
+void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
+  if (!from_plain_) return w_.data;
+  void* weights = blocked_.view().data;
+  stream.run(pass, "reorder w", [&] { from_plain_({w_.data, weights}); });
+  return weights;
+}
+
 void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, const View& b_,
                              const View& y) {
   check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
   if (bias_) check_operand(b_, b, what_);
-  stream.run(Pass::forward, what_, [&] { forward_({x.data, w_.data, b_.data, y.data}); });
+  void* weights = blocked(stream, Pass::forward, w_);
+  stream.run(Pass::forward, what_, [&] { forward_({x.data, weights, b_.data, y.data}); });
 }
 
 void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) {
   check_operand(w_, w, what_), check_operand(dy, output, what_);
   check_operand(dx, inputs[0], what_);
-  void* weights = w_.data;
+  void* weights = blocked(stream, Pass::input_grad, w_);
   if (to_data_) {
-    weights = other_.view().data;
-    stream.run(Pass::input_grad, "reorder w", [&] { to_data_({w_.data, weights}); });
+    void* other = other_.view().data;
+    stream.run(Pass::input_grad, "reorder w", [&] { to_data_({weights, other}); });
+    weights = other;
   }
   void* gradient = to_image_ ? image_.get() : dx.data;
   stream.run(Pass::input_grad, what_, [&] { data_({weights, dy.data, gradient}); });
@@ -33,10 +51,14 @@ void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, 
   check_operand(x, inputs[0], what_), check_operand(dy, output, what_);
   check_operand(dw, w, what_);
   if (bias_) check_operand(db, b, what_);
-  void* gradient = from_weights_ ? other_.view().data : dw.data;
+  void* blocked = to_plain_ ? blocked_.view().data : dw.data;
+  void* gradient = from_weights_ ? other_.view().data : blocked;
   stream.run(Pass::weight_grad, what_, [&] { weights_({x.data, dy.data, gradient, db.data}); });
   if (from_weights_) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({gradient, dw.data}); });
+    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({gradient, blocked}); });
+  }
+  if (to_plain_) {
+    stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });
   }
 }
 

@@ -1,5 +1,6 @@
 // What convolution and linear share: forward chooses the layout of the weights, in which they and
-// their gradient stay; passes that want another one reorder into a buffer of their own.
+// their gradient stay; passes that want another one reorder into a buffer of their own. Where they
+// have to be plain all the same, they are reordered to and from forward's layout first.
 #pragma once
 
 #include "cpu/onednn_core.hpp"
@@ -12,6 +13,7 @@ namespace lamina::detail {
 
 class OneDnnWeighted : public WeightedKernel {
  public:
+  void take_plain_weights() final;
   void forward(Stream&, const View& x, const View& w, const View& b, const View& y) final;
   void input_grad(Stream&, const View& w, const View& dy, const View& dx) final;
   void weight_grad(Stream&, const View& x, const View& dy, const View& dw, const View& db) final;
@@ -67,14 +69,19 @@ class OneDnnWeighted : public WeightedKernel {
     void operator()(void* p) const { std::free(p); }
   };
 
+  /// The weights in forward's layout.
+  void* blocked(Stream&, Pass, const View& w);
+
   ContextPtr context_;
   const char* what_;
   bool bias_ = false;
   Op forward_, data_, weights_;
   Op to_data_, from_weights_;  // empty where the layouts agree
+  Op from_plain_, to_plain_;   // empty unless weights are taken plain
   Op to_image_;                // for an input gradient in another layout than x
   std::unique_ptr<void, Free> image_;
-  Tensor other_;  // weights, or their gradient, in another layout than ours
+  Tensor other_;    // weights, or their gradient, in another layout than forward's
+  Tensor blocked_;  // in forward's, where they are taken plain
 };
 
 }  // namespace lamina::detail

@@ -115,16 +115,32 @@ ConvGeometry geometry(std::int64_t channels, Pair kernel, Pair stride = 1, Pad p
   return g;
 }
 
+/// The last case again, by the kernel that `make(setup)` makes, with its weights in plain layout.
+template <class Make>
+void with_plain_weights(Make make) {
+  Case c = cases.back();
+  c.name += ", plain weights";
+  c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
+    const auto kernel = make(setup);
+    kernel->take_plain_weights();
+    check(kernel->w.layout.plain(), "weights in ", kernel->w);
+    return run_weighted(setup, *kernel, in, dy);
+  };
+  cases.push_back(c);
+}
+
 void conv(std::string name, Shape x, const ConvGeometry& g, double tolerance = sums) {
   Case c{"conv " + name, {x, g.weight(x)}, g.output(x), tolerance, {}, {}};
   if (g.bias) c.inputs.push_back({1, g.channels, 1, 1});
   c.naive = [=](const Inputs& in) {
     return naive::conv(g, x, in[0], in[1], g.bias ? in[2] : Values());
   };
+  const auto make = [=](const Setup& setup) { return setup.backend.conv(g, setup.form(x)); };
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
-    return run_weighted(setup, *setup.backend.conv(g, setup.form(x)), in, dy);
+    return run_weighted(setup, *make(setup), in, dy);
   };
   cases.push_back(c);
+  if (x.c > 3 && x.size() > 1000) with_plain_weights(make);
 }
 
 void linear(std::string name, Shape x, std::int64_t features, bool bias) {
@@ -133,10 +149,14 @@ void linear(std::string name, Shape x, std::int64_t features, bool bias) {
   c.naive = [=](const Inputs& in) {
     return naive::linear(x, features, in[0], in[1], bias ? in[2] : Values());
   };
+  const auto make = [=](const Setup& setup) {
+    return setup.backend.linear(features, bias, setup.form(x));
+  };
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
-    return run_weighted(setup, *setup.backend.linear(features, bias, setup.form(x)), in, dy);
+    return run_weighted(setup, *make(setup), in, dy);
   };
   cases.push_back(c);
+  if (x.size() > 1000) with_plain_weights(make);
 }
 
 /// `make(setup)` makes the kernel.

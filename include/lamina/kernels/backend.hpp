@@ -34,6 +34,10 @@ class WeightedKernel : public Kernel {
  public:
   Form w, b;  ///< wanted forms of weights {k, c/groups, r, s} and bias {1, k, 1, 1}
 
+  /// Takes weights, and gives their gradient, in plain layout from now on: for ranks that share
+  /// weights, but whose kernels want them differently.
+  virtual void take_plain_weights() { check(w.layout.plain(), "weights in ", w, " only"); }
+
   virtual void forward(Stream&, const View& x, const View& w, const View& b, const View& y) = 0;
   virtual void input_grad(Stream&, const View& w, const View& dy, const View& dx) = 0;
   virtual void weight_grad(Stream&, const View& x, const View& dy, const View& dw,

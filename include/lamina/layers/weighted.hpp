@@ -108,6 +108,7 @@ class WeightedLayer : public Layer {
                   partials_.size() > 1 && !agree(partials_, kernel_->inputs[0]));
 
     const Communicator replicas = site.along(replica_axes);
+    if (!agree(replicas, kernel_->w)) kernel_->take_plain_weights();
     const Part k = part(w.n, split.channel, at.channel), c = part(w.c, split.input, at.input);
     w_ = {.name = "weight",
           .dims = std::move(dims),
