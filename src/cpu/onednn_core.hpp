@@ -127,6 +127,5 @@ std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs);
 std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,
                                             const Shape& first);
-std::unique_ptr<LossKernel> make_loss(const LossGeometry&, const Form& x);
 
 }  // namespace lamina::detail

@@ -1,0 +1,39 @@
+// Dropout: on plain f32, by a loop of our own.
+#include "cpu/onednn_core.hpp"
+
+namespace lamina::detail {
+namespace {
+
+class Dropout final : public DropoutKernel {
+ public:
+  Dropout(double rate, const Form& x, const Shape& whole, const Shape& first)
+      : rate_(rate), within_{x.shape, whole, first} {
+    check_input(x, "dropout");
+    check(rate >= 0 && rate < 1, "dropout: expected a rate from 0 to less than 1, got ", rate);
+    // The mask goes by the index in n-c-h-w order.
+    inputs = {{x.shape, x.dtype, {}}};
+    output = inputs[0];
+    algorithm = "lamina:philox";
+  }
+
+  void apply(Stream& stream, Pass pass, std::uint64_t key, const View& x, const View& y) override {
+    check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
+    stream.run(pass, "dropout", [&] {
+      dropout(DropoutMask(rate_, key), float(1 / (1 - rate_)), within_, x.as<float>(),
+              y.as<float>());
+    });
+  }
+
+ private:
+  double rate_;
+  Within within_;
+};
+
+}  // namespace
+
+std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,
+                                            const Shape& first) {
+  return std::make_unique<Dropout>(rate, x, whole, first);
+}
+
+}  // namespace lamina::detail
