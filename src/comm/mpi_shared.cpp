@@ -348,6 +348,7 @@ void SharedGroup::reduce_scatter(const Operation& op, std::size_t count, int par
 
 void SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, const char* part,
                              char* whole) {
+  if (size_ == 1) return copy(whole, part, count * size_of(op.dtype));
   const Cut c = cut(op.dtype, count, parts, false);
   if (me_ < parts) copy(whole + c.start(std::size_t(me_)), part, c.bytes(std::size_t(me_)));
   const auto put_part = [&](std::size_t i) {
