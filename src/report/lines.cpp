@@ -90,6 +90,16 @@ Line sum_of(const Profile& profile, std::string name, const std::vector<Line>& o
   return all;
 }
 
+bool has_unlike_splits(const Profile& profile) {
+  const std::string* first = nullptr;
+  for (const ProfileRow& r : profile.rows) {
+    if (r.split.empty()) continue;
+    if (first && r.split != *first) return true;
+    first = &r.split;
+  }
+  return false;
+}
+
 std::vector<Line> largest_first(std::vector<Line> lines) {
   std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
     return a.roof.wasted != b.roof.wasted ? a.roof.wasted > b.roof.wasted

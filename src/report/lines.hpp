@@ -59,6 +59,9 @@ std::vector<Line> lines_of(const Profile& profile, TableOptions::Group by, bool 
 /// `others` as one, with the roof of them all.
 Line sum_of(const Profile& profile, std::string name, const std::vector<Line>& others);
 
+/// Whether layers are cut in unlike ways, so that it matters to see in which.
+bool has_unlike_splits(const Profile& profile);
+
 /// By wasted time, else by time; the largest first.
 std::vector<Line> largest_first(std::vector<Line> lines);
 

@@ -111,6 +111,28 @@ TEST_CASE("the table keeps to its width, and keeps the columns that matter") {
     CHECK_THAT(narrow, ContainsSubstring(head));
 }
 
+TEST_CASE("where splits differ, the table shows them") {
+  Profile p = made_profile_on_machine(2);
+  const auto head = [&](int width) { return lines(table(p, {.width = width})).front(); };
+  CHECK_THAT(head(120), !ContainsSubstring("split"));
+  for (ProfileRow& r : p.rows)
+    if (r.layer == 3) r.split = "channel:2";
+  CHECK_THAT(head(120), ContainsSubstring("split") && ContainsSubstring("exposed_us"));
+  CHECK_THAT(table(p, {.width = 120}),
+             ContainsSubstring(" batch:2 ") && ContainsSubstring(" channel:2 "));
+  CHECK_THAT(head(80), !ContainsSubstring("split"));
+}
+
+TEST_CASE("long names lose letters, but neither numbers nor what tells them apart") {
+  Profile p = made_profile_on_machine(2);
+  p.rows[0].name = "classifier.1.reshard", p.rows[3].name = "classifier.2.reshard";
+  p.rows[5].name = std::string(60, '7');
+  const std::string all = table(p, {.width = 80});
+  CHECK_THAT(all, ContainsSubstring("\nclas.1.reshard ") || ContainsSubstring("\nclass.1.reshar "));
+  CHECK_THAT(all, ContainsSubstring("\nclas.2.reshard ") || ContainsSubstring("\nclass.2.reshar "));
+  CHECK_THAT(all, ContainsSubstring("\n77777777"));
+}
+
 TEST_CASE("rows are ordered and the rest is summed up") {
   using Names = std::vector<std::string>;
   const Profile p = made_profile();

@@ -398,6 +398,20 @@ TEST_CASE("of many ranks the first and the slowest are drawn", "[drawings]") {
   CHECK_THAT(of_kind(all, "note").at(0).words, ContainsSubstring("31 of 40 ranks are left out"));
 }
 
+TEST_CASE("layers that only move data are told below the communication roofline", "[drawings]") {
+  Profile p = made_profile_on_machine(2);
+  const auto note = [&] {
+    return of_kind(parse(draw_communication(p, nullptr, {})), "note").at(0).words;
+  };
+  CHECK(note().find("compute nothing") == std::string::npos);
+  p.rows.push_back(made_row(3, "fc.reshard", "Reshard", Pass::forward, 5, {0, 1e6}));
+  p.rows.back().comm.mean = 2e-3, p.rows.back().exposed.mean = 3e-3;
+  p.rows.back().wire_bytes = 5e6;
+  CHECK_THAT(note(),
+             ContainsSubstring("as they compute nothing: 1 layer, 5 MB on the wire in 2 ms, "
+                               "waited for 3 ms."));
+}
+
 TEST_CASE("memory is drawn to scale, and the rest summed up", "[drawings]") {
   Profile p = made_profile();
   p.layer_memory.clear();
@@ -416,9 +430,11 @@ TEST_CASE("memory is drawn to scale, and the rest summed up", "[drawings]") {
   CHECK(parameters[24].number("width") ==
         Approx(parameters[0].number("width") * 6 / 30).epsilon(0.001));
   CHECK_THAT(title_of(all, parameters[25]), ContainsSubstring("5 other layers\nparameters 15 MB"));
-  CHECK_THAT(of_kind(all, "note").at(0).words, ContainsSubstring("In all 600 MB on rank 0, less than the 1.4 GB of the layers"));
+  CHECK_THAT(of_kind(all, "note").at(0).words,
+             ContainsSubstring("In all 600 MB on rank 0, less than the 1.4 GB of the layers"));
 
-  for (LayerMemory& m : p.layer_memory) m.memory.parameters = 1000000;  // the rest is longer than any layer
+  for (LayerMemory& m : p.layer_memory)
+    m.memory.parameters = 1000000;  // the rest is longer than any layer
   while (p.layer_memory.size() < 100) p.layer_memory.push_back(p.layer_memory[0]);
   const auto torn = parse(draw_memory(p, {}));
   CHECK(of_kind(torn, "tear").size() == 2);

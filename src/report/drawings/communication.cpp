@@ -26,8 +26,15 @@ struct Talker {
   double hidden() const { return std::clamp(1 - exposed / comm, 0.0, 1.0); }
 };
 
-/// Layers that communicate, those that take the longest first.
-std::vector<Talker> talkers_of(const Profile& p) {
+/// Layers that communicate, those that take the longest first. `moving` is the sum of those that
+/// have no place in the drawing, as they compute nothing: above all reshards.
+struct Talkers {
+  std::vector<Talker> all;
+  Talker moving;
+  std::size_t moves = 0;
+};
+
+Talkers talkers_of(const Profile& p) {
   std::map<std::string, Talker> by_name;
   for (const ProfileRow& r : p.rows) {
     Talker& t = by_name[r.name];
@@ -35,13 +42,17 @@ std::vector<Talker> talkers_of(const Profile& p) {
     t.flops += r.work.flops, t.wire += r.wire_bytes, t.kernels += r.time.mean;
     t.comm += r.comm.mean, t.exposed += r.exposed.mean;
   }
-  std::vector<Talker> all;
-  for (const auto& [name, t] : by_name)
-    if (t.comm > 0 && t.wire > 0 && t.flops > 0) all.push_back(t);
-  std::sort(all.begin(), all.end(), [](const Talker& a, const Talker& b) {
+  Talkers found;
+  for (const auto& [name, t] : by_name) {
+    if (t.comm > 0 && t.wire > 0 && t.flops > 0) found.all.push_back(t);
+    if (t.comm <= 0 || t.flops > 0) continue;
+    ++found.moves, found.moving.wire += t.wire;
+    found.moving.comm += t.comm, found.moving.exposed += t.exposed;
+  }
+  std::sort(found.all.begin(), found.all.end(), [](const Talker& a, const Talker& b) {
     return a.comm != b.comm ? a.comm > b.comm : a.any->layer < b.any->layer;
   });
-  return all;
+  return found;
 }
 
 constexpr std::array<const char*, 4> shades = {"hidden-all", "hidden-most", "hidden-part",
@@ -89,25 +100,54 @@ struct Links {
   }
 };
 
-/// y = bandwidth * x within the plot, with its name at the upper end, below the line.
-void link_line(Svg& svg, const LogScale& x, const LogScale& y, double bandwidth, bool main,
-               std::string_view words) {
-  const double from = std::max(x.low, y.low / bandwidth), to = std::min(x.high, y.high / bandwidth);
-  if (!(from < to)) return;
-  const double x0 = x(from), y0 = y(from * bandwidth), x1 = x(to), y1 = y(to * bandwidth);
-  svg.line(main ? "roof main" : "roof library", x0, y0, x1, y1);
-  const double length = std::hypot(x1 - x0, y1 - y0), width = text_width(words);
-  if (length < width + 40) {
-    if (x1 + 12 + width < right) svg.words(x1 + 12, y1 + 14, words, "roof-name");
-    return;
+/// What the links can sustain: y = bandwidth * x within the plot.
+class LinkLine {
+ public:
+  LinkLine(const LogScale& x, const LogScale& y, double bandwidth, std::string words)
+      : words_(std::move(words)) {
+    const double from = std::max(x.low, y.low / bandwidth);
+    const double to = std::min(x.high, y.high / bandwidth);
+    if (!(from < to)) return;
+    x0_ = x(from), y0_ = y(from * bandwidth), x1_ = x(to), y1_ = y(to * bandwidth);
+    length_ = std::hypot(x1_ - x0_, y1_ - y0_);
+    dx_ = (x1_ - x0_) / length_, dy_ = (y1_ - y0_) / length_;
   }
-  const double part = 1 - (width / 2 + 30) / length;
-  svg.words(words, {{"class", "roof-name middle"},
-                    {"dy", 15},
-                    {"transform", text("translate(", number(x0 + part * (x1 - x0)), " ",
-                                       number(y0 + part * (y1 - y0)), ") rotate(",
-                                       number(std::atan2(y1 - y0, x1 - x0) * 57.29578), ")")}});
-}
+
+  void draw(Svg& svg, const char* kind) const {
+    if (length_ > 0) svg.line(kind, x0_, y0_, x1_, y1_);
+  }
+
+  /// Below the line, as near to its upper end as nothing is in the way.
+  void name(Svg& svg, const Boxes& boxes) const {
+    const double width = text_width(words_), upper = length_ - width / 2 - 30;
+    if (length_ < width + 40) {
+      if (length_ > 0 && x1_ + 12 + width < right)
+        svg.words(x1_ + 12, y1_ + 14, words_, "roof-name");
+      return;
+    }
+    double middle = upper;
+    while (middle > width / 2 + 10 && !free(boxes, middle, width)) middle -= 10;
+    if (middle <= width / 2 + 10) middle = upper;
+    svg.words(words_, {{"class", "roof-name middle"},
+                       {"dy", 15},
+                       {"transform", text("translate(", number(x0_ + middle * dx_), " ",
+                                          number(y0_ + middle * dy_), ") rotate(",
+                                          number(std::atan2(dy_, dx_) * 57.29578), ")")}});
+  }
+
+ private:
+  /// Whether words of this width, as a row of small boxes along the line, collide with nothing.
+  bool free(const Boxes& boxes, double middle, double width) const {
+    for (double t = middle - width / 2; t <= middle + width / 2; t += 6) {
+      const double cx = x0_ + t * dx_ - 10 * dy_, cy = y0_ + t * dy_ + 10 * dx_;
+      if (!boxes.free({cx - 6, cy - 8, cx + 6, cy + 8})) return false;
+    }
+    return true;
+  }
+
+  std::string words_;
+  double x0_ = 0, y0_ = 0, x1_ = 0, y1_ = 0, length_ = 0, dx_ = 0, dy_ = 0;
+};
 
 double radius(double seconds, double longest) {
   return std::max(3.0, 18 * std::sqrt(seconds / longest));
@@ -153,8 +193,8 @@ void legend(Svg& svg, const std::vector<Talker>& talkers, double longest) {
 std::string draw_communication(const Profile& profile, const Profile* other,
                                DrawingOptions options) {
   const Profile& shown = other ? *other : profile;
-  const std::vector<Talker> first = talkers_of(profile);
-  const std::vector<Talker> second = other ? talkers_of(*other) : std::vector<Talker>();
+  const Talkers before = talkers_of(profile), after = other ? talkers_of(*other) : Talkers();
+  const std::vector<Talker>&first = before.all, &second = after.all;
   const std::vector<Talker>& talkers = other ? second : first;
   if (talkers.empty()) return "";
 
@@ -171,8 +211,20 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   const auto x = LogScale::around(xs, left, right), y = LogScale::around(ys, bottom, top);
 
   Svg svg("communication", wide, high, "What each layer computes per byte on the wire", options);
-  log_axes(svg, x, y, 1, 1e-9, "FLOP per byte on the wire",
-           "GFLOP/s, were there only communication");
+  log_axes(svg, x, y, 1, 1e-9, "FLOP per byte on the wire", "GFLOP/s, over time in communication");
+  Boxes boxes;
+  for (const Talker& t : talkers) {
+    const double r = radius(t.comm, longest), cx = x(t.x()), cy = y(t.y());
+    boxes.taken.push_back({cx - r, cy - r, cx + r, cy + r});
+  }
+  std::vector<LinkLine> lines;
+  if (links.best > 0)
+    lines.emplace_back(x, y, links.best,
+                       text(name(links.op), ", best  ", brief(links.best / 1e9), " GB/s"));
+  if (links.small > 0 && links.small < 0.7 * links.best)
+    lines.emplace_back(x, y, links.small,
+                       text(name(links.op), " of ", bytes_text(links.small_bytes), "  ",
+                            brief(links.small / 1e9), " GB/s"));
   svg.open("g", {{"class", "roofs"}});
   if (peak > 0) {
     svg.line("roof main", left, y(peak), right, y(peak));
@@ -180,14 +232,9 @@ std::string draw_communication(const Profile& profile, const Profile* other,
     for (const auto& [down, words] : {std::pair{21, "above: hidden even by kernels at peak"},
                                       std::pair{36, "below: hidden only by slower ones"}})
       svg.words(column - 16, y(peak) + down, words, "small muted");
-    if (links.best > 0)
-      link_line(svg, x, y, links.best, true,
-                text(name(links.op), ", best  ", brief(links.best / 1e9), " GB/s"));
-    if (links.small > 0 && links.small < 0.7 * links.best)
-      link_line(
-          svg, x, y, links.small, false,
-          text("at ", bytes_text(links.small_bytes), "  ", brief(links.small / 1e9), " GB/s"));
   }
+  for (const LinkLine& line : lines)
+    line.draw(svg, &line == &lines[0] ? "roof main" : "roof library");
   svg.close();
   if (other) {
     marks(svg, x, y, first, longest, true);
@@ -201,11 +248,6 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   }
   marks(svg, x, y, talkers, longest, false);
 
-  Boxes boxes;
-  for (const Talker& t : talkers) {
-    const double r = radius(t.comm, longest), cx = x(t.x()), cy = y(t.y());
-    boxes.taken.push_back({cx - r, cy - r, cx + r, cy + r});
-  }
   svg.open("g", {{"class", "dot-names"}});
   for (std::size_t i = 0; i < std::min<std::size_t>(talkers.size(), 8); ++i) {
     const Talker& t = talkers[i];
@@ -219,11 +261,16 @@ std::string draw_communication(const Profile& profile, const Profile* other,
       break;
     }
   }
+  for (const LinkLine& line : lines) line.name(svg, boxes);
   svg.close();
   legend(svg, talkers, longest);
+  std::string note = other ? "Faint: before; full: after. " : "";
+  if (const auto& [all, moving, n] = other ? after : before; n > 0)
+    note += text("Not shown, as they compute nothing: ", n, n == 1 ? " layer, " : " layers, ",
+                 bytes_text(moving.wire), " on the wire in ", seconds_text(moving.comm),
+                 ", waited for ", seconds_text(moving.exposed), ". ");
   svg.words(left, high - 12,
-            text(other ? "Faint: before; full: after. " : "",
-                 "FLOP of all passes of a layer; the reduction of a bucket is shared by bytes."),
+            note + "All passes of a layer; the reduction of a bucket is shared by bytes.",
             "note muted");
   return svg.finish();
 }

@@ -232,7 +232,7 @@ void legend(Svg& svg, const Picture& picture, const Dots& dots) {
   if (has_ceilings(dots.profile)) {
     std::array<double, 4> share = {};
     int above = 0, unexplained = 0;
-    svg.words(column, y, "bound by, with its share of time", "small muted"), y += 18;
+    svg.words(column, y, "bound by, share of kernel time", "small muted"), y += 18;
     for (const Dot& d : dots.dots)
       share[std::size_t(d.roof->bound)] += d.of->time.mean, above += d.roof->above,
           unexplained += d.roof->above && d.roof->reason.empty();
@@ -308,7 +308,7 @@ std::string draw_roofline(const Profile& profile, const Profile* other, DrawingO
   std::string note;
   if (shown.still > 0)
     note = text(shown.still, shown.still == 1 ? " row" : " rows", " without arithmetic not shown, ",
-                seconds_text(shown.still_seconds), " in all. ");
+                seconds_text(shown.still_seconds), " of kernels. ");
   if (second) note += "Faint: before; full: after. ";
   if (!machine) note += "No ceilings were measured. ";
   if (!note.empty()) svg.words(left, high - 14, note, "note muted");

@@ -39,11 +39,11 @@ void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines)
     if (bounds[b] / step >= 0.005)
       shares.push_back(text(percent_text(bounds[b] / step),
                             shares.empty() ? " is bound by " : " by ", name(Bound(b))));
-  all.push_back(
-      text("At the roofs of this machine the kernels of a step would take ", seconds_text(least),
-           "; they take <b>", seconds_text(kernels), "</b>. With waiting, <b>",
-           seconds_text(wasted), "</b> (", percent_text(wasted / step),
-           " of a step) are above the roofs. Of a step&#39;s time ", enumerate(shares), "."));
+  all.push_back(text("At the roofs of this machine the kernels of a step would take ",
+                     seconds_text(least), "; they take <b>", seconds_text(kernels),
+                     "</b>. With waiting, <b>", seconds_text(wasted), "</b> (",
+                     percent_text(wasted / step), " of a step) are wasted. Of a step&#39;s time ",
+                     enumerate(shares), "."));
 }
 
 void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
@@ -89,14 +89,11 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
       s += text(", ", seconds_text(most->exposed()), " of it in ", named(most->first()));
     all.push_back(s + ".");
   }
-  if (alone > 0)
-    all.push_back(text(with > alone ? text("While communication runs, kernels take ",
-                                           percent_text(with / alone - 1), " longer than alone")
-                                    : "Kernels take no longer while communication runs",
-                       slowed && slowed->slowdown() > 1
-                           ? text("; ", named(slowed->first()), " loses most, at ",
-                                  format("%.2f", slowed->slowdown()), " times its time alone.")
-                           : std::string(".")));
+  if (alone > 0 && with <= alone) all.push_back("Kernels take no longer beside communication.");
+  if (with > alone && alone > 0)
+    all.push_back(text("Beside communication kernels take ", percent_text(with / alone - 1),
+                       " longer than alone; ", named(slowed->first()), " loses most, at ",
+                       format("%.2f", slowed->slowdown()), " times its time alone."));
   if (p.ranks > 1 && p.compute.mean > 0)
     all.push_back(text("Rank ", p.compute.slowest, " is the slowest: its kernels take ",
                        format("%.3f", p.compute.imbalance()), " times the mean of the ", p.ranks,

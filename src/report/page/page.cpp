@@ -3,9 +3,10 @@
 #include "report/drawings/drawings.hpp"
 #include "report/drawings/svg.hpp"
 #include "sections.hpp"
-#include "small_table.hpp"
 
 #include <lamina/profile/report.hpp>
+
+#include <set>
 
 namespace lamina {
 
@@ -49,6 +50,16 @@ std::string tile(const char* what, const std::string& value, const std::string& 
   return text("<div class=\"tile\"><dt>", what, "</dt><dd>",
               before.empty() ? before : text("<s>", before, "</s>"), "<b>", value, "</b><small>",
               note, "</small></dd></div>\n");
+}
+
+/// "node1, 4 threads each", "2 hosts"
+std::string hosts_of(const Profile& p) {
+  std::set<std::string> hosts, all(p.hosts.begin(), p.hosts.end());
+  for (const std::string& s : all) hosts.insert(s.substr(0, s.rfind(", ")));
+  return hosts.size() > 1 ? text(hosts.size(), " hosts")
+         : all.size() > 1 ? escape_xml(*hosts.begin())
+         : all.empty()    ? std::string()
+                          : escape_xml(*all.begin()) + (p.ranks > 1 ? " each" : "");
 }
 
 /// "1.23 times the images/s"
@@ -108,8 +119,7 @@ std::string tiles(const Profile& p, const Profile* before) {
               : p.clean.mean > 0 ? text(figure_of(p.end_to_end.mean), " while layers were recorded")
                                  : text("while layers were recorded; mean of ", p.steps),
               was(step)));
-  append(out,
-         tile("ranks", ranks(p), p.hosts.empty() ? "" : escape_xml(p.hosts.front()), was(ranks)));
+  append(out, tile("ranks", ranks(p), hosts_of(p), was(ranks)));
   append(out,
          tile("wasted", waste(p),
               !has_ceilings(p)        ? "ceilings were not measured"
@@ -130,22 +140,6 @@ std::string list(const std::vector<std::string>& items) {
     append(out, text("<li>", item, "</li>\n"));
   }
   return out + "</ul>\n";
-}
-
-std::string memory_totals(const Profile& p) {
-  if (p.memory.total() == 0) return "";
-  const auto row = [](SmallTable& table, const char* what, std::size_t bytes) {
-    table.row({what, bytes_text(double(bytes))});
-  };
-  SmallTable table("All layers", {"", "bytes"});
-  row(table, "parameters", p.memory.parameters);
-  row(table, "gradients", p.memory.gradients);
-  row(table, "optimizer", p.memory.optimizer);
-  row(table, "activations and their gradients, in one arena", p.memory.activations);
-  row(table, "workspace", p.memory.workspace);
-  row(table, "messages", p.memory.messages);
-  row(table, "total", p.memory.total());
-  return text("<div class=\"tables\">", table.done(), "</div>");
 }
 
 std::string provenance(const Profile& p) {
@@ -242,8 +236,9 @@ std::string report_html(const Profile& profile, const Profile* other) {
                        other ? figure(draw_timeline(profile, {}), "before") +
                                    figure(draw_timeline(*other, {}), "after")
                              : figure(draw_timeline(profile, {}))));
-  append(body, section("memory", "Memory per layer", other ? "Of the run after." : "Of one rank.",
-                       figure(draw_memory(last, {})) + memory_totals(last)));
+  append(body, section("memory", "Memory per layer",
+                       other ? "Of the run after, on rank 0." : "Of rank 0.",
+                       figure(draw_memory(last, {}))));
   append(body, section("groups", "By type and by stage", other ? "Of the run after." : "",
                        text("<div class=\"tables\">", groups_tables(last), "</div>")));
   if (profile.machine || last.machine)

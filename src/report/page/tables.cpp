@@ -79,11 +79,20 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
                                            : text(l.rows.size(), " passes");
                },
                true});
+  const auto word = [&](const char* head, const char* what, const char* group,
+                        std::string ProfileRow::*of) {
+    c.push_back({head, what, group, [of](auto& l) { return escape_xml(l.shared(of)); }, true});
+  };
+  word("split", "how the layer is cut over the ranks", has_unlike_splits(p) ? "core" : "plan",
+       &ProfileRow::split);
   if (has_ceilings(p)) {
     c.push_back({"bound", "what held the row up most", "core",
                  [](auto& l) { return bound_label(l.roof); }, true});
     add("% of roof", "least possible time / time in kernels", "core", [](auto& l) {
-      return bar(number(100 * l.roof.fraction, 1), l.roof.fraction, l.roof.above ? "over" : "roof");
+      return bar(number(100 * l.roof.fraction, 1), l.roof.fraction,
+                 !l.roof.above           ? "roof"
+                 : l.roof.reason.empty() ? "unexplained"
+                                         : "over");
     });
     add("wasted &micro;s", "time in kernels and waiting beyond the roof", "core",
         [most](auto& l) { return bar(micros(l.roof.wasted), l.roof.wasted / most, "waste"); });
@@ -139,11 +148,7 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
       [](auto& l) { return number(l.counted(&Counts::misses) / 1e3, 1); });
   add("DRAM MB", "measured at the memory controllers, of the node", "counters",
       [](auto& l) { return number(l.counted(&Counts::dram_bytes) / 1e6, 2); });
-  const auto word = [&](const char* head, const char* what, std::string ProfileRow::*of) {
-    c.push_back({head, what, "kernels", [of](auto& l) { return escape_xml(l.shared(of)); }, true});
-  };
-  word("split", "how the layer is cut over the ranks", &ProfileRow::split);
-  word("algorithm", "that the back end chose", &ProfileRow::algorithm);
+  word("algorithm", "that the back end chose", "kernels", &ProfileRow::algorithm);
   add("scratch MB", "workspace of the layer and shared scratch", "kernels",
       [](auto& l) { return number(workspace(l) / 1e6, 2); });
 
@@ -203,11 +208,11 @@ std::string group_table(const Profile& p, const char* caption, TableOptions::Gro
 std::string bound_label(const Roof& roof) {
   const std::string_view b = name(roof.bound);
   std::string out = text("<span class=\"bound ", b, "\">", b, "</span>");
-  if (roof.above)
-    append(out, text(" <abbr class=\"above\" title=\"above its roof: ",
-                     roof.reason.empty() ? "UNEXPLAINED" : escape_xml(roof.reason), "\">",
-                     roof.reason.empty() ? "unexplained" : "above", "</abbr>"));
-  return out;
+  if (!roof.above) return out;
+  const bool known = !roof.reason.empty();
+  return out + text(" <abbr class=\"above", known ? "" : " unexplained",
+                    "\" title=\"above its roof: ", known ? escape_xml(roof.reason) : "UNEXPLAINED",
+                    "\">", known ? "above" : "unexplained", "</abbr>");
 }
 
 std::string rows_table(const Profile& p) {

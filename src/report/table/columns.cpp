@@ -42,6 +42,7 @@ class Columns {
   /// For a terminal: the passes of a layer side by side.
   std::vector<Column> narrow() {
     names(Worth::type);
+    if (has_unlike_splits(profile_)) words("split", Worth::split, &ProfileRow::split);
     const auto pass = [&](const char* head, Pass p) {
       micros(head, Worth::needed, [p](Row r) { return r.pass == p ? r.time.mean : 0; });
     };

@@ -16,6 +16,7 @@ enum class Worth {
   bound,
   wasted,
   exposed,
+  split,
   gflops,
   comm,
   layers,

@@ -45,11 +45,23 @@ std::vector<Line> choose(const Profile& p, const TableOptions& o) {
   return lines;
 }
 
-/// "layer4.2.downsample.conv" -> "layer4.2..conv": both ends of a long name tell most.
-std::string shorten(const std::string& s, std::size_t width) {
-  if (s.size() <= width) return s;
-  const std::size_t tail = (width - 2) / 2, head = width - 2 - tail;
-  return s.substr(0, head) + ".." + s.substr(s.size() - tail);
+/// "classifier.1.reshard" -> "clas.1.reshard": letters go from the end of the longest part, so that
+/// numbers and what tells names apart stay.
+std::string shorten(std::string s, std::size_t width) {
+  while (s.size() > width) {
+    std::size_t longest = 1, last = std::string::npos, letters = 0;
+    for (std::size_t i = 0, at = 0; i <= s.size(); ++i) {
+      if (i < s.size() && s[i] != '.') {
+        if (s[i] < '0' || s[i] > '9') ++letters, at = i;
+        continue;
+      }
+      if (letters > longest) longest = letters, last = at;
+      letters = 0;
+    }
+    if (last == std::string::npos) return s.substr(0, width);
+    s.erase(last, 1);
+  }
+  return s;
 }
 
 std::size_t width_of(const Column& c) {
