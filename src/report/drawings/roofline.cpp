@@ -249,8 +249,7 @@ void legend(Svg& svg, const Picture& picture, const Dots& dots) {
             text("above roof, unexplained (", unexplained, ")"));
     y += 6;
   }
-  for (const Pass p :
-       {Pass::forward, Pass::recompute, Pass::input_grad, Pass::weight_grad, Pass::update})
+  for (const Pass p : passes_of(dots.profile))
     entry(has_ceilings(dots.profile) ? "key" : text("pass-", name(p)), p, 4.5, words_of(p));
   if (picture.longest() > 0)
     svg.words(column, y + 6, text("area = time, up to ", seconds_text(picture.longest())), "muted");

@@ -283,6 +283,16 @@ const char* words_of(Pass pass) {
   return words[int(pass)];
 }
 
+std::vector<Pass> passes_of(const Profile& profile) {
+  std::vector<Pass> passes = {Pass::forward, Pass::recompute, Pass::input_grad, Pass::weight_grad,
+                              Pass::update};
+  std::erase_if(passes, [&](Pass p) {
+    return std::none_of(profile.rows.begin(), profile.rows.end(),
+                        [&](const ProfileRow& row) { return row.pass == p; });
+  });
+  return passes;
+}
+
 void spread_out(std::vector<double>& at, double gap, double low, double high) {
   for (std::size_t i = 0; i < at.size(); ++i)
     at[i] = std::max({at[i], low, i > 0 ? at[i - 1] + gap : low});

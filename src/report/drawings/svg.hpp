@@ -84,6 +84,8 @@ std::string shape_of(Pass pass, double r);
 
 /// Names of passes, for people.
 const char* words_of(Pass pass);
+/// Those that the profile has rows of, in the order of a step.
+std::vector<Pass> passes_of(const Profile& profile);
 
 /// Moves positions (sorted, ascending) as little as it takes to be `gap` apart within [low, high].
 void spread_out(std::vector<double>& at, double gap, double low, double high);

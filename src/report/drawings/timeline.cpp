@@ -142,7 +142,7 @@ class Lanes {
   double scale_, height_;
 };
 
-void legend(Svg& svg, bool communicates) {
+void legend(Svg& svg, const Profile& profile, bool communicates) {
   double x = left;
   const auto entry = [&](std::string_view kind, std::string_view words, bool hatched) {
     svg.put("rect", {{"class", kind},
@@ -155,9 +155,7 @@ void legend(Svg& svg, bool communicates) {
     x += 34 + text_width(words);
   };
   svg.open("g", {{"class", "legend"}});
-  for (const Pass p :
-       {Pass::forward, Pass::recompute, Pass::input_grad, Pass::weight_grad, Pass::update})
-    entry(text("pass-", name(p)), words_of(p), false);
+  for (const Pass p : passes_of(profile)) entry(text("pass-", name(p)), words_of(p), false);
   if (communicates) {
     entry("lane-communication", "communication", false);
     entry("wait", "waiting for it (exposed)", true);
@@ -192,7 +190,7 @@ std::string draw_timeline(const Profile& profile, DrawingOptions options) {
   svg.line("hatch", 0, 0, 0, 6);
   svg.close();
   svg.close();
-  legend(svg, communicates);
+  legend(svg, profile, communicates);
   svg.open("g", {{"class", "axes"}});
   const double step = tick_step(end, 9);
   for (int i = 0; i * step <= end; ++i) {
