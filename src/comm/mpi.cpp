@@ -221,7 +221,7 @@ class MpiTransport final : public Transport {
     if (session_->check_collectives) compare(op);
     if (shared_ && shared_->carries(op)) return shared_->run(op);
     if (nodes_ && nodes_->carries(op)) return nodes_->run(op);
-    group_.run(op);
+    group_.run(op, !shared_);
   }
 
   std::shared_ptr<Transport> split(int color, int key) override {

@@ -30,11 +30,11 @@ const std::vector<Ring::Part>& MpiGroup::equal_parts(std::size_t count) {
   return parts_;
 }
 
-void MpiGroup::run(const Operation& op) {
+void MpiGroup::run(const Operation& op, bool may_ring) {
   const auto* const in = static_cast<const char*>(op.in);
   auto* const out = static_cast<char*>(op.out);
   const std::size_t bytes = op.count * size_of(op.dtype), all = op.count * std::size_t(size_);
-  const bool ring = op.bytes(size_) >= least_part * size_;
+  const bool ring = may_ring && op.bytes(size_) >= least_part * size_;
   switch (op.collective) {
     case Collective::all_reduce:
       if (ring) return ring_.all_reduce(op, out, equal_parts(op.count));

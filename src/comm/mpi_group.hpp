@@ -10,7 +10,8 @@ class MpiGroup {
  public:
   MpiGroup(MPI_Comm comm, Lookout& lookout);
 
-  void run(const Operation&);
+  /// `may_ring`: false leaves all to MPI, for members of one node: there it copies once.
+  void run(const Operation&, bool may_ring = true);
   Ring& ring() { return ring_; }
 
  private:
