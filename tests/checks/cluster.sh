@@ -33,7 +33,7 @@ limited() {
 }
 if [[ -x $bin/mpi_tests ]]; then  # MPI is built in
   limited broadcast 0.5
-  limited all_reduce 0.2
+  limited all_reduce 0.55  # both ways at once: one way at a time gives less than a half
   "$run" --hosts 3 --timeout 60 -- "$bin/bench_network" --model lenet --batch-size 2 --iters 1 \
     --warmup 0 --profile-steps 0 >"$out" 2>&1 || wrong "bench_network: status $?"
   for i in 0 1 2; do
