@@ -3,6 +3,7 @@
 #include "profile_small.hpp"
 
 #include <lamina/comm/threads.hpp>
+#include <lamina/layers/batch_norm.hpp>
 
 #include <set>
 
@@ -218,6 +219,52 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
     CHECK(bytes == Approx(rank.gradients));
     CHECK(p.unaccounted() >= 0);
   }
+}
+
+TEST_CASE("what is computed twice has a row for either time") {
+  std::vector<Profile> all(2);
+  run_ranks(2, [&](World& world) {
+    Network net({.c = 6, .h = 2, .w = 2});
+    net.add<BatchNorm>({.global = true}, "norm");
+    net.add<Linear>({.features = 8}, "wide");
+    net.add<Linear>({.features = 4}, "last");
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    net.place({.batch = 4,
+               .backend = reference_backend(),
+               .ranks = world.comm(),
+               .splits = {{.batch = 2}, {.batch = 2}, {.input = 2}, {.channel = 2}, {.channel = 2}},
+               .recompute = {false, true, true, false, false}});
+    net.initialize(1);
+    const Tensor labels({4, 1, 1, 1}, DType::i32);
+    Stream stream;
+    Context context{.stream = stream, .rows = 4, .labels = labels};
+    const auto step = [&] { net.forward(context), net.backward(context); };
+    all[std::size_t(world.rank())] =
+        profile_steps(net, stream, world.comm(), {}, {.warmup = 1, .steps = 2}, step);
+  });
+  for (const Profile& p : all) {
+    const ProfileRow &once = row(p, "wide", Pass::forward),
+                     &twice = row(p, "wide", Pass::recompute);
+    CHECK(twice.work.flops == once.work.flops);
+    CHECK(once.comm_bytes == 4 * 8 * 4);  // it sums its parts of y, both times
+    CHECK(twice.comm_bytes == once.comm_bytes);
+    // Between the norm and the layer that reads it lies a reshard, whose output is kept.
+    CHECK(find(p, "norm", Pass::recompute) == nullptr);
+    CHECK(find(p, "last", Pass::recompute) == nullptr);
+  }
+}
+
+TEST_CASE("a norm that is computed again only normalises, and sends nothing") {
+  const BatchNorm norm({.global = true});
+  const std::array xs{Shape{4, 6, 2, 2}};
+  const Cost cost = norm.cost(xs, {}, DType::f32);
+  CHECK(cost.recompute.flops == 2 * 96);
+  CHECK(cost.recompute.bytes == 2 * 4 * 96);
+  const Conv2D conv({.channels = 4});
+  CHECK(conv.cost(xs, {}, DType::f32).recompute.flops == 2 * 4 * 96);
+  const Cost split = norm.cost(xs, {.batch = 2}, DType::f32);
+  CHECK(std::count_if(split.messages.begin(), split.messages.end(),
+                      [](const Message& m) { return m.pass == Pass::forward && m.once; }) == 1);
 }
 
 TEST_CASE("the recorder comes off when a step throws") {
