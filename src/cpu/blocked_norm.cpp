@@ -57,26 +57,30 @@ LAMINA_SIMD void grad_moments(const float* x, const float* dy, const float* mean
 
 // y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits.
 LAMINA_SIMD void scale(const float* x, const float* mean, const float* a, const float* b, float* y,
-                       std::size_t n) {
+                       std::size_t n, bool past) {
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
+    float v[lanes];
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) y[i + l] = (x[i + l] - mean[l]) * a[l] + b[l];
+    for (int l = 0; l < lanes; ++l) v[l] = (x[i + l] - mean[l]) * a[l] + b[l];
+    put16(v, y + i, past);
   }
   for (int l = 0; i < n; ++i, ++l) y[i] = (x[i] - mean[l]) * a[l] + b[l];
+  if (past) finish_puts();
 }
 
 // dx = a * dy + b * (x - mean) + c
 LAMINA_SIMD void combine(const float* x, const float* dy, const float* mean, const float* a,
-                         const float* b, const float* c, float* dx, std::size_t n) {
+                         const float* b, const float* c, float* dx, std::size_t n, bool past) {
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
+    float v[lanes];
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) {
-      dx[i + l] = a[l] * dy[i + l] + (b[l] * (x[i + l] - mean[l]) + c[l]);
-    }
+    for (int l = 0; l < lanes; ++l) v[l] = a[l] * dy[i + l] + (b[l] * (x[i + l] - mean[l]) + c[l]);
+    put16(v, dx + i, past);
   }
   for (int l = 0; i < n; ++i, ++l) dx[i] = a[l] * dy[i] + (b[l] * (x[i] - mean[l]) + c[l]);
+  if (past) finish_puts();
 }
 
 }  // namespace
@@ -194,7 +198,8 @@ void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, con
     for_pieces([&](std::int64_t, const Piece& p) {
       float m[lanes], a[lanes], shift[lanes];
       spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
-      scale(x.as<float>() + p.begin, m, a, shift, y.as<float>() + p.begin, p.size);
+      float* to = y.as<float>() + p.begin;
+      scale(x.as<float>() + p.begin, m, a, shift, to, p.size, past_caches(2 * y.bytes(), to));
     });
   });
 }
@@ -238,8 +243,9 @@ void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, co
       float m[lanes], a[lanes], b[lanes], c[lanes];
       spread(0, p.channel, m), spread(1, p.channel, a);
       spread(2, p.channel, b), spread(3, p.channel, c);
-      combine(x.as<float>() + p.begin, dy.as<float>() + p.begin, m, a, b, c,
-              dx.as<float>() + p.begin, p.size);
+      float* to = dx.as<float>() + p.begin;
+      combine(x.as<float>() + p.begin, dy.as<float>() + p.begin, m, a, b, c, to, p.size,
+              past_caches(3 * dx.bytes(), to));
     });
   });
 }

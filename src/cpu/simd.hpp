@@ -1,17 +1,48 @@
-// What the back end's own loops share: LAMINA_SIMD, and the division of long loops among OpenMP
-// threads. The parallel regions are kept outside of LAMINA_SIMD functions: what OpenMP outlines
-// would not inherit the instruction set.
+// What the back end's own loops share: LAMINA_SIMD, stores past the caches, and the division of
+// long loops among OpenMP threads. The parallel regions are kept outside of LAMINA_SIMD functions:
+// what OpenMP outlines would not inherit the instruction set.
 #pragma once
 
 #include "target_clones.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 namespace lamina::detail {
 
 /// Elements below which waking the other threads costs more than it saves.
 inline constexpr std::size_t parallel_elements = 32768;
+
+/// Whether to write a result past the caches, given the bytes that a kernel reads and writes: an
+/// ordinary store reads the line first, which only pays where the next kernel still finds it there.
+inline bool past_caches(std::size_t operands, const void* to) {
+  constexpr std::size_t cached = 32u << 20;
+  return operands > cached && reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
+}
+
+/// Stores sixteen values.
+inline void put16(const float* values, float* to, bool past) {
+#if defined(__SSE__)
+  if (past) {
+    for (int l = 0; l < 16; l += 4) _mm_stream_ps(to + l, _mm_loadu_ps(values + l));
+    return;
+  }
+#endif
+  std::memcpy(to, values, 16 * sizeof(float));
+}
+
+/// To be called by a thread that has stored past the caches before others read.
+inline void finish_puts() {
+#if defined(__SSE__)
+  _mm_sfence();
+#endif
+}
 
 /// Calls work(begin, end) for pieces of [0, n), on all threads. The pieces do not depend on the
 /// number of threads.
