@@ -17,6 +17,7 @@
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/lrn.hpp>
 #include <lamina/layers/max_pool2d.hpp>
+#include <lamina/layers/pad_channels.hpp>
 #include <lamina/layers/relu.hpp>
 #include <lamina/layers/sigmoid.hpp>
 #include <lamina/layers/softmax.hpp>

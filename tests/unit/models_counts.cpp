@@ -2,6 +2,7 @@
 // image, gradient sizes and arithmetic intensities.
 #include "catch.hpp"
 
+#include <lamina/base/nearest.hpp>
 #include <lamina/network/models.hpp>
 
 #include <map>

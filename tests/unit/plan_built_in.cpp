@@ -1,6 +1,9 @@
 // Built-in plans: what they make of AlexNet, worked out by hand, and that they are legal.
 #include "catch.hpp"
 
+#include <lamina/layers/conv2d.hpp>
+#include <lamina/layers/linear.hpp>
+#include <lamina/layers/relu.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/plan/plan.hpp>
 

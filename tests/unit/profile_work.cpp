@@ -3,11 +3,14 @@
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/layers/add.hpp>
+#include <lamina/layers/batch_norm.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/max_pool2d.hpp>
+#include <lamina/layers/relu.hpp>
+#include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/layers/tanh.hpp>
-#include <lamina/network/models/options.hpp>
+#include <lamina/network/network.hpp>
 #include <lamina/profile/measure.hpp>
 
 #include <map>

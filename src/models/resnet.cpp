@@ -1,21 +1,20 @@
 // ResNet (He et al., 2016): for large images as torchvision has it (v1.5: a bottleneck strides in
 // its 3x3 convolution), and the paper's small ones for CIFAR-10.
-#pragma once
+#include "models/parts.hpp"
 
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/avg_pool2d.hpp>
+#include <lamina/layers/batch_norm.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/global_avg_pool.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/max_pool2d.hpp>
 #include <lamina/layers/pad_channels.hpp>
-#include <lamina/network/models/options.hpp>
-
-#include <array>
+#include <lamina/layers/relu.hpp>
 
 namespace lamina {
 
-namespace detail {
+namespace {
 
 /// Builds residual networks under torchvision's names.
 struct ResNetBuilder {
@@ -56,13 +55,11 @@ struct ResNetBuilder {
   }
 };
 
-}  // namespace detail
+}  // namespace
 
-/// `blocks`: residual blocks in each of the four stages. For 3x224x224 and 1000 classes unless told
-/// otherwise; any size from 32x32 on will do.
-inline Network resnet(std::array<int, 4> blocks, bool bottlenecks, const ModelOptions& o = {}) {
-  Network net(detail::input_or(o, {.c = 3, .h = 224, .w = 224}));
-  const detail::ResNetBuilder build{net, o};
+Network resnet(std::array<int, 4> blocks, bool bottlenecks, const ModelOptions& o) {
+  Network net(input_or(o, {.c = 3, .h = 224, .w = 224}));
+  const ResNetBuilder build{net, o};
   Node x = build.conv_norm(net.input(), {.channels = 64, .kernel = 7, .stride = 2, .pad = 3},
                            "conv1", "bn1");
   x = x.add<ReLU>({}, "relu").add<MaxPool2D>({.window = 3, .stride = 2, .pad = 1}, "maxpool");
@@ -79,20 +76,17 @@ inline Network resnet(std::array<int, 4> blocks, bool bottlenecks, const ModelOp
                       : build.basic(x, block, c, stride, shortcut);
     }
   }
-  x.add<GlobalAvgPool>({}, "avgpool").add<Linear>({.features = detail::classes_or(o, 1000)}, "fc");
-  return detail::with_loss(std::move(net), o);
+  x.add<GlobalAvgPool>({}, "avgpool").add<Linear>({.features = classes_or(o, 1000)}, "fc");
+  return with_loss(std::move(net), o);
 }
 
-inline Network resnet18(const ModelOptions& o = {}) { return resnet({2, 2, 2, 2}, false, o); }
-inline Network resnet34(const ModelOptions& o = {}) { return resnet({3, 4, 6, 3}, false, o); }
-inline Network resnet50(const ModelOptions& o = {}) { return resnet({3, 4, 6, 3}, true, o); }
+Network resnet18(const ModelOptions& o) { return resnet({2, 2, 2, 2}, false, o); }
+Network resnet34(const ModelOptions& o) { return resnet({3, 4, 6, 3}, false, o); }
+Network resnet50(const ModelOptions& o) { return resnet({3, 4, 6, 3}, true, o); }
 
-/// Section 4.2 of the paper: three stages of `blocks` blocks, 6 * blocks + 2 layers with weights,
-/// and shortcuts without parameters (option A: every second row and column, zeros for the new
-/// channels). For 3x32x32 and 10 classes unless told otherwise.
-inline Network cifar_resnet(int blocks, const ModelOptions& o = {}) {
-  Network net(detail::input_or(o, {.c = 3, .h = 32, .w = 32}));
-  const detail::ResNetBuilder build{net, o};
+Network cifar_resnet(int blocks, const ModelOptions& o) {
+  Network net(input_or(o, {.c = 3, .h = 32, .w = 32}));
+  const ResNetBuilder build{net, o};
   Node x = build.conv_norm(net.input(), {.channels = 16, .kernel = 3, .pad = 1}, "conv1", "bn1");
   x = x.add<ReLU>({}, "relu");
   for (int stage = 0; stage < 3; ++stage) {
@@ -107,11 +101,11 @@ inline Network cifar_resnet(int blocks, const ModelOptions& o = {}) {
       x = build.basic(x, block, c, stride, shortcut);
     }
   }
-  x.add<GlobalAvgPool>({}, "avgpool").add<Linear>({.features = detail::classes_or(o, 10)}, "fc");
-  return detail::with_loss(std::move(net), o);
+  x.add<GlobalAvgPool>({}, "avgpool").add<Linear>({.features = classes_or(o, 10)}, "fc");
+  return with_loss(std::move(net), o);
 }
 
-inline Network resnet20(const ModelOptions& o = {}) { return cifar_resnet(3, o); }
-inline Network resnet56(const ModelOptions& o = {}) { return cifar_resnet(9, o); }
+Network resnet20(const ModelOptions& o) { return cifar_resnet(3, o); }
+Network resnet56(const ModelOptions& o) { return cifar_resnet(9, o); }
 
 }  // namespace lamina

@@ -1,17 +1,16 @@
 // LeNet-5 (LeCun et al., 1998) with ReLU and maximum pooling in place of the original's sigmoids
 // and trained averages, and with full connections between its two convolutions.
-#pragma once
+#include "models/parts.hpp"
 
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/max_pool2d.hpp>
-#include <lamina/network/models/options.hpp>
+#include <lamina/layers/relu.hpp>
 
 namespace lamina {
 
-/// For 1x28x28 and 10 classes unless told otherwise.
-inline Network lenet(const ModelOptions& o = {}) {
-  Network net(detail::input_or(o, {.c = 1, .h = 28, .w = 28}));
+Network lenet(const ModelOptions& o) {
+  Network net(input_or(o, {.c = 1, .h = 28, .w = 28}));
   net.add<Conv2D>({.channels = 6, .kernel = 5, .pad = 2}, "conv1");
   net.add<ReLU>({}, "relu1");
   net.add<MaxPool2D>({.window = 2}, "pool1");
@@ -22,8 +21,8 @@ inline Network lenet(const ModelOptions& o = {}) {
   net.add<ReLU>({}, "relu3");
   net.add<Linear>({.features = 84}, "fc2");
   net.add<ReLU>({}, "relu4");
-  net.add<Linear>({.features = detail::classes_or(o, 10)}, "fc3");
-  return detail::with_loss(std::move(net), o);
+  net.add<Linear>({.features = classes_or(o, 10)}, "fc3");
+  return with_loss(std::move(net), o);
 }
 
 }  // namespace lamina

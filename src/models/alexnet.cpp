@@ -1,23 +1,21 @@
 // AlexNet as torchvision has it: the single-tower form of Krizhevsky, "One weird trick" (2014).
-#pragma once
+#include "models/parts.hpp"
 
 #include <lamina/layers/avg_pool2d.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/dropout.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/max_pool2d.hpp>
-#include <lamina/network/models/options.hpp>
+#include <lamina/layers/relu.hpp>
 
 namespace lamina {
 
-/// For 3x224x224 and 1000 classes unless told otherwise; the features before the classifier must be
-/// a multiple of 6x6.
-inline Network alexnet(const ModelOptions& o = {}) {
-  Network net(detail::input_or(o, {.c = 3, .h = 224, .w = 224}));
+Network alexnet(const ModelOptions& o) {
+  Network net(input_or(o, {.c = 3, .h = 224, .w = 224}));
   int index = 0;
   const auto feature = [&] { return text("features.", index++); };
   const auto conv = [&](Conv2D::Options c) {
-    c.channels = detail::widened(o, c.channels);
+    c.channels = widened(o, c.channels);
     net.add<Conv2D>(c, feature());
     net.add<ReLU>({}, feature());
   };
@@ -32,13 +30,13 @@ inline Network alexnet(const ModelOptions& o = {}) {
   pool();
   net.add<AvgPool2D>({.outputs = 6}, "avgpool");
   net.add<Dropout>({.rate = o.dropout}, "classifier.0");
-  net.add<Linear>({.features = detail::widened(o, 4096)}, "classifier.1");
+  net.add<Linear>({.features = widened(o, 4096)}, "classifier.1");
   net.add<ReLU>({}, "classifier.2");
   net.add<Dropout>({.rate = o.dropout}, "classifier.3");
-  net.add<Linear>({.features = detail::widened(o, 4096)}, "classifier.4");
+  net.add<Linear>({.features = widened(o, 4096)}, "classifier.4");
   net.add<ReLU>({}, "classifier.5");
-  net.add<Linear>({.features = detail::classes_or(o, 1000)}, "classifier.6");
-  return detail::with_loss(std::move(net), o);
+  net.add<Linear>({.features = classes_or(o, 1000)}, "classifier.6");
+  return with_loss(std::move(net), o);
 }
 
 }  // namespace lamina

@@ -1,24 +1,10 @@
-// ModelOptions: what all models can be told.
+// What the models have in common.
 #pragma once
 
-#include <lamina/layers/batch_norm.hpp>
-#include <lamina/layers/relu.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/models.hpp>
 
 namespace lamina {
-
-struct ModelOptions {
-  std::int64_t classes = 0;    ///< 0: the model's own, 1000 or 10
-  Shape input = {.c = 0};      ///< of one sample; without channels: the model's own
-  double label_smoothing = 0;  ///< of the loss
-  double dropout = 0.5;        ///< rate, in models that have dropout
-  double width = 1;            ///< hidden channels and features of AlexNet and VGG, times this
-  bool global_norm = false;    ///< batch norm over the samples of all ranks
-  bool zero_gamma = false;     ///< the last batch norm of each residual block starts at zero
-};
-
-namespace detail {
 
 inline Shape input_or(const ModelOptions& o, Shape own) { return o.input.c == 0 ? own : o.input; }
 inline std::int64_t classes_or(const ModelOptions& o, std::int64_t own) {
@@ -38,5 +24,4 @@ inline Network with_loss(Network net, const ModelOptions& o) {
   return net;
 }
 
-}  // namespace detail
 }  // namespace lamina

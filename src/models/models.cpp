@@ -1,0 +1,40 @@
+// The models by name.
+#include <lamina/base/nearest.hpp>
+#include <lamina/network/models.hpp>
+
+namespace lamina {
+
+namespace {
+
+struct Model {
+  std::string_view name;
+  Network (*make)(const ModelOptions&);
+};
+
+constexpr Model models[] = {
+    {"lenet", lenet},       {"alexnet", alexnet},   {"vgg11", vgg11},       {"vgg13", vgg13},
+    {"vgg16", vgg16},       {"vgg19", vgg19},       {"resnet18", resnet18}, {"resnet34", resnet34},
+    {"resnet50", resnet50}, {"resnet20", resnet20}, {"resnet56", resnet56},
+};
+
+}  // namespace
+
+std::vector<std::string_view> model_names() {
+  std::vector<std::string_view> names;
+  for (const auto& model : models) names.push_back(model.name);
+  return names;
+}
+
+Network make_model(std::string_view name, const ModelOptions& options) {
+  for (const auto& model : models)
+    if (model.name == name) return model.make(options);
+  std::string known;
+  const auto names = model_names();
+  for (const auto known_name : names) known += text(known.empty() ? "" : ", ", known_name);
+  const auto guess = nearest(name, names);
+  throw Error(text("model '", name, "' is not known",
+                   guess.empty() ? "" : text(" (did you mean ", guess, "?)"), ": expected one of ",
+                   known));
+}
+
+}  // namespace lamina
