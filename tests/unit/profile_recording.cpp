@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "support/allocations.hpp"
 
+#include <lamina/base/error.hpp>
 #include <lamina/profile/profiler.hpp>
 
 #include <string>

@@ -1,20 +1,14 @@
 // Profiler: keeps the spans of a step, and folds them into sums per layer and pass when it ends.
 #pragma once
 
-#include <lamina/base/error.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/tensor/stream.hpp>
 
-#include <sched.h>
-
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -37,75 +31,27 @@ class Profiler final : public Recorder {
   /// Room for that many spans per step and that many steps; it grows where that is too little.
   /// `counters`, if any, are read whenever the thread that began the step records: what they
   /// counted since its last span belongs to this one. They must outlive the profiler.
-  explicit Profiler(std::size_t spans = 4096, std::size_t steps = 128, Counters* counters = nullptr)
-      : spans_(spans), counters_(counters) {
-    seconds_.reserve(steps);
-    open_.reserve(64);
-    if (counters_) counts_.resize(spans);
-  }
+  explicit Profiler(std::size_t spans = 4096, std::size_t steps = 128,
+                    Counters* counters = nullptr);
 
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
-  ~Profiler() override { stop(); }
+  ~Profiler() override;
 
   /// Records what runs on `stream`, from now on; a step begins. The stream must outlive that.
-  void start(Stream& stream) {
-    stop();
-    stream_ = &stream, before_ = stream.recorder();
-    stream.record_to(this);
-    begin_step();
-  }
+  void start(Stream& stream);
   /// Ends the step, as end_step(), and begins another one.
-  void next_step() {
-    end_step();
-    begin_step();
-  }
+  void next_step();
   /// Ends recording; the step that has begun is forgotten. Does nothing before start().
-  void stop() {
-    if (!stream_) return;
-    std::exchange(stream_, nullptr)->record_to(before_);
-    close();
-    begin_ = 0;
-  }
+  void stop();
 
-  void record(const Span& span) override {
-    const std::size_t at = claimed_.fetch_add(1, std::memory_order_acquire);
-    if (at >= closed) return;
-    if (at < spans_.size()) {
-      spans_[at] = span;
-      if (counters_) count(at, span.lane);
-    } else {
-      while (busy_.test_and_set(std::memory_order_acquire)) sched_yield();
-      overflow_.push_back(span);
-      busy_.clear(std::memory_order_release);
-    }
-    written_.fetch_add(1, std::memory_order_release);
-  }
+  void record(const Span& span) override;
 
   /// Starts a step; one that was not ended is forgotten.
-  void begin_step() {
-    close();
-    written_.store(0, std::memory_order_relaxed);
-    if (counters_) counted_ = counters_->read();
-    begin_ = now();
-    claimed_.store(0, std::memory_order_release);
-  }
+  void begin_step();
 
   /// Ends the step, after all of its collectives have been waited for. Throws Error without a step.
-  void end_step() {
-    end_ = now();
-    check(begin_ > 0, "end_step() without begin_step()");
-    used_ = close();
-    if (!overflow_.empty()) {
-      spans_.insert(spans_.end(), overflow_.begin(), overflow_.end());
-      spans_.resize(2 * spans_.size());
-      if (counters_) counts_.resize(spans_.size());
-      overflow_.clear();
-    }
-    seconds_.push_back(end_ - begin_);
-    fold();
-    last_begin_ = std::exchange(begin_, 0);
-  }
+  void end_step();
 
   /// All work under one name, over all steps.
   struct Kernel {
@@ -129,11 +75,7 @@ class Profiler final : public Recorder {
   /// Wall time of each step.
   const std::vector<double>& seconds() const { return seconds_; }
   /// `layer` counts from -1, the work outside of layers. An empty cell where nothing ran.
-  const Cell& cell(std::int32_t layer, Pass pass) const {
-    static const Cell empty;
-    const std::size_t i = index(layer, pass);
-    return i < cells_.size() ? cells_[i] : empty;
-  }
+  const Cell& cell(std::int32_t layer, Pass pass) const;
   /// The last step's spans by begin, until the next begin_step(): for a timeline.
   std::span<const Span> last_step() const { return {spans_.data(), used_}; }
   /// When that step began, in seconds of now().
@@ -148,71 +90,15 @@ class Profiler final : public Recorder {
 
   /// Turns away all who come from now on and waits for those who are still writing; returns how
   /// many spans there are.
-  std::size_t close() {
-    const std::size_t count = claimed_.exchange(closed, std::memory_order_acq_rel);
-    if (count >= closed) return 0;
-    while (written_.load(std::memory_order_acquire) != count) sched_yield();
-    return count;
-  }
+  std::size_t close();
 
-  void count(std::size_t at, Lane lane) {
-    counts_[at] = {};
-    if (lane == Lane::communication) return;
-    const Counts total = counters_->read();
-    counts_[at] = total - std::exchange(counted_, total);
-  }
+  void count(std::size_t at, Lane lane);
 
-  void fold() {
-    const auto step = seconds_.size() - 1;
-    for (std::size_t i = 0; counters_ && i < used_; ++i) {  // before they are sorted
-      if (spans_[i].lane == Lane::communication) continue;
-      auto& sum = cell_at(spans_[i].layer, spans_[i].pass).counts;
-      if (sum)
-        *sum += counts_[i];
-      else
-        sum = counts_[i];
-    }
-    std::sort(spans_.begin(), spans_.begin() + std::ptrdiff_t(used_),
-              [](const Span& a, const Span& b) {
-                return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
-              });
-    open_.clear();
-    for (std::size_t i = 0; i < used_; ++i) {
-      const Span& span = spans_[i];
-      add(span, step, span.end - span.begin, 1);
-      if (span.lane == Lane::communication) continue;
-      while (!open_.empty() && spans_[open_.back()].end <= span.begin) open_.pop_back();
-      if (!open_.empty()) {
-        const Span& outer = spans_[open_.back()];
-        add(outer, step, span.begin - std::min(span.end, outer.end), 0);
-      }
-      open_.push_back(i);
-    }
-  }
+  void fold();
 
-  Cell& cell_at(std::int32_t layer, Pass pass) {
-    const std::size_t i = index(layer, pass);
-    if (i >= cells_.size()) cells_.resize(i + 1);
-    return cells_[i];
-  }
+  Cell& cell_at(std::int32_t layer, Pass pass);
 
-  void add(const Span& span, std::size_t step, double seconds, int calls) {
-    Cell& cell = cell_at(span.layer, span.pass);
-    cell.seconds[std::size_t(span.lane)] += seconds;
-    cell.bytes += calls * span.bytes, cell.wire += calls * span.wire;
-    if (span.lane == Lane::compute) {
-      if (cell.steps.empty()) cell.steps.reserve(seconds_.capacity());
-      if (cell.steps.size() <= step) cell.steps.resize(step + 1);
-      cell.steps[step] += seconds;
-    }
-    const auto same = [&](const Kernel& k) {
-      return k.lane == span.lane && (k.what == span.what || !std::strcmp(k.what, span.what));
-    };
-    auto kernel = std::find_if(cell.kernels.begin(), cell.kernels.end(), same);
-    if (kernel == cell.kernels.end())
-      kernel = cell.kernels.insert(kernel, {span.what, span.lane, 0, 0, 0});
-    kernel->seconds += seconds, kernel->calls += calls, kernel->bytes += calls * span.bytes;
-  }
+  void add(const Span& span, std::size_t step, double seconds, int calls);
 
   std::vector<Span> spans_;
   std::atomic<std::size_t> claimed_{closed}, written_{0};
