@@ -3,7 +3,6 @@
 
 #include <lamina/network/network.hpp>
 
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -35,19 +34,10 @@ struct LARS {
 
 class Optimizer {
  public:
-  Optimizer(const SGD& o) : name_("sgd"), rate_(o.rate), weight_decay_(o.weight_decay) {
-    rule_.momentum = o.momentum, rule_.nesterov = o.nesterov;
-    check(!o.nesterov || o.momentum > 0, "nesterov needs a momentum above zero");
-    validate();
-  }
+  Optimizer(const SGD& o);
   Optimizer(const Adam& o) : Optimizer("adam", UpdateRule::Kind::adam, o) {}
   Optimizer(const AdamW& o) : Optimizer("adamw", UpdateRule::Kind::adamw, o) {}
-  Optimizer(const LARS& o)
-      : name_("lars"), rate_(o.rate), weight_decay_(o.weight_decay), trust_(o.trust) {
-    rule_.momentum = o.momentum;
-    check(o.trust > 0, "trust must be positive, got ", o.trust);
-    validate();
-  }
+  Optimizer(const LARS& o);
 
   /// Weight decay leaves out biases and batch norm.
   Optimizer& decay_weights_only(bool on = true) { return weights_only_ = on, *this; }
@@ -60,81 +50,17 @@ class Optimizer {
   double rate() const { return rate_; }
 
   /// The state for the parameters of a placed network, all zero; it must outlive their updates.
-  [[nodiscard]] Tensor attach(Network& network) const {
-    const DType dtype = network.placing().dtype;
-    const std::size_t bytes = memory(network).optimizer;
-    Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
-    char* at = all.as<char>();
-    for (const auto& n : network.parameters()) n.parameter->states.clear();
-    for (const auto& n : network.parameters()) {
-      Parameter& p = *n.parameter;
-      if (!p.trained || (p.bucket && p.bucket->sharded)) continue;
-      for (int i = 0; i < rule_.states(); ++i, at += room(p.form.bytes()))
-        p.states.push_back(View(at, p.form));
-    }
-    for (Bucket& bucket : network.buckets()) {
-      bucket.states.clear();
-      for (int i = 0; bucket.sharded && i < rule_.states(); ++i, at += bucket.part.bytes()) {
-        bucket.states.push_back(View(at, bucket.part));
-        for (Parameter* p : bucket.members)
-          p->states.push_back(
-              p->run(bucket.states.back(), p->at + p->own().begin - bucket.own().begin));
-      }
-    }
-    return all;
-  }
+  [[nodiscard]] Tensor attach(Network& network) const;
 
   /// What a network that is prepared or placed takes on this rank, with the states that attach()
   /// makes for it.
-  Memory memory(const Network& network) const {
-    Memory m = network.memory();
-    for (const auto& n : network.parameters())
-      if (!n.parameter->bucket || !n.parameter->bucket->sharded) m.optimizer += bytes(*n.parameter);
-    for (const Bucket& b : network.buckets())
-      m.optimizer += std::size_t(rule_.states()) * b.part.bytes();
-    return m;
-  }
+  Memory memory(const Network& network) const;
   /// What one of its steps brings.
-  Memory memory(const Step& step) const {
-    Memory m = step.memory;
-    if (!step.layer || !step.active) return m;
-    for (const Parameter* p : step.layer->parameters()) m.optimizer += bytes(*p);
-    return m;
-  }
+  Memory memory(const Step& step) const;
 
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
   /// parameter, in the order in which backward finished them.
-  void update(Network& network, Stream& stream, double rate, std::int64_t step) const {
-    const Backend& backend = *network.placing().backend;
-    if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
-    const double clip = clip_norm_ > 0 ? clip_factor(network, stream) : 1;
-    const auto& all = network.parameters();
-    for (auto i = all.size(); i-- > 0;) {
-      Parameter& p = *all[i].parameter;
-      if (!p.trained) continue;
-      const LayerScope scope(stream, all[i].step,
-                             network.steps()[std::size_t(all[i].step)].name.c_str(),
-                             LayerRun::Phase::update);
-      stream.enter(all[i].step);
-      p.wait(stream);
-      UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, clip, step};
-      if (trust_ > 0) {
-        if (p.decay) {
-          const double w = std::sqrt(square(network, stream, all[i], Square::value));
-          const double dw = clip * std::sqrt(square(network, stream, all[i], Square::grad));
-          const double below = dw + s.weight_decay * w;
-          const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
-          s.weight_decay *= local, s.grad_scale *= local;
-        } else {
-          s.weight_decay = 0;
-        }
-      }
-      if (p.own().size > 0) backend.update(stream, rule_, s, p.own_value(), p.own_grad(), p.states);
-      if (p.bucket) p.bucket->update(stream);
-    }
-    stream.enter(-1);
-    for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
-  }
+  void update(Network& network, Stream& stream, double rate, std::int64_t step) const;
 
  private:
   template <class O>
@@ -144,69 +70,19 @@ class Optimizer {
     validate();
   }
 
-  void validate() const {
-    check(rate_ >= 0, "learning rate must not be negative, got ", rate_);
-    check(weight_decay_ >= 0, "weight decay must not be negative, got ", weight_decay_);
-    check(rule_.momentum >= 0 && rule_.momentum < 1, "momentum must be in [0, 1), got ",
-          rule_.momentum);
-    for (const double beta : {rule_.beta1, rule_.beta2})
-      check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
-  }
+  void validate() const;
 
-  std::size_t bytes(const Parameter& p) const {
-    if (!p.trained) return 0;
-    const std::size_t one = p.bucket && p.bucket->sharded
-                                ? std::size_t(p.own().size) * size_of(p.form.dtype)
-                                : room(p.form.bytes());
-    return std::size_t(rule_.states()) * one;
-  }
+  std::size_t bytes(const Parameter& p) const;
 
   enum class Square { value, grad };
 
   /// The sum of squares of a whole parameter or its gradient, the same bits on all ranks.
-  double square(const Network& network, Stream& stream, const Network::Named& n, Square of) const {
-    if (network.sums()) return network.sums().as<double>()[2 * n.number + int(of)];
-    const Parameter& p = *n.parameter;
-    return network.placing().backend->squared_norm(stream, Pass::update,
-                                                   of == Square::value ? p.value : p.grad);
-  }
+  double square(const Network& network, Stream& stream, const Network::Named& n, Square of) const;
 
   /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
-  void add_up_squares(Network& network, Stream& stream) const {
-    const View& sums = network.sums();
-    const Backend& backend = *network.placing().backend;
-    std::fill_n(sums.as<double>(), sums.shape.size(), 0.0);
-    for (const auto& n : network.parameters()) {
-      Parameter& p = *n.parameter;
-      if (!p.trained || !n.counts) continue;
-      stream.enter(n.step);
-      p.wait(stream);
-      double* s = sums.as<double>() + 2 * n.number;
-      if (p.own().size == 0) continue;
-      if (trust_ > 0 && p.decay)
-        s[int(Square::value)] = backend.squared_norm(stream, Pass::update, p.own_value());
-      s[int(Square::grad)] = backend.squared_norm(stream, Pass::update, p.own_grad());
-    }
-    stream.enter(-1);
-    network.placing().ranks.all_reduce(stream, Pass::update, sums).wait(stream);
-  }
+  void add_up_squares(Network& network, Stream& stream) const;
 
-  double clip_factor(Network& network, Stream& stream) const {
-    double sum = 0;
-    if (network.sums()) {
-      for (std::size_t i = 0; i < network.all_parameters().size(); ++i)
-        sum += network.sums().as<double>()[2 * i + std::size_t(Square::grad)];
-    } else {
-      for (const auto& n : network.parameters()) {
-        if (!n.parameter->trained) continue;
-        stream.enter(n.step);
-        n.parameter->wait(stream);
-        sum += square(network, stream, n, Square::grad);
-      }
-    }
-    const double norm = std::sqrt(sum);
-    return norm > clip_norm_ ? clip_norm_ / norm : 1;
-  }
+  double clip_factor(Network& network, Stream& stream) const;
 
   std::string name_;
   UpdateRule rule_;
