@@ -38,49 +38,18 @@ struct Blocks {
 
   /// Of a value whose axes are cut as `axes` of the split say, over `ranks` ranks: channels by
   /// `channel` or by `input`, whichever is among them; ranks beyond split.ways() hold nothing.
-  static Blocks of(const Shape& whole, const Split& split, Axis axes, int ranks) {
-    Blocks blocks{whole, {}, {}};
-    for (int r = 0; r < ranks; ++r) {
-      if (r >= split.ways()) {
-        blocks.box.push_back({}), blocks.number.push_back(-1);
-        continue;
-      }
-      const Place at = split.place(r);
-      blocks.number.push_back(split.number(at, axes));
-      const auto cut = [&](std::int64_t extent, Axis axis, int ways, int index) {
-        return contains(axes, axis) ? part(extent, ways, index) : Part{0, extent};
-      };
-      Box box;
-      box.n = cut(whole.n, Axis::batch, split.batch, at.batch);
-      box.c = contains(axes, Axis::input) ? cut(whole.c, Axis::input, split.input, at.input)
-                                          : cut(whole.c, Axis::channel, split.channel, at.channel);
-      box.h = cut(whole.h, Axis::height, split.height, at.height);
-      box.w = cut(whole.w, Axis::width, split.width, at.width);
-      blocks.box.push_back(box);
-    }
-    return blocks;
-  }
+  static Blocks of(const Shape& whole, const Split& split, Axis axes, int ranks);
 
   /// What some of the ranks hold, in that order.
-  Blocks among(const std::vector<int>& members) const {
-    Blocks some{whole, {}, {}};
-    for (const int r : members)
-      some.box.push_back(box[std::size_t(r)]), some.number.push_back(number[std::size_t(r)]);
-    return some;
-  }
+  Blocks among(const std::vector<int>& members) const;
 
   int ranks() const { return int(box.size()); }
   /// Whether every rank holds the same, so that nothing need move.
-  bool same(const Blocks& other) const { return box == other.box && number_alike(other); }
+  bool same(const Blocks& other) const;
 
  private:
   /// Copies in one are copies in the other.
-  bool number_alike(const Blocks& other) const {
-    for (std::size_t a = 0; a < number.size(); ++a)
-      for (std::size_t b = 0; b < a; ++b)
-        if ((number[a] == number[b]) != (other.number[a] == other.number[b])) return false;
-    return true;
-  }
+  bool number_alike(const Blocks& other) const;
 };
 
 /// The outputs `y` of a window that takes positions begin*stride - before + k*dilation, k < window,
@@ -109,21 +78,6 @@ struct Move {
 /// What rank `to` needs so that its block of `wanted` becomes the sum of all different blocks of
 /// `held` that overlap it: in the order of their numbers, each from one of its copies, the rank's
 /// own if it has one, else the nearest.
-inline std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to) {
-  std::vector<Move> moves;
-  const Box& target = wanted.box[std::size_t(to)];
-  if (wanted.number[std::size_t(to)] < 0) return moves;
-  const int most = *std::max_element(held.number.begin(), held.number.end());
-  for (int number = 0; number <= most; ++number) {
-    int best = -1;
-    const auto far = [&](int r) { return r > to ? 2 * (r - to) - 1 : 2 * (to - r); };
-    for (int r = 0; r < held.ranks(); ++r)
-      if (held.number[std::size_t(r)] == number && (best < 0 || far(r) < far(best))) best = r;
-    if (best < 0) continue;
-    const Box box = common(held.box[std::size_t(best)], target);
-    if (!box.empty()) moves.push_back({best, box});
-  }
-  return moves;
-}
+std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to);
 
 }  // namespace lamina

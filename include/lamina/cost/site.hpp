@@ -25,22 +25,7 @@ class Site {
  public:
   /// Collective over `ranks`: makes a group for every set of axes that are cut. Throws Error where
   /// the split has more parts than there are ranks.
-  Site(const Backend& backend, const Split& split, Communicator ranks)
-      : backend_(&backend), split_(split), ranks_(std::move(ranks)) {
-    check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
-          " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),
-          ranks_.size() == 1 ? " rank" : " ranks");
-    if (active()) place_ = split_.place(ranks_.rank());
-    const int cut = int(split_.axes());
-    for (int set = cut; set > 0; set = (set - 1) & cut) {
-      const Axis axes = Axis(set), others = Axis(cut & ~set);
-      const bool everybody = set == cut && split_.ways() == ranks_.size();
-      groups_.push_back({axes, everybody
-                                   ? ranks_
-                                   : ranks_.split(active() ? split_.number(place_, others) : -1,
-                                                  split_.number(place_, axes))});
-    }
-  }
+  Site(const Backend& backend, const Split& split, Communicator ranks);
 
   const Backend& backend() const { return *backend_; }
   const Split& split() const { return split_; }
@@ -52,24 +37,11 @@ class Site {
   const Communicator& ranks() const { return ranks_; }
 
   /// World ranks of along(axes), in its order.
-  std::vector<int> members(Axis axes) const {
-    const Axis cut = axes & split_.axes(), others = Axis(int(split_.axes()) & ~int(cut));
-    std::vector<int> ranks(std::size_t(split_.ways(cut)));
-    for (int r = 0; r < split_.ways(); ++r)
-      if (const Place p = split_.place(r);
-          split_.number(p, others) == split_.number(place_, others))
-        ranks[std::size_t(split_.number(p, cut))] = r;
-    return ranks;
-  }
+  std::vector<int> members(Axis axes) const;
 
   /// The ranks that differ from this one in their place along `axes` and agree in all others. One
   /// rank (whose collectives do nothing) if none of them is cut.
-  Communicator along(Axis axes) const {
-    const Axis cut = axes & split_.axes();
-    for (const auto& [set, group] : groups_)
-      if (set == cut) return group;
-    return {};
-  }
+  Communicator along(Axis axes) const;
 
  private:
   const Backend* backend_;

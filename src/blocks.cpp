@@ -1,0 +1,97 @@
+// Which block of a value each rank holds, and the ranks that share one.
+#include <lamina/cost/blocks.hpp>
+#include <lamina/cost/site.hpp>
+
+#include <algorithm>
+
+namespace lamina {
+
+Blocks Blocks::of(const Shape& whole, const Split& split, Axis axes, int ranks) {
+  Blocks blocks{whole, {}, {}};
+  for (int r = 0; r < ranks; ++r) {
+    if (r >= split.ways()) {
+      blocks.box.push_back({}), blocks.number.push_back(-1);
+      continue;
+    }
+    const Place at = split.place(r);
+    blocks.number.push_back(split.number(at, axes));
+    const auto cut = [&](std::int64_t extent, Axis axis, int ways, int index) {
+      return contains(axes, axis) ? part(extent, ways, index) : Part{0, extent};
+    };
+    Box box;
+    box.n = cut(whole.n, Axis::batch, split.batch, at.batch);
+    box.c = contains(axes, Axis::input) ? cut(whole.c, Axis::input, split.input, at.input)
+                                        : cut(whole.c, Axis::channel, split.channel, at.channel);
+    box.h = cut(whole.h, Axis::height, split.height, at.height);
+    box.w = cut(whole.w, Axis::width, split.width, at.width);
+    blocks.box.push_back(box);
+  }
+  return blocks;
+}
+
+Blocks Blocks::among(const std::vector<int>& members) const {
+  Blocks some{whole, {}, {}};
+  for (const int r : members)
+    some.box.push_back(box[std::size_t(r)]), some.number.push_back(number[std::size_t(r)]);
+  return some;
+}
+
+bool Blocks::number_alike(const Blocks& other) const {
+  for (std::size_t a = 0; a < number.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b)
+      if ((number[a] == number[b]) != (other.number[a] == other.number[b])) return false;
+  return true;
+}
+
+bool Blocks::same(const Blocks& other) const { return box == other.box && number_alike(other); }
+
+std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to) {
+  std::vector<Move> moves;
+  const Box& target = wanted.box[std::size_t(to)];
+  if (wanted.number[std::size_t(to)] < 0) return moves;
+  const int most = *std::max_element(held.number.begin(), held.number.end());
+  for (int number = 0; number <= most; ++number) {
+    int best = -1;
+    const auto far = [&](int r) { return r > to ? 2 * (r - to) - 1 : 2 * (to - r); };
+    for (int r = 0; r < held.ranks(); ++r)
+      if (held.number[std::size_t(r)] == number && (best < 0 || far(r) < far(best))) best = r;
+    if (best < 0) continue;
+    const Box box = common(held.box[std::size_t(best)], target);
+    if (!box.empty()) moves.push_back({best, box});
+  }
+  return moves;
+}
+
+Site::Site(const Backend& backend, const Split& split, Communicator ranks)
+    : backend_(&backend), split_(split), ranks_(std::move(ranks)) {
+  check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
+        " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),
+        ranks_.size() == 1 ? " rank" : " ranks");
+  if (active()) place_ = split_.place(ranks_.rank());
+  const int cut = int(split_.axes());
+  for (int set = cut; set > 0; set = (set - 1) & cut) {
+    const Axis axes = Axis(set), others = Axis(cut & ~set);
+    const bool everybody = set == cut && split_.ways() == ranks_.size();
+    groups_.push_back({axes, everybody ? ranks_
+                                       : ranks_.split(active() ? split_.number(place_, others) : -1,
+                                                      split_.number(place_, axes))});
+  }
+}
+
+std::vector<int> Site::members(Axis axes) const {
+  const Axis cut = axes & split_.axes(), others = Axis(int(split_.axes()) & ~int(cut));
+  std::vector<int> ranks(std::size_t(split_.ways(cut)));
+  for (int r = 0; r < split_.ways(); ++r)
+    if (const Place p = split_.place(r); split_.number(p, others) == split_.number(place_, others))
+      ranks[std::size_t(split_.number(p, cut))] = r;
+  return ranks;
+}
+
+Communicator Site::along(Axis axes) const {
+  const Axis cut = axes & split_.axes();
+  for (const auto& [set, group] : groups_)
+    if (set == cut) return group;
+  return {};
+}
+
+}  // namespace lamina
