@@ -31,6 +31,26 @@ std::string Network::unique_name(std::string_view type) const {
   }
 }
 
+Network::Network(Shape sample) {
+  sample.n = 1;
+  check(sample.c > 0 && sample.h > 0 && sample.w > 0, "input shape ", sample, " is empty");
+  graph_.push_back({nullptr, "input", {}, sample});
+}
+
+// Here, so that not every program has to compile them.
+Network::Network(Network&&) noexcept = default;
+Network& Network::operator=(Network&&) noexcept = default;
+Network::~Network() = default;
+
+std::vector<Shape> Network::input_shapes(const Vertex& v, std::int64_t n) const {
+  std::vector<Shape> xs;
+  for (const int i : v.inputs) {
+    xs.push_back(graph_[std::size_t(i)].shape);
+    xs.back().n = n;
+  }
+  return xs;
+}
+
 Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name) {
   check(steps_.empty(), "the network is placed: no layer can be added any more");
   if (name.empty()) name = unique_name(layer->type());

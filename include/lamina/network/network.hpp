@@ -80,11 +80,10 @@ struct Step {
 class Network {
  public:
   /// `sample` is the shape of one sample: {.c = 3, .h = 32, .w = 32}.
-  explicit Network(Shape sample) {
-    sample.n = 1;
-    check(sample.c > 0 && sample.h > 0 && sample.w > 0, "input shape ", sample, " is empty");
-    graph_.push_back({nullptr, "input", {}, sample});
-  }
+  explicit Network(Shape sample);
+  Network(Network&&) noexcept;
+  Network& operator=(Network&&) noexcept;
+  ~Network();
 
   Node input() { return {this, 0}; }
 
@@ -116,14 +115,7 @@ class Network {
   const std::vector<Vertex>& graph() const { return graph_; }
   const Shape& sample() const { return graph_[0].shape; }
   /// Whole input shapes of a vertex for a batch of n samples.
-  std::vector<Shape> input_shapes(const Vertex& v, std::int64_t n) const {
-    std::vector<Shape> xs;
-    for (const int i : v.inputs) {
-      xs.push_back(graph_[std::size_t(i)].shape);
-      xs.back().n = n;
-    }
-    return xs;
-  }
+  std::vector<Shape> input_shapes(const Vertex& v, std::int64_t n) const;
 
   /// Makes kernels and buffers. All shapes are checked before anything is allocated.
   void place(PlaceOptions options) { prepare(std::move(options)), allocate(); }
