@@ -15,51 +15,13 @@ class Concat final : public Layer {
 
   std::string_view type() const override { return "Concat"; }
 
-  Shape output(std::span<const Shape> xs) const override {
-    check(xs.size() >= 2, "expected at least two inputs, got ", xs.size());
-    Shape y = xs[0];
-    for (const Shape& x : xs.subspan(1)) {
-      check(x.n == y.n && x.h == y.h && x.w == y.w,
-            "expected inputs that differ in channels only, got ", xs[0], " and ", x);
-      y.c += x.c;
-    }
-    return y;
-  }
+  Shape output(std::span<const Shape> xs) const override;
 
   Axis splits() const override { return all_but_input; }
   Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
-                      int ranks) const override {
-    Blocks blocks = output_blocks(xs, split, ranks);
-    blocks.whole = xs[i];
-    std::int64_t first = 0;  // of x in y
-    for (const Shape& x : xs.first(i)) first += x.c;
-    for (std::size_t r = 0; r < blocks.box.size(); ++r) {
-      Box& b = blocks.box[r];
-      b.c = common(b.c, {first, xs[i].c});
-      b.c.begin -= first;
-      if (b.empty()) b = {}, blocks.number[r] = -1;
-    }
-    return blocks;
-  }
-
-  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const double y = double(split.of_output(output(xs)).size());
-    const Work copy{.bytes = 2 * double(size_of(t)) * y};
-    return {.forward = copy, .input_grad = copy};
-  }
-
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    std::vector<Form> forms;
-    for (std::size_t i = 0; i < xs.size(); ++i)
-      if (xs[i].shape.size() > 0) forms.push_back(xs[i]), mine_.push_back(i);
-    kernel_ = site.backend().concat(forms);
-    given_.resize(mine_.size());
-    Placement p = placed(*kernel_);
-    p.inputs.assign(xs.begin(), xs.end());
-    for (std::size_t i = 0; i < mine_.size(); ++i) p.inputs[mine_[i]] = kernel_->inputs[i];
-    p.reads_x = false;
-    return p;
-  }
+                      int ranks) const override;
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     kernel_->forward(context.stream, mine(xs), y);

@@ -3,8 +3,6 @@
 
 #include <lamina/layers/weighted.hpp>
 
-#include <array>
-
 namespace lamina {
 
 /// y[n,k,p,q] = b[k] + sum_{c,r,s} w[k,c,r,s] x[n, c, p*stride + r*dilation - pad,
@@ -26,86 +24,14 @@ class Conv2D final : public WeightedLayer {
     bool he_normal = false;
   };
 
-  explicit Conv2D(Options o) : o_(std::move(o)) {
-    check(o_.channels > 0, "channels must be positive, got ", o_.channels);
-    check(o_.groups > 0, "groups must be positive, got ", o_.groups);
-    check(o_.kernel.h > 0 && o_.kernel.w > 0, "kernel must be positive");
-    check(o_.stride.h > 0 && o_.stride.w > 0, "stride must be positive");
-    check(o_.dilation.h > 0 && o_.dilation.w > 0, "dilation must be positive");
-    check(o_.pad.top >= 0 && o_.pad.left >= 0 && o_.pad.bottom >= 0 && o_.pad.right >= 0,
-          "pad must not be negative");
-  }
+  explicit Conv2D(Options o);
 
   std::string_view type() const override { return "Conv2D"; }
-  std::string describe() const override {
-    std::string s = text(o_.channels, ' ', o_.kernel.h, 'x', o_.kernel.w);
-    if (o_.stride != Pair(1)) s += text(" s", o_.stride.h);
-    if (o_.pad != Pad(0)) s += text(" p", o_.pad.top);
-    if (o_.dilation != Pair(1)) s += text(" d", o_.dilation.h);
-    if (o_.groups != 1) s += text(" g", o_.groups);
-    return s;
-  }
-
-  Shape output(std::span<const Shape> xs) const override {
-    const Shape& x = only(xs);
-    check(x.c % o_.groups == 0 && o_.channels % o_.groups == 0, "groups ", o_.groups,
-          " must divide the input channels ", x.c, " and the output channels ", o_.channels);
-    const Shape y = geometry().output(x);
-    check(y.h > 0 && y.w > 0, "kernel ", o_.kernel.h, 'x', o_.kernel.w,
-          " does not fit into the padded input ", x);
-    return y;
-  }
-
-  void check_split(std::span<const Shape> xs, const Split& split) const override {
-    check(o_.groups == 1 || split.input == 1, "split ", split, ": input channels of ", o_.groups,
-          " groups cannot be cut; the channels of y can");
-    check(o_.groups % split.channel == 0 || o_.groups == 1, "split ", split, ": ", o_.groups,
-          " groups cannot be shared among ", split.channel, " parts: expected a divisor");
-    for (const Box& box : needed(xs, split, split.ways()).box)
-      check(!box.empty(), "split ", split, ": some rows or columns of y see padding only");
-  }
-
-  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const Shape y = split.of_output(output(xs));
-    Shape x = split.of_input(only(xs));
-    if (o_.groups > 1) x.c /= split.channel;
-    const Shape w = geometry().weight(xs[0]);
-    const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
-    Cost cost = cost_of(x, y, weights, split, t);
-    const int ways = split.ways();
-    for (const Message& m : Halo::messages(input_blocks(0, xs, split, ways),
-                                           needed(xs, split, ways), t, split.height * split.width))
-      cost.messages.push_back(m);
-    return cost;
-  }
-
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    const std::array whole{xs[0].whole};
-    const int ranks = site.split().ways();
-    const Blocks held = input_blocks(0, whole, site.split(), ranks);
-    const Blocks wanted = needed(whole, site.split(), ranks);
-    halo_ = Halo(held, wanted, xs[0].dtype, site, Axis::height | Axis::width);
-
-    ConvGeometry g = geometry();
-    const Box y = output_blocks(whole, site.split(), ranks).box[std::size_t(site.ranks().rank())];
-    const Reach rows = reach_rows(y.h, whole[0].h), columns = reach_columns(y.w, whole[0].w);
-    g.pad = {rows.before, columns.before, rows.after, columns.after};
-    g.channels = y.c.size;
-    if (o_.groups > 1) g.groups = o_.groups / site.split().channel;
-    kernel_ = site.backend().conv(g, halo_.x(xs[0]));
-
-    const Shape w = geometry().weight(xs[0].whole);
-    const double bound = 1 / std::sqrt(double(w.sample()));
-    const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
-    const Initial uniform{Initial::Kind::uniform, bound};
-    Placement p =
-        finish(site, w, {w.n, w.c, w.h, w.w},
-               o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
-               o_.he_normal ? Initial{} : uniform);
-    if (halo_.prepare_overlap(site.backend()))
-      place_edges(site.backend(), g, y.h, rows.rows, whole[0].h, p);
-    return p;
-  }
+  std::string describe() const override;
+  Shape output(std::span<const Shape> xs) const override;
+  void check_split(std::span<const Shape> xs, const Split& split) const override;
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
  protected:
   bool has_bias() const override { return o_.bias; }
@@ -118,60 +44,15 @@ class Conv2D final : public WeightedLayer {
   /// The rows `y` of a block whose windows see other ranks' rows of `x`: a kernel of its own for
   /// the first and for the last ones. `g` is the geometry of the block, `h` all rows of x.
   void place_edges(const Backend& backend, ConvGeometry g, Part y, Part x, std::int64_t h,
-                   Placement& p) {
-    const auto begin = [&](std::int64_t row) { return row * o_.stride.h - o_.pad.top; };
-    const std::int64_t window = (o_.kernel.h - 1) * o_.dilation.h + 1;
-    const Part own{x.begin + halo_.above(), x.size - halo_.above() - halo_.below()};
-    std::int64_t first = 0, last = 0;
-    while (halo_.above() > 0 && first < y.size && begin(y.begin + first) < own.begin) ++first;
-    while (halo_.below() > 0 && last < y.size && begin(y.end() - 1 - last) + window > own.end())
-      ++last;
-    if (4 * (first + last) > y.size) return;  // too much would be computed twice
-    const Form whole = halo_.x({});
-    for (const Part rows : {Part{y.begin, first}, Part{y.end() - last, last}}) {
-      if (rows.size == 0) continue;
-      const Reach r = reach(rows, o_.kernel.h, o_.stride.h, o_.dilation.h, o_.pad.top, h);
-      g.pad.top = r.before, g.pad.bottom = r.after;
-      edges_.push_back({});
-      if (r.rows.size == 0) return edges_.clear();
-      const Part at{r.rows.begin - x.begin, r.rows.size};
-      if (!edges_.back().place(backend, g, whole, at, *kernel_, rows.begin - y.begin))
-        return edges_.clear();
-    }
-    overlaps_ = true;
-    for (const Edge& edge : edges_) {
-      p.workspace += edge.workspace();
-      p.scratch = std::max(p.scratch, edge.scratch());
-    }
-  }
+                   Placement& p);
 
   /// A whole axis keeps its own padding; also where a stride leaves some of it unused.
-  Reach reach_rows(Part y, std::int64_t h) const {
-    if (y.begin == 0 && y.size == output_rows(h)) return {{0, h}, o_.pad.top, o_.pad.bottom};
-    return reach(y, o_.kernel.h, o_.stride.h, o_.dilation.h, o_.pad.top, h);
-  }
-  Reach reach_columns(Part y, std::int64_t w) const {
-    if (y.begin == 0 && y.size == output_columns(w)) return {{0, w}, o_.pad.left, o_.pad.right};
-    return reach(y, o_.kernel.w, o_.stride.w, o_.dilation.w, o_.pad.left, w);
-  }
-  std::int64_t output_rows(std::int64_t h) const {
-    return window_positions(h, o_.pad.top, o_.pad.bottom, (o_.kernel.h - 1) * o_.dilation.h + 1,
-                            o_.stride.h);
-  }
-  std::int64_t output_columns(std::int64_t w) const {
-    return window_positions(w, o_.pad.left, o_.pad.right, (o_.kernel.w - 1) * o_.dilation.w + 1,
-                            o_.stride.w);
-  }
+  Reach reach_rows(Part y, std::int64_t h) const;
+  Reach reach_columns(Part y, std::int64_t w) const;
+  std::int64_t output_rows(std::int64_t h) const;
+  std::int64_t output_columns(std::int64_t w) const;
   /// What the windows of each rank reach.
-  Blocks needed(std::span<const Shape> xs, const Split& split, int ranks) const {
-    Blocks blocks = input_blocks(0, xs, split, ranks);
-    const Blocks y = output_blocks(xs, split, ranks);
-    for (std::size_t r = 0; r < blocks.box.size(); ++r) {
-      blocks.box[r].h = reach_rows(y.box[r].h, xs[0].h).rows;
-      blocks.box[r].w = reach_columns(y.box[r].w, xs[0].w).rows;
-    }
-    return blocks;
-  }
+  Blocks needed(std::span<const Shape> xs, const Split& split, int ranks) const;
 
   ConvGeometry geometry() const {
     return {o_.channels, o_.kernel, o_.stride, o_.pad, o_.dilation, o_.groups, o_.bias};

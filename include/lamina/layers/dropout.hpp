@@ -1,7 +1,6 @@
 // Dropout: in training, zeroes elements at random and scales up the others; else the identity.
 #pragma once
 
-#include <lamina/base/random.hpp>
 #include <lamina/layers/layer.hpp>
 
 namespace lamina {
@@ -15,30 +14,14 @@ class Dropout final : public Layer {
   struct Options {
     double rate = 0.5;
   };
-  explicit Dropout(Options o) : o_(o) {
-    check(o_.rate >= 0 && o_.rate < 1, "rate must be in [0, 1), got ", o_.rate);
-  }
+  explicit Dropout(Options o);
 
   std::string_view type() const override { return "Dropout"; }
   std::string describe() const override { return text(o_.rate); }
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
   Axis splits() const override { return all_but_input; }
-
-  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const double n = double(split.of_output(only(xs)).size());
-    const Work once{n, 2 * double(size_of(t)) * n};
-    return {.forward = once, .input_grad = once};
-  }
-
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    const Box& box = xs[0].box;
-    kernel_ = site.backend().dropout(o_.rate, xs[0], xs[0].whole,
-                                     {box.n.begin, box.c.begin, box.h.begin, box.w.begin});
-    copy_ = site.backend().reorder(kernel_->inputs[0], kernel_->output);
-    Placement p = placed(*kernel_);
-    p.reads_x = false, p.in_place = true;
-    return p;
-  }
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     if (context.training)
@@ -53,11 +36,7 @@ class Dropout final : public Layer {
   }
 
  private:
-  void apply(Context& context, Pass pass, const View& from, const View& to) {
-    const Random random(context.seed, std::uint64_t(context.step), std::uint64_t(context.layer));
-    const std::uint64_t key = std::uint64_t(random.bits(0)) << 32 | random.bits(1);
-    kernel_->apply(context.stream, pass, key, from, to);
-  }
+  void apply(Context& context, Pass pass, const View& from, const View& to);
 
   Options o_;
   std::unique_ptr<DropoutKernel> kernel_;

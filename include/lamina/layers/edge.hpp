@@ -4,8 +4,6 @@
 #include <lamina/cost/split.hpp>
 #include <lamina/kernels/backend.hpp>
 
-#include <algorithm>
-
 namespace lamina {
 
 /// The kernel of a block runs while the halo of x travels, on zeros in its place. The few rows of y
@@ -18,22 +16,10 @@ class Edge {
   /// rows of block.output from `to` on. False where the back end has no way to do so with the
   /// weights as the kernel of the block wants them.
   bool place(const Backend& backend, const ConvGeometry& g, const Form& whole, Part x,
-             const WeightedKernel& block, std::int64_t to) {
-    const Shape rows{whole.shape.n, whole.shape.c, x.size, whole.shape.w};
-    kernel_ = backend.conv(g, {rows, whole.dtype, {}});
-    if (kernel_->w != block.w || kernel_->b != block.b) return false;
-    const Form &in = kernel_->inputs[0], &out = kernel_->output;
-    take_ = backend.reorder_rows(whole, x.begin, in, 0, x.size);
-    give_ = backend.reorder_rows(out, 0, block.output, to, out.shape.h);
-    if (!take_ || !give_) return false;
-    x_ = Tensor(in), y_ = Tensor(out);
-    return true;
-  }
+             const WeightedKernel& block, std::int64_t to);
 
   std::size_t workspace() const { return kernel_->workspace + x_.bytes() + y_.bytes(); }
-  std::size_t scratch() const {
-    return std::max({kernel_->scratch, take_->scratch, give_->scratch});
-  }
+  std::size_t scratch() const;
 
   void forward(Stream& stream, const View& whole, const View& w, const View& b, const View& y) {
     take_->forward(stream, whole, x_);

@@ -23,28 +23,8 @@ class GlobalAvgPool final : public PoolLayer {
     return Blocks::of(output(xs), split, Axis::batch | Axis::channel, ranks);
   }
 
-  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const Shape part = split.of_output(only(xs));
-    if (xs[0].h * xs[0].w == 1) return {};
-    const double x = double(part.size()), y = double(part.n * part.c), s = double(size_of(t));
-    Cost cost{.forward = {x, s * (x + y)}, .input_grad = {x, s * (x + y)}};
-    if (const int ranks = split.height * split.width; ranks > 1)
-      cost.messages = {{Collective::all_reduce, Pass::forward, s * y, ranks}};
-    return cost;
-  }
-
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    sums_ = site.along(Axis::height | Axis::width);
-    if (sums_.size() == 1) return PoolLayer::place(xs, site);
-    // What other ranks have counts as padding here, so that the parts of the mean add up.
-    const Shape &whole = xs[0].whole, &x = xs[0].shape;
-    PoolGeometry g = geometry(whole);
-    g.pad = {0, 0, whole.h - x.h, whole.w - x.w};
-    g.count_padding = true;
-    auto kernel = site.backend().pool(g, xs[0]);
-    if (!agree(sums_, kernel->output)) kernel = site.backend().pool(g, {x, xs[0].dtype, {}});
-    return finish(site, std::move(kernel));
-  }
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     PoolLayer::forward(context, xs, y);

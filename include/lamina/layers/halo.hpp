@@ -12,11 +12,7 @@ namespace lamina {
 
 /// Whether the back end chose one layout on all ranks of a group, so that their raw buffers may be
 /// added up. Collective.
-inline bool agree(const Communicator& ranks, const Form& form) {
-  for (const std::string& other : ranks.all_gather_text(form.text()))
-    if (other != form.text()) return false;
-  return true;
-}
+bool agree(const Communicator& ranks, const Form& form);
 
 /// The input as the kernel reads it: itself where nothing has to be done, else a buffer.
 class Halo {
@@ -24,51 +20,19 @@ class Halo {
   Halo() = default;
   /// `held` is what the ranks of the site hold, `needed` what their windows reach, cut along `axes`
   /// (height and width, or channels).
-  Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes) {
-    const std::vector<int> members = site.members(axes);
-    const auto me = std::size_t(site.along(axes).rank());
-    const Blocks from = held.among(members), to = needed.among(members);
-    held_ = {from.box[me].shape(), dtype, {}}, needed_ = {to.box[me].shape(), dtype, {}};
-    own_ = common(from.box[me], to.box[me]), all_ = to.box[me];
-    moves_ = from.box != to.box;
-    if (!moves_) return;
-    gather_ = Exchange(from, to, dtype, site.along(axes));
-    fold_ = Exchange(to, from, dtype, site.along(axes));
-    x_ = Tensor(needed_), dx_ = Tensor(needed_);
-  }
+  Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes);
 
   /// Its messages, of the rank that gets the most; `ranks` exchange it. None where nothing moves.
   static std::vector<Message> messages(const Blocks& held, const Blocks& needed, DType dtype,
-                                       int ranks) {
-    if (held.box == needed.box) return {};
-    const auto message = [&](Pass pass, const Blocks& from, const Blocks& to) {
-      return Message{Collective::halo, pass, Exchange::most_received(from, to, dtype), ranks};
-    };
-    return {message(Pass::forward, held, needed), message(Pass::input_grad, needed, held)};
-  }
+                                       int ranks);
 
   /// Whether anything has to be gathered.
   bool moves() const { return moves_; }
   /// For a kernel made for x(): in which form it wants that. With `plain` x must lie plain outside,
   /// whatever the kernel likes.
-  void prepare(const Backend& backend, const Form& wanted, bool plain) {
-    outside_ = moves_ || plain ? held_ : wanted;
-    if ((!moves_ && !plain) || wanted.layout.plain()) return;
-    reorder_ = backend.reorder(needed_, wanted);
-    kernel_x_ = Tensor(wanted), kernel_dx_ = Tensor(wanted);
-  }
+  void prepare(const Backend& backend, const Form& wanted, bool plain);
   /// After prepare(): whether a kernel can work on what is here while rows of others travel.
-  bool prepare_overlap(const Backend& backend) {
-    if (!moves_ || !gather_.apart() || own_.w != all_.w || own_.c != all_.c) return false;
-    if (!reorder_) return true;
-    for (const Part rows : {Part{0, above()}, Part{needed_.shape.h - below(), below()}}) {
-      if (rows.size == 0) continue;
-      arrived_.push_back(
-          backend.reorder_rows(needed_, rows.begin, kernel_x_.view(), rows.begin, rows.size));
-      if (!arrived_.back()) return false;
-    }
-    return true;
-  }
+  bool prepare_overlap(const Backend& backend);
   /// Rows of x() that come from others: the first and the last ones.
   std::int64_t above() const { return own_.h.begin - all_.h.begin; }
   std::int64_t below() const { return all_.h.end() - own_.h.end(); }

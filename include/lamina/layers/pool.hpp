@@ -18,55 +18,9 @@ namespace lamina {
 /// the image is there padding.
 class PoolLayer : public UnaryLayer {
  public:
-  Shape output(std::span<const Shape> xs) const override {
-    const Shape& x = only(xs);
-    const PoolGeometry g = geometry(x);
-    check(g.window.h > 0 && g.window.w > 0, "window must be positive");
-    check(g.stride.h > 0 && g.stride.w > 0, "stride must be positive");
-    check(g.pad.top >= 0 && g.pad.left >= 0 && g.pad.bottom >= 0 && g.pad.right >= 0,
-          "pad must not be negative");
-    check(g.pad.top < g.window.h && g.pad.bottom < g.window.h && g.pad.left < g.window.w &&
-              g.pad.right < g.window.w,
-          "pad must be smaller than the window ", g.window.h, 'x', g.window.w);
-    const Shape y = g.output(x);
-    check(y.h > 0 && y.w > 0, "window ", g.window.h, 'x', g.window.w,
-          " does not fit into the padded input ", x);
-    return y;
-  }
-
-  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const PoolGeometry g = geometry(only(xs));
-    if (identity(g)) return {};
-    const double x = double(split.of_output(xs[0]).size()), s = double(size_of(t));
-    const double y = double(split.of_output(output(xs)).size());
-    const double window = double(g.window.h * g.window.w) * y;
-    Cost cost{.forward = {window, s * (x + y)}, .input_grad = {window, s * (x + y)}};
-    if (g.kind == PoolGeometry::Kind::max)  // backward also reads where the maximum was
-      cost.input_grad = {y, s * (x + 2 * y)};
-    cost.messages = Halo::messages(input_blocks(0, xs, split, split.ways()), needed(xs, split), t,
-                                   split.height * split.width);
-    return cost;
-  }
-
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    const Shape& whole = xs[0].whole;
-    PoolGeometry g = geometry(whole);
-    alias_ = identity(g);
-    if (alias_) {
-      Placement p;
-      p.output = xs[0], p.inputs = {xs[0]};
-      p.reads_x = false, p.alias = true;
-      return p;
-    }
-    const Split& split = site.split();
-    const std::array shapes{whole};
-    halo_ = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0].dtype,
-                 site, Axis::height | Axis::width);
-    const Box y = output_blocks(shapes, split, split.ways()).box[std::size_t(site.ranks().rank())];
-    const auto [rows, columns] = reached(g, whole, y);
-    g.pad = {rows.before, columns.before, rows.after, columns.after};
-    return finish(site, site.backend().pool(g, halo_.x(xs[0])));
-  }
+  Shape output(std::span<const Shape> xs) const override;
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     if (!alias_) UnaryLayer::forward(context, xs, y);
@@ -83,12 +37,7 @@ class PoolLayer : public UnaryLayer {
     return backend.pool(geometry(x.shape), x);
   }
 
-  static std::string describe(Pair window, Pair stride, Pad pad) {
-    std::string s = text(window.h, 'x', window.w);
-    if (stride != Pair(1)) s += text(" s", stride.h);
-    if (pad != Pad(0)) s += text(" p", pad.top);
-    return s;
-  }
+  static std::string describe(Pair window, Pair stride, Pad pad);
 
  private:
   static bool identity(const PoolGeometry& g) {
@@ -97,27 +46,10 @@ class PoolLayer : public UnaryLayer {
 
   /// Rows and columns that the windows of a block of y reach. An axis that is not cut is there as a
   /// whole, also where a stride leaves some of it unused.
-  static std::array<Reach, 2> reached(const PoolGeometry& g, const Shape& x, const Box& y) {
-    const auto of = [](Part part, std::int64_t positions, std::int64_t window, std::int64_t stride,
-                       std::int64_t before, std::int64_t after, std::int64_t extent) {
-      const Reach r = reach(part, window, stride, 1, before, extent);
-      return part.size < positions ? r : Reach{{0, extent}, before, after};
-    };
-    const Shape all = g.output(x);
-    return {of(y.h, all.h, g.window.h, g.stride.h, g.pad.top, g.pad.bottom, x.h),
-            of(y.w, all.w, g.window.w, g.stride.w, g.pad.left, g.pad.right, x.w)};
-  }
+  static std::array<Reach, 2> reached(const PoolGeometry& g, const Shape& x, const Box& y);
 
   /// What the windows of each rank reach.
-  Blocks needed(std::span<const Shape> xs, const Split& split) const {
-    Blocks blocks = input_blocks(0, xs, split, split.ways());
-    const Blocks y = output_blocks(xs, split, split.ways());
-    for (std::size_t r = 0; r < blocks.box.size(); ++r) {
-      const auto [rows, columns] = reached(geometry(xs[0]), xs[0], y.box[r]);
-      blocks.box[r].h = rows.rows, blocks.box[r].w = columns.rows;
-    }
-    return blocks;
-  }
+  Blocks needed(std::span<const Shape> xs, const Split& split) const;
 
   bool alias_ = false;
 };

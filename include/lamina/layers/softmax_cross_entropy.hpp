@@ -24,21 +24,14 @@ class SoftmaxCrossEntropy final : public Layer {
   struct Options {
     double label_smoothing = 0;
   };
-  explicit SoftmaxCrossEntropy(Options o) : o_(o) {
-    check(o_.label_smoothing >= 0 && o_.label_smoothing < 1,
-          "label_smoothing must be in [0, 1), got ", o_.label_smoothing);
-  }
+  explicit SoftmaxCrossEntropy(Options o);
 
   std::string_view type() const override { return "SoftmaxCrossEntropy"; }
   std::string describe() const override {
     return o_.label_smoothing > 0 ? text("smoothing ", o_.label_smoothing) : "";
   }
 
-  Shape output(std::span<const Shape> xs) const override {
-    const Shape& x = only(xs);
-    check(x.h == 1 && x.w == 1, "expected one value per class, got input ", x);
-    return {1, 3, 1, 1};
-  }
+  Shape output(std::span<const Shape> xs) const override;
 
   Axis splits() const override { return Axis::batch | Axis::channel; }
   std::int64_t cut_channels(std::span<const Shape> xs) const override { return xs[0].c; }
@@ -47,33 +40,8 @@ class SoftmaxCrossEntropy final : public Layer {
     return Blocks::of(output(xs), split, Axis::none, ranks);
   }
 
-  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
-    const Shape x = split.of_output(only(xs));
-    const double n = double(x.size()), pass = double(size_of(t)) * n, rows = double(x.n);
-    Cost cost{.forward = {5 * n, 2 * pass},  // reads x, writes p
-              .input_grad = {2 * n, 2 * pass},
-              .messages = {{Collective::all_reduce, Pass::forward, 3 * 8, split.batch, true}}};
-    if (split.channel > 1)
-      for (const double values : {2 * rows, 3 * rows})
-        cost.messages.push_back(
-            {Collective::all_reduce, Pass::forward, 8 * values, split.channel, false});
-    return cost;
-  }
-
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    const std::int64_t classes = xs[0].whole.c, n = xs[0].shape.n;
-    const Part mine = part(classes, site.split().channel, site.place().channel);
-    kernel_ =
-        site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
-    ranks_ = site.along(Axis::batch), parts_ = site.along(Axis::channel);
-    p_ = Tensor(kernel_->inputs[0]);
-    largest_ = Tensor({2, n, 1, 1}, DType::f64), sums_ = Tensor({3, n, 1, 1}, DType::f64);
-    Placement p = placed(*kernel_);
-    p.output = {{1, 3, 1, 1}, DType::f64, {}};
-    p.reads_x = false, p.reads_y = true;  // y is still being summed when backward starts
-    p.workspace += p_.bytes() + largest_.bytes() + sums_.bytes();
-    return p;
-  }
+  Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
   /// Throws Error without labels of the samples of xs[0].
   void forward(Context& context, std::span<const View> xs, const View& y) override {

@@ -14,9 +14,7 @@ class UnaryLayer : public Layer {
 
   Axis splits() const override { return all_but_input; }
 
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    return finish(site, make(site.backend(), xs[0]));
-  }
+  Placement place(std::span<const Spec> xs, const Site& site) override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     kernel_->forward(context.stream, halo_.gather(context.stream, xs[0]), y);
@@ -34,16 +32,7 @@ class UnaryLayer : public Layer {
   virtual std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const = 0;
 
   /// To be called by place(), with the halo made and a kernel for halo_.x(xs[0]).
-  Placement finish(const Site& site, std::unique_ptr<UnaryKernel> kernel) {
-    kernel_ = std::move(kernel);
-    halo_.prepare(site.backend(), kernel_->inputs[0], false);
-    Placement p = placed(*kernel_);
-    p.inputs = {halo_.outside()};
-    p.reads_x = kernel_->reads_x && !halo_.keeps(), p.reads_y = kernel_->reads_y;
-    p.in_place = kernel_->in_place && !halo_.keeps();
-    p.workspace += halo_.workspace(), p.messages += halo_.waiting();
-    return p;
-  }
+  Placement finish(const Site& site, std::unique_ptr<UnaryKernel> kernel);
 
   /// Of an element-wise layer: FLOP per element and tensors moved, forward and backward.
   static Cost per_element(const Shape& x, DType t, double flops, double back_flops) {

@@ -25,9 +25,7 @@ class WeightedLayer : public Layer {
     return Axis::batch | Axis::channel | Axis::input | Axis::height | Axis::width;
   }
   Blocks input_blocks(std::size_t, std::span<const Shape> xs, const Split& split,
-                      int ranks) const override {
-    return Blocks::of(xs[0], split, input_axes(), ranks);
-  }
+                      int ranks) const override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     Stream& s = context.stream;
@@ -65,9 +63,7 @@ class WeightedLayer : public Layer {
     if (dxs[0]) halo_.finish_fold(s, dxs[0]);
   }
 
-  std::vector<Parameter*> parameters() override {
-    return has_bias() ? std::vector{&w_, &b_} : std::vector{&w_};
-  }
+  std::vector<Parameter*> parameters() override;
 
  protected:
   virtual bool has_bias() const = 0;
@@ -76,71 +72,12 @@ class WeightedLayer : public Layer {
 
   /// The cost without halos. x and y are the largest parts that a rank holds, and `weights` counts
   /// those that it holds of w: each is multiplied once for every position of y.
-  Cost cost_of(const Shape& x, const Shape& y, double weights, const Split& split, DType t) const {
-    const double s = double(size_of(t)), parameters = weights + (has_bias() ? double(y.c) : 0);
-    const Work once{.flops = 2 * weights * double(y.n * y.h * y.w),
-                    .bytes = s * (double(x.size()) + double(y.size()) + weights)};
-    Cost cost{.forward = once,
-              .input_grad = once,
-              .weight_grad = once,
-              .parameters = parameters,
-              .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
-                            split.ways(replica_axes), true}}};
-    if (split.channel > 1 && copies_x())
-      cost.messages.push_back(
-          {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel, true});
-    if (split.input > 1)
-      cost.messages.push_back(
-          {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input, false});
-    return cost;
-  }
+  Cost cost_of(const Shape& x, const Shape& y, double weights, const Split& split, DType t) const;
 
   /// To be called by place(), with the halo made and a kernel for halo().x(xs[0]): places what is
   /// sent. `w` is the shape of the weights across all ranks, `dims` as files hold it.
   Placement finish(const Site& site, const Shape& w, std::vector<std::int64_t> dims,
-                   Initial weights, Initial bias) {
-    const Split& split = site.split();
-    const Place& at = site.place();
-    if (copies_x()) partials_ = site.along(Axis::channel);
-    sums_ = site.along(Axis::input);
-    first_input_ = at.input == 0;
-    halo_.prepare(site.backend(), kernel_->inputs[0],
-                  partials_.size() > 1 && !agree(partials_, kernel_->inputs[0]));
-
-    const Communicator replicas = site.along(replica_axes);
-    if (!agree(replicas, kernel_->w)) kernel_->take_plain_weights();
-    const Part k = part(w.n, split.channel, at.channel), c = part(w.c, split.input, at.input);
-    w_ = {.name = "weight",
-          .dims = std::move(dims),
-          .form = kernel_->w,
-          .whole = w,
-          .block = {k, c, {0, w.h}, {0, w.w}},
-          .initial = weights,
-          .replicas = replicas};
-    b_ = {.name = "bias",
-          .dims = {w.n},
-          .form = kernel_->b,
-          .whole = {1, w.n, 1, 1},
-          .block = {{0, 1}, k, {0, 1}, {0, 1}},
-          .initial = bias,
-          .decay = false,
-          .replicas = replicas};
-    if (has_bias() && !first_input_) no_bias_ = Tensor(kernel_->b);
-
-    Placement p = placed(*kernel_);
-    p.inputs = {halo_.outside()};
-    p.reads_x = !halo_.keeps();
-    if (sums_.size() > 1 && !agree(sums_, kernel_->output)) {
-      summed_ = std::make_unique<Summed>();
-      summed_->y = Tensor(kernel_->output);
-      p.output.layout = {};
-      summed_->to_plain = site.backend().reorder(kernel_->output, p.output);
-      p.workspace += summed_->y.bytes();
-    }
-    p.workspace += halo_.workspace() + no_bias_.bytes();
-    p.messages = halo_.waiting();
-    return p;
-  }
+                   Initial weights, Initial bias);
 
   std::unique_ptr<WeightedKernel> kernel_;
   Halo halo_;

@@ -1,0 +1,26 @@
+// How sums are placed, and what they cost.
+#include <lamina/layers/add.hpp>
+
+namespace lamina {
+
+Shape Add::output(std::span<const Shape> xs) const {
+  check(xs.size() >= 2, "expected at least two inputs, got ", xs.size());
+  for (const Shape& x : xs)
+    check(x == xs[0], "expected inputs of one shape, got ", xs[0], " and ", x);
+  return xs[0];
+}
+
+Cost Add::cost(std::span<const Shape> xs, const Split& split, DType t) const {
+  const double n = double(split.of_output(xs[0]).size()), k = double(xs.size());
+  return {.forward = {(k - 1) * n, (k + 1) * double(size_of(t)) * n}};
+}
+
+Placement Add::place(std::span<const Spec> xs, const Site& site) {
+  kernel_ = site.backend().sum(std::vector<Form>(xs.begin(), xs.end()));
+  Placement p = placed(*kernel_);
+  p.reads_x = false, p.passes_gradient = true;
+  p.in_place = kernel_->output == kernel_->inputs[0];
+  return p;
+}
+
+}  // namespace lamina

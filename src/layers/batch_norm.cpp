@@ -1,0 +1,67 @@
+// How batch norm is placed, and what it costs.
+#include <lamina/layers/batch_norm.hpp>
+
+namespace lamina {
+
+BatchNorm::BatchNorm(Options o) : o_(o) {
+  check(o_.epsilon > 0, "epsilon must be positive, got ", o_.epsilon);
+  check(o_.momentum >= 0 && o_.momentum <= 1, "momentum must be in [0, 1], got ", o_.momentum);
+}
+
+Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split, DType t) const {
+  const Shape x = split.of_output(only(xs));
+  const double n = double(x.size()), s = double(size_of(t)), c = double(x.c);
+  const int replicas = split.ways(replica_axes), group = split.ways(group_axes());
+  // Backward reads x and dy for the sums, then x and dy again for dx.
+  Cost cost{.forward = {7 * n, 3 * s * n},
+            .recompute = {2 * n, 2 * s * n},
+            .input_grad = {7 * n, 3 * s * n},
+            .weight_grad = {4 * n, 2 * s * n}};
+  if (o_.affine) {
+    cost.parameters = 2 * c;
+    cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, replicas, true});
+  }
+  if (o_.global || group > 1)
+    for (Pass pass : {Pass::forward, Pass::input_grad})
+      cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group, false, true});
+  return cost;
+}
+
+Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) {
+  kernel_ = site.backend().batch_norm(xs[0]);
+  const Communicator replicas = site.along(replica_axes);
+  group_ = site.along(group_axes());
+  const Shape &x = xs[0].shape, &whole = xs[0].whole;
+  const Form vector{{1, x.c, 1, 1}, xs[0].dtype, {}}, wide{{1, x.c, 1, 1}, DType::f64, {}};
+  mean_ = Tensor(wide), inv_std_ = Tensor(wide);
+  sums_ = Tensor({{1, 2 * x.c, 1, 1}, DType::f64, {}});
+  const Shape seen{o_.global ? whole.n : x.n, x.c, whole.h, whole.w};
+  count_ = double(seen.n * seen.h * seen.w);
+  check(count_ > 1, "batch norm needs more than one value per channel, got input ", seen);
+
+  const Part channels = part(whole.c, site.split().channel, site.place().channel);
+  const auto vector_of = [&](const char* name, double value, bool trained) {
+    return Parameter{.name = name,
+                     .dims = {whole.c},
+                     .form = vector,
+                     .whole = {1, whole.c, 1, 1},
+                     .block = {{0, 1}, channels, {0, 1}, {0, 1}},
+                     .initial = {Initial::Kind::constant, value},
+                     .trained = trained,
+                     .decay = false,
+                     .replicas = replicas};
+  };
+  w_ = vector_of("weight", o_.scale, true), b_ = vector_of("bias", 0, true);
+  running_mean_ = vector_of("running_mean", 0, false);
+  running_var_ = vector_of("running_var", 1, false);
+  Placement p = placed(*kernel_);
+  p.workspace += mean_.bytes() + inv_std_.bytes() + sums_.bytes();
+  return p;
+}
+
+std::vector<Parameter*> BatchNorm::parameters() {
+  if (!o_.affine) return {&running_mean_, &running_var_};
+  return {&w_, &b_, &running_mean_, &running_var_};
+}
+
+}  // namespace lamina

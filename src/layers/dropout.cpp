@@ -1,0 +1,33 @@
+// How dropout is placed, what it costs, and what its mask depends on.
+#include <lamina/base/random.hpp>
+#include <lamina/layers/dropout.hpp>
+
+namespace lamina {
+
+Dropout::Dropout(Options o) : o_(o) {
+  check(o_.rate >= 0 && o_.rate < 1, "rate must be in [0, 1), got ", o_.rate);
+}
+
+Cost Dropout::cost(std::span<const Shape> xs, const Split& split, DType t) const {
+  const double n = double(split.of_output(only(xs)).size());
+  const Work once{n, 2 * double(size_of(t)) * n};
+  return {.forward = once, .input_grad = once};
+}
+
+Placement Dropout::place(std::span<const Spec> xs, const Site& site) {
+  const Box& box = xs[0].box;
+  kernel_ = site.backend().dropout(o_.rate, xs[0], xs[0].whole,
+                                   {box.n.begin, box.c.begin, box.h.begin, box.w.begin});
+  copy_ = site.backend().reorder(kernel_->inputs[0], kernel_->output);
+  Placement p = placed(*kernel_);
+  p.reads_x = false, p.in_place = true;
+  return p;
+}
+
+void Dropout::apply(Context& context, Pass pass, const View& from, const View& to) {
+  const Random random(context.seed, std::uint64_t(context.step), std::uint64_t(context.layer));
+  const std::uint64_t key = std::uint64_t(random.bits(0)) << 32 | random.bits(1);
+  kernel_->apply(context.stream, pass, key, from, to);
+}
+
+}  // namespace lamina

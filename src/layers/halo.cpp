@@ -1,0 +1,73 @@
+// How halos are prepared, and the rows that wait for them.
+#include <lamina/layers/edge.hpp>
+#include <lamina/layers/halo.hpp>
+
+#include <algorithm>
+
+namespace lamina {
+
+bool agree(const Communicator& ranks, const Form& form) {
+  for (const std::string& other : ranks.all_gather_text(form.text()))
+    if (other != form.text()) return false;
+  return true;
+}
+
+Halo::Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes) {
+  const std::vector<int> members = site.members(axes);
+  const auto me = std::size_t(site.along(axes).rank());
+  const Blocks from = held.among(members), to = needed.among(members);
+  held_ = {from.box[me].shape(), dtype, {}}, needed_ = {to.box[me].shape(), dtype, {}};
+  own_ = common(from.box[me], to.box[me]), all_ = to.box[me];
+  moves_ = from.box != to.box;
+  if (!moves_) return;
+  gather_ = Exchange(from, to, dtype, site.along(axes));
+  fold_ = Exchange(to, from, dtype, site.along(axes));
+  x_ = Tensor(needed_), dx_ = Tensor(needed_);
+}
+
+std::vector<Message> Halo::messages(const Blocks& held, const Blocks& needed, DType dtype,
+                                    int ranks) {
+  if (held.box == needed.box) return {};
+  const auto message = [&](Pass pass, const Blocks& from, const Blocks& to) {
+    return Message{Collective::halo, pass, Exchange::most_received(from, to, dtype), ranks};
+  };
+  return {message(Pass::forward, held, needed), message(Pass::input_grad, needed, held)};
+}
+
+void Halo::prepare(const Backend& backend, const Form& wanted, bool plain) {
+  outside_ = moves_ || plain ? held_ : wanted;
+  if ((!moves_ && !plain) || wanted.layout.plain()) return;
+  reorder_ = backend.reorder(needed_, wanted);
+  kernel_x_ = Tensor(wanted), kernel_dx_ = Tensor(wanted);
+}
+
+bool Halo::prepare_overlap(const Backend& backend) {
+  if (!moves_ || !gather_.apart() || own_.w != all_.w || own_.c != all_.c) return false;
+  if (!reorder_) return true;
+  for (const Part rows : {Part{0, above()}, Part{needed_.shape.h - below(), below()}}) {
+    if (rows.size == 0) continue;
+    arrived_.push_back(
+        backend.reorder_rows(needed_, rows.begin, kernel_x_.view(), rows.begin, rows.size));
+    if (!arrived_.back()) return false;
+  }
+  return true;
+}
+
+bool Edge::place(const Backend& backend, const ConvGeometry& g, const Form& whole, Part x,
+                 const WeightedKernel& block, std::int64_t to) {
+  const Shape rows{whole.shape.n, whole.shape.c, x.size, whole.shape.w};
+  kernel_ = backend.conv(g, {rows, whole.dtype, {}});
+  if (kernel_->w != block.w || kernel_->b != block.b) return false;
+  const Form &in = kernel_->inputs[0], &out = kernel_->output;
+  take_ = backend.reorder_rows(whole, x.begin, in, 0, x.size);
+  give_ = backend.reorder_rows(out, 0, block.output, to, out.shape.h);
+  if (!take_ || !give_) return false;
+  x_ = Tensor(in), y_ = Tensor(out);
+  return true;
+}
+
+std::size_t Edge::scratch() const {
+  return std::max({kernel_->scratch, take_->scratch, give_->scratch});
+}
+
+}  // namespace lamina

@@ -1,0 +1,35 @@
+// How linear layers are placed, and what they cost.
+#include <lamina/layers/linear.hpp>
+
+#include <array>
+#include <cmath>
+
+namespace lamina {
+
+Linear::Linear(Options o) : o_(o) {
+  check(o_.features > 0, "features must be positive, got ", o_.features);
+  check(o_.normal >= 0, "the standard deviation must not be negative, got ", o_.normal);
+}
+
+Cost Linear::cost(std::span<const Shape> xs, const Split& split, DType t) const {
+  const Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
+  return cost_of(x, y, double(y.c) * double(x.sample()), split, t);
+}
+
+Placement Linear::place(std::span<const Spec> xs, const Site& site) {
+  const std::array whole{xs[0].whole};
+  const Blocks x = input_blocks(0, whole, site.split(), site.split().ways());
+  halo_ = Halo(x, x, xs[0].dtype, site, Axis::none);
+  const std::int64_t features = part(o_.features, site.split().channel, site.place().channel).size;
+  kernel_ = site.backend().linear(features, o_.bias, xs[0]);
+  const std::int64_t inputs = xs[0].whole.sample();
+  const bool normal = o_.normal > 0;
+  const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(double(inputs))};
+  // Weights are counted as those of a convolution as large as x.
+  const Shape w{o_.features, xs[0].whole.c, xs[0].whole.h, xs[0].whole.w};
+  return finish(site, w, {o_.features, inputs},
+                normal ? Initial{Initial::Kind::normal, o_.normal} : uniform,
+                normal ? Initial{} : uniform);
+}
+
+}  // namespace lamina
