@@ -24,6 +24,11 @@ namespace {
 constexpr std::size_t small_bytes = 16 << 10;
 constexpr double gather_bytes = 8 << 20;
 
+/// Seconds that a rank stays awake for a peer. To be woken may take half a millisecond; once all
+/// are there, a rank that fell asleep at each step would keep the others waiting so long that they
+/// did, too.
+constexpr double for_all = 100e-6, for_next = 1e-3;
+
 void copy(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -158,7 +163,8 @@ void SharedNode::arrive(int place) {
     syscall(SYS_futex, &f.arrived, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-void SharedNode::await(int place, const Operation& operation, Lookout& lookout) const {
+void SharedNode::await(int place, const Operation& operation, Lookout& lookout,
+                       double patience) const {
   Flag& f = flag(place, place_);
   const unsigned goal = met_[std::size_t(place)];
   const auto there = [&] { return int(f.arrived.load() - goal) >= 0; };
@@ -168,7 +174,7 @@ void SharedNode::await(int place, const Operation& operation, Lookout& lookout) 
     __builtin_ia32_pause();
   }
   const double begin = now();
-  while (now() - begin < 100e-6) {
+  while (now() - begin < patience) {
     sched_yield();
     if (there()) return;
   }
@@ -236,21 +242,24 @@ const char* SharedGroup::theirs(int member, std::size_t offset) const {
   return node_.slot(places_[std::size_t(member)], 1 - parity_).bytes() + offset;
 }
 
-/// The stages of a piece, each one step after the one before; the next piece follows at once.
+/// The stages of a piece, each one step after the one before; the next piece follows at once. The
+/// stages of a step have nothing to do with each other: every second rank takes them the other way
+/// round, so that some work in the caches while others read from memory.
 template <class... Stage>
 void SharedGroup::steps(const Operation& op, std::size_t pieces, const Stage&... stage) {
   if (size_ == 1 || pieces == 0) return;
   begin(op);
-  const std::size_t last = pieces + sizeof...(stage) - 2;
+  constexpr std::size_t stages = sizeof...(stage);
   for (std::size_t step = 0;; ++step) {
-    std::size_t delay = 0;
-    const auto run = [&](const auto& each) {
-      if (step >= delay && step - delay < pieces) each(step - delay);
-      ++delay;
+    const auto run = [&](std::size_t number) {
+      std::size_t n = 0;
+      const auto is_it = [&] { return n++ == number; };
+      if (step >= number && step - number < pieces)
+        ((is_it() ? stage(step - number) : void()), ...);
     };
-    (run(stage), ...);
-    if (step == last) break;
-    meet(op);
+    for (std::size_t k = 0; k < stages; ++k) run(me_ % 2 == 0 ? k : stages - 1 - k);
+    if (step == pieces + stages - 2) break;
+    meet(op, step == 0);
     if (step == 0) compare();
   }
   for (int i = 0; i < size_; ++i)  // we have read all
@@ -262,18 +271,18 @@ void SharedGroup::steps(const Operation& op, std::size_t pieces, const Stage&...
 void SharedGroup::begin(const Operation& op) {
   if (node_.last_group_ != id_) {
     for (const int place : node_.last_places_)
-      if (place != node_.place_) node_.await(place, op, lookout_);
+      if (place != node_.place_) node_.await(place, op, lookout_, for_all);
     node_.last_group_ = id_;
     node_.last_places_ = places_;
   }
   node_.slot(node_.place_, parity_).called.set(op);
 }
 
-void SharedGroup::meet(const Operation& op) {
+void SharedGroup::meet(const Operation& op, bool first) {
   for (int i = 0; i < size_; ++i)
     if (i != me_) node_.arrive(places_[std::size_t(i)]);
   for (int i = 0; i < size_; ++i)
-    if (i != me_) node_.await(places_[std::size_t(i)], op, lookout_);
+    if (i != me_) node_.await(places_[std::size_t(i)], op, lookout_, first ? for_all : for_next);
   parity_ = 1 - parity_;
 }
 

@@ -41,7 +41,7 @@ class SharedNode {
   /// Counts a meeting with the rank at that place of the node, and says that we are there.
   void arrive(int place);
   /// Waits until the rank at that place has arrived as often as we have.
-  void await(int place, const Operation&, Lookout&) const;
+  void await(int place, const Operation&, Lookout&, double patience) const;
 
   int place_ = 0, size_ = 1;         // among the ranks of the node
   std::vector<int> nodes_, places_;  // by rank of the world
@@ -89,7 +89,7 @@ class SharedGroup {
 
   template <class... Stage>
   void steps(const Operation&, std::size_t pieces, const Stage&... stage);
-  void meet(const Operation&);
+  void meet(const Operation&, bool first);
   void compare() const;
   void begin(const Operation&);
 
