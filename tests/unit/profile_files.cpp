@@ -245,7 +245,8 @@ TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]")
   CHECK(with("/timeline/ranks", Json::array()) == "none");
   const std::string span = "/timeline/ranks/1/2/", place = ": timeline.ranks[1][2]";
   CHECK_THAT(with((span + "0").c_str(), 4), says(place + "[0]: expected a whole number from -1"));
-  CHECK_THAT(with((span + "1").c_str(), 4), says(place + "[1]: expected a whole number from 0"));
+  CHECK_THAT(with((span + "1").c_str(), pass_count),
+             says(place + "[1]: expected a whole number from 0"));
   CHECK_THAT(with((span + "2").c_str(), 3), says(place + "[2]: expected a whole number from 0"));
   CHECK_THAT(with((span + "3").c_str(), 99), says(place + "[3]: expected a whole number from 0"));
   CHECK_THAT(with((span + "5").c_str(), -9), says(place + "[5]: expected a number of at least"));
