@@ -1,7 +1,7 @@
 // Sums of buffers, element by element.
 #include "comm/mpi_combine.hpp"
 
-#include "target_clones.hpp"
+#include "base/target_clones.hpp"
 
 namespace lamina::detail {
 namespace {

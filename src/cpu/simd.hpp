@@ -3,7 +3,7 @@
 // what OpenMP outlines would not inherit the instruction set.
 #pragma once
 
-#include "target_clones.hpp"
+#include "base/target_clones.hpp"
 
 #include <algorithm>
 #include <cstddef>

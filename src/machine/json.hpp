@@ -1,7 +1,7 @@
 // A Machine as JSON: what the cache keeps and what profiles embed.
 #pragma once
 
-#include "json_part.hpp"
+#include "base/json_part.hpp"
 
 #include <lamina/profile/machine.hpp>
 

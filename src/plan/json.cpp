@@ -1,5 +1,5 @@
 // Plans as JSON: small enough to be written by hand, and trusted no further than that.
-#include "json_part.hpp"
+#include "base/json_part.hpp"
 
 #include <lamina/base/file.hpp>
 #include <lamina/plan/plan.hpp>

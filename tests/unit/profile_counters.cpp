@@ -1,7 +1,7 @@
 // Counters: with the events of the kernel's own that every Linux machine has, since few test
 // machines have those of the processor; controllers as made-up trees describe them.
-#include "../../src/perf_events.hpp"
 #include "catch.hpp"
+#include "profile/perf_events.hpp"
 #include "support/allocations.hpp"
 
 #include <lamina/base/text.hpp>

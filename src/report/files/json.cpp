@@ -2,7 +2,7 @@
 // numbers that were written.
 #include "machine/json.hpp"
 
-#include "json_part.hpp"
+#include "base/json_part.hpp"
 
 #include <lamina/base/file.hpp>
 #include <lamina/profile/report.hpp>

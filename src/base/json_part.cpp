@@ -1,5 +1,5 @@
 // JsonPart: what is checked, and how it is said.
-#include "json_part.hpp"
+#include "base/json_part.hpp"
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // Counters by Linux's perf_event_open. Elsewhere there are none.
-#include "perf_events.hpp"
+#include "profile/perf_events.hpp"
 
 #include <lamina/base/text.hpp>
 

@@ -1,5 +1,5 @@
 // The events of memory controllers, read from the kernel's description under /sys.
-#include "perf_events.hpp"
+#include "profile/perf_events.hpp"
 
 #include <algorithm>
 #include <charconv>
