@@ -1,4 +1,5 @@
 // How a network is placed, and how it runs.
+#include <lamina/comm/transport.hpp>
 #include <lamina/network/network.hpp>
 
 #include <algorithm>
@@ -7,11 +8,14 @@ namespace lamina {
 
 namespace {
 
-/// Runs `work`; an Error that passes by gets the layer's name in front.
+/// Runs `work`; an Error that passes by gets the layer's name in front, unless it is of another
+/// rank.
 template <class Work>
 decltype(auto) naming(const std::string& name, std::string_view type, Work&& work) {
   try {
     return work();
+  } catch (const PeerError&) {
+    throw;
   } catch (const Error& e) {
     throw Error(text(name, " (", type, "): ", e.what()), e.where());
   }
