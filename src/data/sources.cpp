@@ -1,12 +1,11 @@
 // Sources by name, and what they share.
 #include "sources.hpp"
 
+#include <lamina/base/file.hpp>
+
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 
 namespace lamina {
 namespace detail {
@@ -62,18 +61,9 @@ bool is_directory(const std::string& path) { return S_ISDIR(mode_of(path)); }
 bool is_file(const std::string& path) { return S_ISREG(mode_of(path)); }
 
 void read_file(const std::string& path, std::vector<std::uint8_t>& to) {
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  check(file != nullptr, path, ": cannot open: ", std::strerror(errno));
-  struct stat status {};
-  check(::fstat(::fileno(file.get()), &status) == 0 && S_ISREG(status.st_mode), path,
-        ": not a regular file");
-  to.resize(std::size_t(status.st_size));
-  const auto got = std::fread(to.data(), 1, to.size(), file.get());
-  check(got == to.size(), path, ": read ", got, " of ", to.size(),
-        " bytes: ", std::ferror(file.get()) ? std::strerror(errno) : "it became shorter");
+  const File file(path, File::Mode::read);
+  to.resize(file.size());
+  file.read(to.data(), to.size(), 0);
 }
 
 }  // namespace detail
