@@ -1,6 +1,7 @@
 // Files, over POSIX calls.
 #include <lamina/base/error.hpp>
 #include <lamina/base/file.hpp>
+#include <lamina/base/naming.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -27,16 +28,6 @@ void sync_directory(const std::string& path) {
   const int failed = ::fsync(descriptor) != 0 && errno != EINVAL ? errno : 0;
   ::close(descriptor);
   check(!failed, path, ": saved, but cannot sync its directory: ", std::strerror(failed));
-}
-
-/// Calls `work`; its errors name the file that was wanted, too.
-template <class Work>
-void naming(const std::string& path, const char* failed, Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    throw Error(text(path, ": ", failed, ": ", e.what()), e.where());
-  }
 }
 
 }  // namespace
@@ -103,7 +94,7 @@ NewFile::NewFile(std::string path, const char* failed)
     : path_(std::move(path)),
       temporary_(text(path_, ".tmp.", std::int64_t(::getpid()))),
       failed_(failed) {
-  naming(path_, failed_, [&] { file_ = File(temporary_, File::Mode::create); });
+  naming(text(path_, ": ", failed_), [&] { file_ = File(temporary_, File::Mode::create); });
 }
 
 NewFile& NewFile::operator=(NewFile&& other) noexcept {
@@ -118,17 +109,17 @@ NewFile::~NewFile() {
 }
 
 void NewFile::write(const void* from, std::size_t bytes) {
-  naming(path_, failed_, [&] { file_.write(from, bytes); });
+  naming(text(path_, ": ", failed_), [&] { file_.write(from, bytes); });
 }
 
 void NewFile::sync() {
-  naming(path_, failed_, [&] { file_.sync_and_close(); });
+  naming(text(path_, ": ", failed_), [&] { file_.sync_and_close(); });
   synced_ = true;
 }
 
 void NewFile::commit() {
   if (!synced_) sync();
-  naming(path_, failed_, [&] {
+  naming(text(path_, ": ", failed_), [&] {
     check(std::rename(temporary_.c_str(), path_.c_str()) == 0, "cannot rename ", temporary_, ": ",
           std::strerror(errno));
   });

@@ -1,5 +1,7 @@
 #include "plan.hpp"
 
+#include <lamina/base/naming.hpp>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -53,11 +55,9 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
     const auto equals = rule.rfind('=');
     check(equals != rule.npos && equals > 0, origin,
           ": expected LAYER=AXIS:PARTS,..., as in 'conv1*=height:2,batch:2'");
-    try {
+    naming(origin, [&] {
       plan.split(rule.substr(0, equals), parse_split(rule.substr(equals + 1)), origin);
-    } catch (const Error& e) {
-      throw Error(text(origin, ": ", e.what()), e.where());
-    }
+    });
     append(run.name, text(&rule == &o.split[0] ? ", with " : " ", origin));
   }
   for (const std::string& layers : o.recompute) {

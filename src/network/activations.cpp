@@ -22,9 +22,12 @@ void Network::plan_recomputation(const std::vector<std::vector<Edge>>& consumers
   const auto& marked = options_.recompute;
   if (!options_.training || std::find(marked.begin(), marked.end(), true) == marked.end()) return;
   constexpr char reads_x = 1, reads_y = 2;
+  const auto inserted = [&](const Step& s) {
+    return s.layer != graph_[std::size_t(s.vertex)].layer.get();
+  };
   std::string reads(graph_.size(), '\0');
   for (const Step& s : steps_)
-    if (s.layer == graph_[std::size_t(s.vertex)].layer.get())
+    if (!inserted(s))
       reads[std::size_t(s.vertex)] =
           char((s.placement.reads_x ? reads_x : 0) | (s.placement.reads_y ? reads_y : 0));
   for (const std::string& theirs : options_.ranks.all_gather_text(reads))
@@ -44,8 +47,7 @@ void Network::plan_recomputation(const std::vector<std::vector<Edge>>& consumers
     if (!dropped[i]) continue;
     const Step& s = steps_[i];
     const auto read = [&](const Step& by, char what) {
-      return by.needs_grad && by.layer == graph_[std::size_t(by.vertex)].layer.get() &&
-             (reads[std::size_t(by.vertex)] & what);
+      return by.needs_grad && !inserted(by) && (reads[std::size_t(by.vertex)] & what);
     };
     if (read(s, reads_y)) last[i] = int(i);
     for (const Edge& e : consumers[i]) {
@@ -112,6 +114,7 @@ void Network::plan_activations() {
       if (step.placement.alias || over[at]) {
         kept[at] = kept[std::size_t(step.inputs[0])];
       } else {
+        // Not one more activation of the step: the first is gone when this one comes.
         storages.push_back({step.output.bytes(), backward(k), backward(k)});
         kept[at] = int(storages.size()) - 1;
       }

@@ -1,5 +1,5 @@
 // How a network is placed, and how it runs.
-#include <lamina/comm/transport.hpp>
+#include <lamina/base/naming.hpp>
 #include <lamina/network/network.hpp>
 
 #include <algorithm>
@@ -8,17 +8,8 @@ namespace lamina {
 
 namespace {
 
-/// Runs `work`; an Error that passes by gets the layer's name in front, unless it is of another
-/// rank.
-template <class Work>
-decltype(auto) naming(const std::string& name, std::string_view type, Work&& work) {
-  try {
-    return work();
-  } catch (const PeerError&) {
-    throw;
-  } catch (const Error& e) {
-    throw Error(text(name, " (", type, "): ", e.what()), e.where());
-  }
+std::string title(const std::string& name, const Layer& layer) {
+  return text(name, " (", layer.type(), ')');
 }
 
 }  // namespace
@@ -60,7 +51,7 @@ Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std:
   if (name.empty()) name = unique_name(layer->type());
   for (const Vertex& v : graph_) check(v.name != name, "two layers are named '", name, "'");
   Vertex vertex{std::move(layer), std::move(name), std::move(inputs), {}};
-  vertex.shape = naming(vertex.name, vertex.layer->type(),
+  vertex.shape = naming(title(vertex.name, *vertex.layer),
                         [&] { return vertex.layer->output(input_shapes(vertex, 1)); });
   graph_.push_back(std::move(vertex));
   return {this, int(graph_.size()) - 1};
@@ -84,7 +75,7 @@ void Network::prepare(PlaceOptions options) {
         " vertices of the network, got ", options.splits.size());
   check(options.splits[0] == Split{.batch = ranks}, "the input is split by batch over all ranks");
   for (std::size_t i = 1; i < graph_.size(); ++i)
-    naming(graph_[i].name, graph_[i].layer->type(), [&] {
+    naming(title(graph_[i].name, *graph_[i].layer), [&] {
       const std::vector<Shape> xs = input_shapes(graph_[i], options.batch);
       const std::string why = why_illegal(*graph_[i].layer, xs, options.splits[i], ranks);
       check(why.empty(), why);
@@ -154,7 +145,7 @@ void Network::place_layers() {
           xs.push_back(steps_[std::size_t(input)].output);
           xs.back().split = split;
         }
-        step.placement = naming(v.name, v.layer->type(), [&] { return v.layer->place(xs, site); });
+        step.placement = naming(title(v.name, *v.layer), [&] { return v.layer->place(xs, site); });
         insert_reorders(step, site);
       } else {
         step.placement.output = {{0, 0, 0, 0}, options_.dtype, {}};

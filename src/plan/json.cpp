@@ -2,6 +2,7 @@
 #include "base/json_part.hpp"
 
 #include <lamina/base/file.hpp>
+#include <lamina/base/naming.hpp>
 #include <lamina/plan/plan.hpp>
 
 #include <set>
@@ -41,16 +42,6 @@ Json parse(const std::string& content) {
     throw Error(text("not valid JSON, near byte ", e.byte));
   } catch (const Json::exception&) {  // a number beyond all doubles
     throw Error("not valid JSON: a number is too large");
-  }
-}
-
-/// Adds `origin` to what is wrong.
-template <class Work>
-auto naming(const std::string& origin, Work&& work) {
-  try {
-    return work();
-  } catch (const Error& e) {
-    throw Error(text(origin, ": ", e.what()), e.where());
   }
 }
 

@@ -1,0 +1,23 @@
+// naming: says in front of an error what it is about.
+#pragma once
+
+#include <lamina/base/error.hpp>
+
+#include <string_view>
+#include <typeinfo>
+
+namespace lamina {
+
+/// Runs `work`; an Error that passes by gets "`what`: " in front. One of a class of its own stays
+/// as it is: whoever catches it goes by the class.
+template <class Work>
+decltype(auto) naming(std::string_view what, Work&& work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    if (typeid(e) != typeid(Error)) throw;
+    throw Error(text(what, ": ", e.what()), e.where());
+  }
+}
+
+}  // namespace lamina
