@@ -184,8 +184,8 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   const Network& net = trainer.network();
   const auto& placing = net.placing();
   std::int64_t parameters = 0;
-  for (const auto& n : net.parameters())
-    if (n.parameter->trained) parameters += n.parameter->size();
+  for (const auto& p : net.all_parameters())
+    if (p.trained) parameters += p.whole.size();
   Memory m = trainer.optimizer().memory(net);
   const std::array mine{m.parameters,  m.gradients, m.optimizer,
                         m.activations, m.workspace, m.messages};

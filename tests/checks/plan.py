@@ -130,6 +130,7 @@ for arguments in (("--plan", "owt", "--plan-out", "out.json"), ("--plan", "spati
     out = fine(*arguments)
     expect(losses(out) == losses(data), f"{arguments}: other losses than under plan data", out)
     expect("requested" in out, f"{arguments}: no table", out)
+    expect("model lenet, 61706 parameters" in out, f"{arguments}: not the whole model's", out)
 for arguments in (("--recompute", "conv?", "--recompute", "relu*", "--shard-optimizer",
                    "--plan-out", "again.json"), ("--plan", "again.json")):
     out = fine(*arguments)
