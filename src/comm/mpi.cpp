@@ -219,9 +219,15 @@ class MpiTransport final : public Transport {
 
   void run(const Operation& op) override {
     if (session_->check_collectives) compare(op);
-    if (shared_ && shared_->carries(op)) return shared_->run(op);
+    if (shared_ && shared_->run(op)) return;
     if (nodes_ && nodes_->carries(op)) return nodes_->run(op);
     group_.run(op, !shared_);
+  }
+
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    if (!shared_ && !nodes_) return nullptr;
+    run({});  // whoever is lost, or calls something else, is noticed here
+    return (shared_ ? *shared_ : nodes_->shared()).allocate(comm_, bytes);
   }
 
   std::shared_ptr<Transport> split(int color, int key) override {
@@ -251,12 +257,7 @@ class MpiTransport final : public Transport {
   void compare(const Operation& mine) {
     Called called;
     called.set(mine);
-    std::vector<Called> all(static_cast<std::size_t>(size_));
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallgather(&called, int(sizeof called), MPI_BYTE, all.data(), int(sizeof called),
-                             MPI_BYTE, comm_, &request),
-              "MPI_Iallgather");
-    wait(request, mine, *session_);
+    const auto all = gather(comm_, called, mine, *session_);
     for (int r = 1; r < size_; ++r) check_same(all[0], 0, all[std::size_t(r)], r, size_);
   }
 

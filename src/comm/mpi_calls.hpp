@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace lamina::detail {
 
@@ -95,6 +96,20 @@ inline void wait(MPI_Request& request, const Operation& op, Lookout& lookout) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name(op.collective));
     return done != 0;
   });
+}
+
+/// All ranks' values, by rank; for set-up.
+template <class T>
+std::vector<T> gather(MPI_Comm comm, const T& mine, const Operation& op, Lookout& lookout) {
+  int size = 1;
+  MPI_Comm_size(comm, &size);
+  std::vector<T> all(std::size_t(size), mine);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(&mine, int(sizeof(T)), MPI_BYTE, all.data(), int(sizeof(T)), MPI_BYTE,
+                           comm, &request),
+            "MPI_Iallgather");
+  wait(request, op, lookout);
+  return all;
 }
 
 }  // namespace lamina::detail

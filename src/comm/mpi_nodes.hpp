@@ -5,8 +5,7 @@
 // each buffer, and sends to and receives from the owners k of the other nodes.
 //
 //   all-reduce      a part becomes the sum over its owner's node; then over the nodes; all on a
-//   node
-//                   take all parts
+//                   node take all parts
 //   reduce-scatter  the same for what each node is to get, which then is shared out on that node
 //   all-gather      the ranks of a node gather what is theirs; its owners send their parts of that
 //                   to the other nodes; all on a node take the parts that came
@@ -24,6 +23,8 @@ class NodeGroup {
 
   static bool carries(const Operation&);
   void run(const Operation&);
+  /// Our part of the group that is on this node.
+  SharedGroup& shared() { return shared_; }
 
  private:
   /// What the ranks of one node have of a buffer that is in the order of the nodes, in elements.

@@ -22,7 +22,7 @@ namespace {
 /// Above this, each rank sums a part and all read it; up to this, each rank sums all by itself,
 /// which takes one meeting instead of two.
 constexpr std::size_t small_bytes = 16 << 10;
-constexpr double gather_bytes = 8 << 20;
+constexpr std::size_t gather_bytes = 8 << 20;
 
 /// Seconds that a rank stays awake for a peer. To be woken may take half a millisecond; once all
 /// are there, a rank that fell asleep at each step would keep the others waiting so long that they
@@ -33,21 +33,21 @@ void copy(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-/// out = the sum (max, min) of `sources` in their order, block by block, so that what is between
-/// stays in the nearest cache. `out` may be one of the sources. Copied to `second` where not null.
+/// All `targets` = the sum (max, min) of `sources` in their order, block by block, so that what is
+/// between stays in the nearest cache. The targets may be the sources.
 void combine_all(const Operation& op, const std::vector<const char*>& sources, std::size_t count,
-                 char* out, char* second) {
+                 const std::vector<char*>& targets) {
   alignas(64) char sums[8192];
   const std::size_t element = size_of(op.dtype), block = sizeof sums / element;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t n = std::min(block, count - begin), at = begin * element;
     const char* left = sources[0] + at;
     for (std::size_t i = 1; i < sources.size(); ++i) {
-      char* const sum = i + 1 < sources.size() ? sums : out + at;
+      char* const sum = i + 1 < sources.size() ? sums : targets[0] + at;
       combine(op, sum, left, sources[i] + at, n);
       left = sum;
     }
-    if (second) copy(second + at, out + at, n * element);
+    for (char* const target : targets) copy(target + at, left, n * element);
   }
 }
 
@@ -63,7 +63,8 @@ struct alignas(64) SharedNode::Flag {
 
 /// Followed by its bytes.
 struct alignas(64) SharedNode::Slot {
-  Called called;  ///< to be compared
+  Called called;               ///< to be compared
+  SharedBuffers::Place place;  ///< of the buffer
 
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
 };
@@ -232,7 +233,9 @@ SharedGroup::SharedGroup(SharedNode& node, Lookout& lookout, const std::vector<i
     places_.push_back(node.places_[std::size_t(member)]);
     ++size_;
   }
-  sources_.resize(std::size_t(size_));
+  reached_.resize(std::size_t(size_));
+  sources_.reserve(std::size_t(size_));
+  targets_.reserve(std::size_t(size_));
 }
 
 char* SharedGroup::mine(std::size_t offset) const {
@@ -321,24 +324,29 @@ void SharedGroup::reduce(const Operation& op, const Cut& c, const char* whole, c
                          std::size_t piece, bool share) {
   const auto me = std::size_t(me_);
   if (me >= c.parts) return;
-  for (int i = 0; i < size_; ++i) sources_[std::size_t(i)] = theirs(i, me * c.stride);
+  sources_.clear();
+  for (int i = 0; i < size_; ++i) sources_.push_back(theirs(i, me * c.stride));
   sources_[me] = whole + c.start(me) + c.offset(piece);
-  combine_all(op, sources_, c.elements(me, piece), part + c.offset(piece),
-              share ? mine(me * c.stride) : nullptr);
+  targets_ = {part + c.offset(piece)};
+  if (share) targets_.push_back(mine(me * c.stride));
+  combine_all(op, sources_, c.elements(me, piece), targets_);
 }
 
 /// Each member sums all of a small buffer by itself: one meeting instead of two.
 void SharedGroup::all_reduce_small(const Operation& op, char* data) {
   const auto put_all = [&](std::size_t) { copy(mine(), data, op.count * size_of(op.dtype)); };
   const auto sum_all = [&](std::size_t) {
-    for (int i = 0; i < size_; ++i) sources_[std::size_t(i)] = theirs(i);
-    combine_all(op, sources_, op.count, data, nullptr);
+    sources_.clear();
+    for (int i = 0; i < size_; ++i) sources_.push_back(theirs(i));
+    targets_ = {data};
+    combine_all(op, sources_, op.count, targets_);
   };
   steps(op, 1, put_all, sum_all);
 }
 
 void SharedGroup::all_reduce(const Operation& op, char* data) {
   const Cut c = cut(op.dtype, op.count, size_, true);
+  if (reach(op, c, data)) return in_place(op, c, nullptr, nullptr);
   char* const part = data + c.start(std::size_t(me_));
   steps(
       op, c.pieces(), [&](std::size_t i) { put(c, data, i); },
@@ -350,45 +358,83 @@ void SharedGroup::reduce_scatter(const Operation& op, std::size_t count, int par
                                  const char* whole, char* part) {
   if (size_ == 1) return copy(part, whole, count * size_of(op.dtype));
   const Cut c = cut(op.dtype, count, parts, true);
+  if (reach(op, c, whole)) return in_place(op, c, nullptr, part);
   steps(
       op, c.pieces(), [&](std::size_t i) { put(c, whole, i); },
       [&](std::size_t i) { reduce(op, c, whole, part, i, false); });
 }
 
-void SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, const char* part,
-                             char* whole) {
-  if (size_ == 1) return copy(whole, part, count * size_of(op.dtype));
+/// `most`: false in place of copying more bytes than that twice.
+bool SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, const char* part,
+                             char* whole, std::size_t most) {
+  if (size_ == 1) return copy(whole, part, count * size_of(op.dtype)), true;
   const Cut c = cut(op.dtype, count, parts, false);
+  if (reach(op, c, whole)) return in_place(op, c, part, nullptr), true;
+  if (count * size_of(op.dtype) > most) return false;
   if (me_ < parts) copy(whole + c.start(std::size_t(me_)), part, c.bytes(std::size_t(me_)));
   const auto put_part = [&](std::size_t i) {
     if (me_ < parts) copy(mine(), part + c.offset(i), c.bytes(std::size_t(me_), i));
   };
   steps(op, c.pieces(), put_part, [&](std::size_t i) { get(c, whole, i); });
+  return true;
 }
 
-/// Where data are moved and not summed, MPI copies once, from process to process, and we twice: for
-/// that, ours gains only while the buffers stay in the caches.
-bool SharedGroup::carries(const Operation& op) const {
+/// Whether everybody's buffer is where all can reach it: `reached_` is then where they are.
+bool SharedGroup::reach(const Operation& op, const Cut& c, const char* whole) {
+  if (c.count * c.element <= small_bytes) return false;
+  begin(op);
+  node_.slot(node_.place_, parity_).place = node_.buffers_->find(whole);
+  meet(op, true);
+  compare();
+  const auto place = [&](int i) -> const SharedBuffers::Place& {
+    return node_.slot(places_[std::size_t(i)], 1 - parity_).place;
+  };
+  for (int i = 0; i < size_; ++i) {
+    if (place(i).buffer != place(me_).buffer) return false;
+    reached_[std::size_t(i)] = node_.buffers_->at(places_[std::size_t(i)], place(i));
+    if (!reached_[std::size_t(i)]) return false;
+  }
+  return true;
+}
+
+/// Once all have met, each member combines its own part of the buffers that reach() found, and
+/// nobody leaves before all have done so. The part is that of all of them, or `from`; the result
+/// goes to all of them, or `to`.
+void SharedGroup::in_place(const Operation& op, const Cut& c, const char* from, char* to) {
+  if (const auto me = std::size_t(me_); me < c.parts) {
+    sources_.clear(), targets_.clear();
+    for (const char* whole : reached_) sources_.push_back(whole + c.start(me));
+    for (std::size_t i = 0; i < reached_.size(); ++i)  // ours first: it is nearest
+      targets_.push_back(reached_[(me + i) % reached_.size()] + c.start(me));
+    if (from) sources_ = {from};
+    if (to) targets_ = {to};
+    combine_all(op, sources_, c.begin(me + 1) - c.begin(me), targets_);
+  }
+  meet(op, false);
+}
+
+/// Where data are moved and not summed, MPI copies once, from process to process, and we twice
+/// where buffers are not shared: for that, ours gains only while they stay in the caches.
+bool SharedGroup::run(const Operation& op) {
   if (!whole_) return false;
-  if (op.collective == Collective::all_gather) return op.bytes(size_) <= gather_bytes;
-  return op.collective == Collective::all_reduce || op.collective == Collective::reduce_scatter ||
-         op.collective == Collective::barrier;
-}
-
-void SharedGroup::run(const Operation& op) {
   const std::size_t bytes = op.count * size_of(op.dtype), total = op.count * std::size_t(size_);
   const auto* const in = static_cast<const char*>(op.in);
   auto* const out = static_cast<char*>(op.out);
   const auto nothing = [](std::size_t) {};
   switch (op.collective) {
     case Collective::all_reduce:
-      return bytes <= small_bytes ? all_reduce_small(op, out) : all_reduce(op, out);
+      bytes <= small_bytes ? all_reduce_small(op, out) : all_reduce(op, out);
+      return true;
     case Collective::reduce_scatter:
-      return reduce_scatter(op, total, size_, in, out);
+      reduce_scatter(op, total, size_, in, out);
+      return true;
     case Collective::all_gather:
-      return all_gather(op, total, size_, in, out);
+      return all_gather(op, total, size_, in, out, gather_bytes);
+    case Collective::barrier:
+      steps(op, 1, nothing, nothing);
+      return true;
     default:
-      return steps(op, 1, nothing, nothing);  // a barrier
+      return false;
   }
 }
 

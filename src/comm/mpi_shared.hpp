@@ -3,14 +3,16 @@
 // Each rank has a segment of two slots. A collective is a row of steps: in a step a rank writes to
 // one of its own slots and reads the other slot of anybody, and all ranks of the group end it
 // together. What a slot holds is thus complete before it is read, and read before it is written
-// over, with one meeting per step; long buffers go through in pieces, whose steps overlap. All sums
-// are by rank: their bits depend on nothing else.
+// over, with one meeting per step; long buffers go through in pieces, whose steps overlap. Where
+// all ranks' buffers are in memory that all can reach (mpi_buffers.hpp), only their places go
+// through the slots: each rank reads and writes its part of all buffers in place, between two
+// meetings. All sums are by rank: their bits depend on nothing else.
 //
 // There is one segment per rank, not one per group: a rank's collectives run one after the other.
 // Nor has a group a state that its ranks share: each pair of ranks counts its own meetings.
 #pragma once
 
-#include "comm/mpi_calls.hpp"
+#include "comm/mpi_buffers.hpp"
 
 #include <memory>
 #include <string>
@@ -51,6 +53,7 @@ class SharedNode {
   std::size_t slot_bytes_ = 0;
   int groups_ = 0, last_group_ = 0;  // made; the last one that met
   std::vector<int> last_places_;     // whose ranks may still read our slots
+  std::shared_ptr<SharedBuffers> buffers_ = std::make_shared<SharedBuffers>();
 };
 
 /// The ranks of a group that are on this node.
@@ -68,9 +71,13 @@ class SharedGroup {
   int size() const { return size_; }
   int number() const { return me_; }
 
-  /// Whether run() does it, and better than MPI would.
-  bool carries(const Operation&) const;
-  void run(const Operation&);
+  /// False where MPI should do it: it is another group's, or MPI does it better.
+  bool run(const Operation&);
+  /// A buffer for collectives of this group, and of groups made from it, in place; see
+  /// SharedBuffers::make(). `comm`: of the group.
+  std::shared_ptr<void> allocate(MPI_Comm comm, std::size_t bytes) {
+    return node_.buffers_->make(comm, lookout_, ranks_, places_, bytes);
+  }
 
   /// The two halves of an all-reduce on this node, for buffers of `count` elements, of which each
   /// of the first `parts` members has a part that begins at begin_of(). In the first, `part`
@@ -78,7 +85,9 @@ class SharedGroup {
   /// second, the parts become `whole` everywhere. Members without a part pass any `part`.
   void reduce_scatter(const Operation&, std::size_t count, int parts, const char* whole,
                       char* part);
-  void all_gather(const Operation&, std::size_t count, int parts, const char* part, char* whole);
+  /// False, with nothing done, where more than `most` bytes would have to be copied twice.
+  bool all_gather(const Operation&, std::size_t count, int parts, const char* part, char* whole,
+                  std::size_t most = -1);
   static std::size_t begin_of(std::size_t count, std::size_t part, std::size_t parts) {
     return count * part / parts;
   }
@@ -92,6 +101,8 @@ class SharedGroup {
   void meet(const Operation&, bool first);
   void compare() const;
   void begin(const Operation&);
+  bool reach(const Operation&, const Cut&, const char* whole);
+  void in_place(const Operation&, const Cut&, const char* from, char* to);
 
   void all_reduce_small(const Operation&, char* data);
   void all_reduce(const Operation&, char* data);
@@ -110,8 +121,10 @@ class SharedGroup {
   int me_ = 0, size_ = 0;            // our index among those; how many they are
   int id_, owners_ = 0, ranks_of_group_;
   bool whole_ = true, useful_ = false;
-  unsigned parity_ = 0;  // of the slots that are written in this step
+  unsigned parity_ = 0;         // of the slots that are written in this step
+  std::vector<char*> reached_;  // everybody's buffer, by member
   std::vector<const char*> sources_;
+  std::vector<char*> targets_;
 };
 
 }  // namespace lamina::detail

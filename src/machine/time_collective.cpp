@@ -17,7 +17,7 @@ TimedCollective::TimedCollective(const Communicator& ranks, Collective op, DType
   const auto parts = std::size_t(ranks.size());
   const auto count = std::int64_t(std::max<std::size_t>(1, bytes / size_of(dtype) / parts));
   part_ = Tensor({count, 1, 1, 1}, dtype);
-  whole_ = Tensor({count * ranks.size(), 1, 1, 1}, dtype);
+  whole_ = ranks.tensor({{count * ranks.size(), 1, 1, 1}, dtype, {}});
   other_ = Tensor(whole_.view().form());
 }
 

@@ -162,7 +162,9 @@ Form Network::sums_form() const {
 
 void Network::allocate_parameters() {
   sums_ = Tensor(sums_form());
-  values_ = Tensor(flat(memory_.parameters, options_.dtype));
+  // What ranks sum or gather is where they can do so in place.
+  const Form values = flat(memory_.parameters, options_.dtype);
+  values_ = options_.shard_optimizer ? options_.ranks.tensor(values) : Tensor(values);
   char* value = values_.as<char>();
   if (options_.shard_optimizer)  // as the gradients lie
     for (Bucket& bucket : buckets_) {
@@ -178,7 +180,7 @@ void Network::allocate_parameters() {
   }
   std::size_t parts = 0;
   for (const Bucket& bucket : buckets_) parts += bucket.part.bytes();
-  gradients_ = Tensor(flat(memory_.gradients, options_.dtype));
+  gradients_ = options_.ranks.tensor(flat(memory_.gradients, options_.dtype));
   parts_ = Tensor(flat(parts, options_.dtype));
   char *grad = gradients_.as<char>(), *part = parts_.as<char>();
   for (Bucket& bucket : buckets_) {

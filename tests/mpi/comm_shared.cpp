@@ -4,7 +4,10 @@
 #include "catch.hpp"
 #include "mpi/world.hpp"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <fstream>
 #include <functional>
 
 using namespace lamina;
@@ -217,6 +220,149 @@ TEST_CASE("groups take turns in the same shared memory") {
             }) == 0);
     }
   }
+}
+
+namespace {
+
+/// How often memory of in-place buffers is mapped here, ours and our peers'.
+int mapped_buffers() {
+  std::ifstream maps("/proc/self/maps");
+  int n = 0;
+  for (std::string line; std::getline(maps, line);) n += line.find("memfd:lamina") != line.npos;
+  return n;
+}
+
+/// Members of a group that share memory with us, ourselves included; 0 where nobody else does.
+int beside_us(const Communicator& comm) {
+  const char* shm = std::getenv("LAMINA_SHM");
+  const char* size = std::getenv("LAMINA_NODE_SIZE");
+  if (shm && std::string_view(shm) == "0") return 0;
+  const int node = size ? std::atoi(size) : test::world().size();
+  int n = 0, pairs = 0;
+  const auto ranks = world_ranks(comm);
+  for (const int r : ranks) {
+    n += r / node == test::world().rank() / node;
+    for (const int other : ranks) pairs += r != other && r / node == other / node;
+  }
+  return pairs > 0 ? n : 0;
+}
+
+/// The reductions and the gather, in `room` from the element `at` on, which differs between ranks.
+void in_place(const Communicator& comm, const std::vector<int>& ranks, const Tensor& room,
+              std::int64_t at, std::int64_t count) {
+  const int n = comm.size(), rank = comm.rank(), me = ranks[std::size_t(rank)];
+  const auto p = Pass::update;
+  Stream s;
+  CAPTURE(n, at, count);
+  const auto fill = [&](std::int64_t elements) {
+    for (std::int64_t i = -1; i <= elements; ++i)
+      room.as<float>()[at + i] = i < 0 || i == elements ? -1 : float(value(me, i));
+  };
+  const auto check = [&](std::int64_t begin, std::int64_t elements, const auto& right) {
+    std::int64_t far = 0;
+    for (std::int64_t i = 0; i < elements; ++i)
+      far += double(room.as<float>()[at + begin + i]) != right(i);
+    CHECK(far == 0);
+  };
+  const auto sum = [&](auto i) { return combined(ReduceOp::sum, value, ranks, i); };
+  const View whole = part_of(room, at, count * n), own = part_of(room, at + rank * count, count);
+  const Tensor elsewhere = filled<float>(count, [&](auto i) { return value(me, i); });
+
+  fill(count * n);
+  comm.all_reduce(s, p, whole).wait(s);
+  check(0, count * n, sum);
+  fill(count * n);
+  comm.all_reduce(s, p, whole, ReduceOp::max).wait(s);
+  check(0, count * n, [&](auto i) { return combined(ReduceOp::max, value, ranks, i); });
+  fill(count * n);
+  comm.reduce_scatter(s, p, whole, own).wait(s);
+  check(rank * count, count, [&](auto i) { return sum(rank * count + i); });
+  fill(count * n);
+  comm.all_gather(s, p, elsewhere, whole).wait(s);
+  check(0, count * n, [&](auto i) { return value(ranks[std::size_t(i / count)], i % count); });
+  for (std::int64_t i = 0; i < count; ++i) own.as<float>()[i] = elsewhere.as<float>()[i];
+  comm.all_gather(s, p, own, whole).wait(s);
+  check(0, count * n, [&](auto i) { return value(ranks[std::size_t(i / count)], i % count); });
+  check(-1, 1, [](auto) { return -1.0; });  // nothing beside it is touched
+  check(count * n, 1, [](auto) { return -1.0; });
+}
+
+Form flat(std::int64_t count) { return {{count, 1, 1, 1}, DType::f32, {}}; }
+
+}  // namespace
+
+TEST_CASE("tensors that the group made are summed and gathered in place") {
+  World& world = test::world();
+  const Communicator& all = world.comm();
+  const int rank = world.rank();
+  const std::int64_t most = 600'001, at = 1 + 1'000 * rank;
+  const Tensor room = all.tensor(flat(most * all.size() + at + 1));
+  CHECK(mapped_buffers() == beside_us(all));
+  const std::vector<Communicator> groups = {all, all.split(0, -rank), all.split(rank / 2),
+                                            all.split(rank % 2, -rank),
+                                            all.split(rank == 0 ? -1 : 0)};
+  for (const Communicator& group : groups) {
+    const auto ranks = world_ranks(group);
+    for (const std::int64_t count : {1, 3'001, 65'537}) in_place(group, ranks, room, at, count);
+  }
+  in_place(all, world_ranks(all), room, at, most);
+}
+
+TEST_CASE("sums in place have the bits of sums elsewhere") {
+  const Communicator& comm = test::world().comm();
+  const std::int64_t count = 100'003;
+  const Tensor x = comm.tensor(flat(count)), other({count, 1, 1, 1}, DType::f32);
+  for (std::int64_t i = 0; i < count; ++i)
+    x.as<float>()[i] = other.as<float>()[i] = float(std::sin(double(i * (comm.rank() + 3))));
+  Stream s;
+  comm.all_reduce(s, Pass::update, x).wait(s);
+  comm.all_reduce(s, Pass::update, other).wait(s);
+  CHECK(std::memcmp(x.view().data, other.view().data, x.bytes()) == 0);
+}
+
+TEST_CASE("sums are right where only some buffers can be reached, and after buffers have gone") {
+  World& world = test::world();
+  const Communicator& all = world.comm();
+  const int rank = world.rank(), size = world.size();
+  const auto ranks = world_ranks(all);
+  const std::int64_t count = 20'000, bytes = count * size + 2;
+  {  // Buffers of two pairs; of all; of all, but used by every second rank only.
+    const Communicator pair = all.split(rank / 2);
+    const Tensor of_pair = pair.tensor(flat(bytes)), of_all = all.tensor(flat(bytes));
+    const Tensor alone(flat(bytes));
+    in_place(all, ranks, of_pair, 1, count);
+    in_place(all, ranks, of_all, 1, count);
+    in_place(pair, world_ranks(pair), of_all, 1, count);
+    in_place(all, ranks, rank % 2 == 0 ? of_all : alone, 1, count);
+    in_place(all, ranks, rank % 2 == 0 ? of_all : of_pair, 1, count);
+  }
+  CHECK(mapped_buffers() == 0);
+  Tensor early = all.tensor(flat(bytes));
+  if (rank == 0) early = {};  // no matter to the others
+  const Tensor later = all.tensor(flat(rank == size - 1 ? 0 : bytes));
+  CHECK(later.bytes() == (rank == size - 1 ? 0 : std::size_t(bytes) * 4));
+  const Tensor last = all.tensor(flat(bytes));
+  in_place(all, ranks, last, 1, count);
+  const Communicator few = all.split(rank == size - 1 ? -1 : 0);
+  if (rank != size - 1) in_place(few, world_ranks(few), later, 1, count);
+}
+
+TEST_CASE("where a rank can make no large file, tensors are its own, and sums go another way") {
+  World& world = test::world();
+  const Communicator& all = world.comm();
+  const std::int64_t count = 20'000;
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit low = before;
+  low.rlim_cur = 100'000;
+  if (world.rank() == 0) setrlimit(RLIMIT_FSIZE, &low);
+  const Tensor room = all.tensor(flat(count * world.size() + 2));
+  setrlimit(RLIMIT_FSIZE, &before);
+  const char* size = std::getenv("LAMINA_NODE_SIZE");
+  const bool with_first = world.rank() < (size ? std::atoi(size) : world.size());
+  const int beside = beside_us(all);
+  CHECK(mapped_buffers() == (with_first ? 0 : beside));
+  in_place(all, world_ranks(all), room, 1, count);
 }
 
 TEST_CASE("a group says what carries it") {

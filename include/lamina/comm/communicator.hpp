@@ -100,6 +100,17 @@ class Communicator {
     return start(stream, op, true);
   }
 
+  /// Zeros, in memory where this group's collectives, and those of groups made from it, are
+  /// fastest: ranks of one node sum such tensors in place. Collective and blocking, meant for
+  /// set-up; forms may differ between ranks.
+  Tensor tensor(Form form) const {
+    std::shared_ptr<void> memory;
+    auto work = [&] { memory = group_->allocate(form.bytes()); };
+    if (size_ > 1) queue_->call(work);
+    return memory && form.bytes() > 0 ? Tensor(std::move(form), std::move(memory))
+                                      : Tensor(std::move(form));
+  }
+
   /// The ranks that pass the same `color`, ordered by (key, rank). A negative color: alone.
   /// Collective and blocking: meant for set-up.
   Communicator split(int color, int key = 0) const {

@@ -27,6 +27,9 @@ class Transport {
   /// The same ranks over nothing but the library beneath, one call per collective: to compare with.
   /// Null where there is no such thing.
   virtual std::shared_ptr<Transport> plain() { return nullptr; }
+  /// Zeros, in memory where the group's collectives are fastest; null where all memory is alike.
+  /// Collective: sizes may differ.
+  virtual std::shared_ptr<void> allocate(std::size_t /*bytes*/) { return nullptr; }
   /// The ranks that pass the same `color`, ordered by (key, rank). Null where color is negative.
   virtual std::shared_ptr<Transport> split(int color, int key) = 0;
   /// Called about ten times a second while there is nothing to run; throws if a peer has failed.

@@ -42,7 +42,7 @@ class Tensor {
     const std::size_t align = bytes >= large ? std::size_t(2) << 20 : 64;
     const std::size_t padded = (bytes + align - 1) / align * align;
     if (bytes == 0) return;
-    buffer_.reset(std::aligned_alloc(align, padded));
+    buffer_.reset(std::aligned_alloc(align, padded), std::free);
     check(buffer_ != nullptr, "not enough memory for a tensor of ", shape(), ", which needs ",
           bytes >> 20, " MiB");
     // Large pages save the address translations that strided kernels would otherwise wait for.
@@ -51,6 +51,9 @@ class Tensor {
     view_.data = buffer_.get();
   }
   Tensor(Shape shape, DType dtype) : Tensor(Form{shape, dtype, {}}) {}
+  /// In memory that somebody else made, as zeroed and aligned; freed with its last owner.
+  Tensor(Form form, std::shared_ptr<void> memory)
+      : buffer_(std::move(memory)), view_(buffer_.get(), std::move(form)) {}
 
   const View& view() const { return view_; }
   operator const View&() const { return view_; }
@@ -66,10 +69,7 @@ class Tensor {
   }
 
  private:
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  std::unique_ptr<void, Free> buffer_;
+  std::shared_ptr<void> buffer_;
   View view_;
 };
 
