@@ -4,7 +4,9 @@
 #include "catch.hpp"
 #include "mpi/world.hpp"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -328,8 +330,12 @@ TEST_CASE("sums are right where only some buffers can be reached, and after buff
   const std::int64_t count = 20'000, bytes = count * size + 2;
   {  // Buffers of two pairs; of all; of all, but used by every second rank only.
     const Communicator pair = all.split(rank / 2);
+    alignas(64) char stack[1 << 20];  // above all other memory
+    REQUIRE(sizeof stack >= std::size_t(bytes) * 4);
+    const Tensor alone_above(flat(bytes), {stack, [](void*) {}});
     const Tensor of_pair = pair.tensor(flat(bytes)), of_all = all.tensor(flat(bytes));
-    const Tensor alone(flat(bytes));
+    const Tensor alone(flat(1'000'000));
+    in_place(all, ranks, alone_above, 1, count);
     in_place(all, ranks, of_pair, 1, count);
     in_place(all, ranks, of_all, 1, count);
     in_place(pair, world_ranks(pair), of_all, 1, count);
@@ -347,22 +353,55 @@ TEST_CASE("sums are right where only some buffers can be reached, and after buff
   if (rank != size - 1) in_place(few, world_ranks(few), later, 1, count);
 }
 
-TEST_CASE("where a rank can make no large file, tensors are its own, and sums go another way") {
+TEST_CASE("a rank leaves others' parts of its own buffer to them") {
+  World& world = test::world();
+  const Communicator& all = world.comm();
+  const int n = all.size(), rank = all.rank();
+  if (all.carrier() != "shared memory") return;
+  const std::int64_t count = 16'384, bytes = 4 * count;  // of a part: whole pages
+  // Numbers of buffers differ from pair to pair, but those of all have one number.
+  const Communicator pair = all.split(rank / 2);
+  const Tensor first = rank < 2 ? pair.tensor(flat(count)) : Tensor();
+  const auto ranks = world_ranks(all);
+  for (int round = 0; round < 2; ++round) {
+    const Tensor x = all.tensor(flat(count * n));
+    for (std::int64_t i = 0; i < count * n; ++i) x.as<float>()[i] = float(value(rank, i));
+    const auto others = [&](int access) {
+      for (int r = 0; r < n; ++r)
+        if (r != rank) REQUIRE(mprotect(x.as<char>() + r * bytes, std::size_t(bytes), access) == 0);
+    };
+    others(PROT_NONE);  // whoever goes another way dies of it
+    Stream s;
+    all.all_reduce(s, Pass::update, x).wait(s);
+    others(PROT_READ);
+    CHECK(wrong<float>(x, count * n,
+                       [&](auto i) { return combined(ReduceOp::sum, value, ranks, i); }) == 0);
+  }
+}
+
+TEST_CASE("where one rank lacks a means, no rank of its node sums in place") {
   World& world = test::world();
   const Communicator& all = world.comm();
   const std::int64_t count = 20'000;
-  rlimit before = {};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit low = before;
-  low.rlim_cur = 100'000;
-  if (world.rank() == 0) setrlimit(RLIMIT_FSIZE, &low);
-  const Tensor room = all.tensor(flat(count * world.size() + 2));
-  setrlimit(RLIMIT_FSIZE, &before);
   const char* size = std::getenv("LAMINA_NODE_SIZE");
   const bool with_first = world.rank() < (size ? std::atoi(size) : world.size());
-  const int beside = beside_us(all);
-  CHECK(mapped_buffers() == (with_first ? 0 : beside));
-  in_place(all, world_ranks(all), room, 1, count);
+  const int beside = beside_us(all), next_file = dup(0);
+  close(next_file);
+  // It can make no file of that size; or open none beside its own.
+  for (const auto& [what, limit] :
+       {std::pair{RLIMIT_FSIZE, 100'000}, {RLIMIT_NOFILE, next_file + 1}}) {
+    rlimit before = {};
+    getrlimit(what, &before);
+    rlimit low = before;
+    low.rlim_cur = rlim_t(limit);
+    if (world.rank() == 0) setrlimit(what, &low);
+    const Tensor room = all.tensor(flat(count * world.size() + 2));
+    setrlimit(what, &before);
+    CAPTURE(int(what), limit);
+    const bool reached = !with_first || (what == RLIMIT_NOFILE && beside == 1);
+    CHECK(mapped_buffers() == (reached ? beside : 0));
+    in_place(all, world_ranks(all), room, 1, count);
+  }
 }
 
 TEST_CASE("a group says what carries it") {
