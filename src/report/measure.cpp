@@ -51,7 +51,7 @@ Profile detail::profile_steps(const Network& network, Stream& stream, const Comm
   Profile p = make_profile(network, recorded, rule, ranks);
   p.clean = Spread::of(ranks.all_gather_value(clean));
   p.overhead = ranks.all_reduce_value(median(overheads)) / ranks.size();
-  if (!options.alone || ranks.size() == 1 || ranks.is_silent()) return p;
+  if (!options.alone || ranks.size() == 1 || stream.silent()) return p;
 
   stream.silence(true);
   Profiler alone(4096, std::size_t(options.steps));

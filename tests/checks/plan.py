@@ -85,6 +85,10 @@ def plan(name, text=None, **members):
     return "--plan", name
 
 
+# Without communication results are wrong, infinite even, but there are times.
+for name in "data", "owt", "spatial", "filter":
+    expect("total images/sec" in fine("--plan", name, "--comm", "none"), f"{name}, no communication")
+
 for program in bench, train:
     bad("conv1 (Conv2D): split height:99: there are only 28 to be cut",
         "--split", "conv1=height:99", program=program)

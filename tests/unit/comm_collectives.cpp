@@ -154,15 +154,14 @@ TEST_CASE("a collective runs while the rank computes") {
   });
 }
 
-TEST_CASE("silent communicators do nothing to views") {
+TEST_CASE("collectives from a silent stream do nothing to views") {
   run_ranks(3, [](World& world) {
-    const Communicator quiet = world.comm().silent();
+    const Communicator& comm = world.comm();
     Stream s;
+    s.silence(true);
     Tensor x = filled<float>(world.rank(), 9);
-    quiet.all_reduce(s, Pass::forward, x).wait(s);
+    comm.all_reduce(s, Pass::forward, x).wait(s);
     expect<float>(x, [&](auto i) { return value(world.rank(), i); });
-    check(quiet.split(0).is_silent(), "split lost it");
-    check(quiet.all_reduce_value(1) == 3, "host values travel");
-    check(quiet.size() == 3, "size");
+    check(comm.all_reduce_value(1) == 3, "host values travel");
   });
 }

@@ -29,15 +29,6 @@ class Communicator {
   /// Whether both are the same object's copies: not merely the same ranks.
   bool same(const Communicator& other) const { return group_ == other.group_; }
 
-  /// The same group, whose collectives on views do nothing: what a step would take if communication
-  /// were free. Results are wrong on purpose. Host values below still travel.
-  Communicator silent() const {
-    Communicator c = *this;
-    c.silent_ = true;
-    return c;
-  }
-  bool is_silent() const { return silent_; }
-
   /// What carries the collectives, in words: "shared memory"; "nothing" for one rank.
   std::string carrier() const { return group_ ? group_->carrier() : "nothing"; }
   /// The same group over MPI alone, each collective one blocking call of it: to compare with. The
@@ -118,9 +109,7 @@ class Communicator {
     std::shared_ptr<Transport> part;
     auto work = [&] { part = group_->split(color, key); };
     queue_->call(work);
-    Communicator c(std::move(part), queue_);
-    c.silent_ = silent_;
-    return c;
+    return Communicator(std::move(part), queue_);
   }
 
   // Small host values: blocking, not recorded, for preambles, statistics and checks.
@@ -200,7 +189,7 @@ class Communicator {
     return start(stream, op, op.count > 0);
   }
   Pending start(Stream& stream, const Operation& op, bool any) const {
-    if (size_ > 1 && !silent_ && !stream.silent())
+    if (size_ > 1 && !stream.silent())
       return any ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op) : Pending();
     copy_own_part(op);
     return {};
@@ -245,7 +234,6 @@ class Communicator {
   std::shared_ptr<Transport> group_;
   std::shared_ptr<CommQueue> queue_;
   int rank_ = 0, size_ = 1;
-  bool silent_ = false;
 };
 
 }  // namespace lamina

@@ -82,7 +82,7 @@ class Trainer {
   /// initial weights. The network and the world must outlive the trainer.
   Trainer(Network& network, const World& world, Optimizer optimizer, TrainerOptions options = {})
       : network_(network),
-        ranks_(options.communicate ? world.comm() : world.comm().silent()),
+        ranks_(world.comm()),
         optimizer_(std::move(optimizer)),
         options_(std::move(options)) {
     if (network_.graph().back().layer == nullptr ||
@@ -103,6 +103,7 @@ class Trainer {
     states_ = optimizer_.attach(network_);
     network_.initialize(options_.seed);
     labels_ = Labels(network_);
+    stream_.silence(!options_.communicate);
     progress_.seed = options_.seed;
   }
 
