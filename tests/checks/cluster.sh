@@ -39,6 +39,9 @@ if [[ -x $bin/mpi_tests ]]; then  # MPI is built in
   for i in 0 1 2; do
     grep -q "^# rank $i  host host$i " "$out" || wrong "rank $i is not on host$i"
   done
+  "$LAMINA_SOURCE/benchmarks/compare_plans" --build "$LAMINA_BUILD" --model lenet --batch-size 2 \
+    --iters 1 --warmup 0 >"$out" 2>&1 && grep -Eq '^owt is [0-9.]+ times as fast as data$' "$out" &&
+    (($(grep -Ec '^(# (data|owt)$|fc1 )' "$out") == 4)) || wrong "compare_plans: status $?"
 fi
 
 # Two runs at once; ranks in order on their hosts; exit statuses.
