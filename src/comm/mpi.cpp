@@ -259,6 +259,10 @@ class MpiTransport final : public Transport {
     called.set(mine);
     const auto all = gather(comm_, called, mine, *session_);
     for (int r = 1; r < size_; ++r) check_same(all[0], 0, all[std::size_t(r)], r, size_);
+    if (mine.collective != Collective::halo) return;
+    const std::string stray =
+        stray_message(size_, [&](int r) { return all[std::size_t(r)].get(); });
+    check(stray.empty(), stray);
   }
 
   std::shared_ptr<Session> session_;

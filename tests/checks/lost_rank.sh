@@ -36,6 +36,7 @@ expect mixed 1 1 "$mixed"
 unset LAMINA_NODE_SIZE
 export LAMINA_CHECK_COLLECTIVES=1
 expect halo 1 1 "$halo"
+expect short 1 1 'rank 1 called halo of 999 f32 in layer 10 .* to rank 2, which expects 1000'
 export LAMINA_SHM=0
 expect mixed 1 1 "$mixed"
 expect halo 1 1 "$halo"

@@ -154,6 +154,31 @@ TEST_CASE("a collective runs while the rank computes") {
   });
 }
 
+TEST_CASE("a message that nobody expects is an error that names the layer and the ranks") {
+  const auto halo = [](int sent, int to, int expected, int from) {
+    run_ranks(3, [&](World& world) {
+      Stream s;
+      s.enter(7, "conv1");
+      const Tensor x({10, 1, 1, 1}, DType::f32), y({10, 1, 1, 1}, DType::f32);
+      const auto part = [](const Tensor& t, int n) {
+        return View(t.view().data, {{n, 1, 1, 1}, DType::f32, {}});
+      };
+      const bool sends = world.rank() == 0, gets = world.rank() == 1;
+      world.comm()
+          .exchange(s, Pass::forward, part(x, sent), sends ? to : -1, part(y, expected),
+                    gets ? from : -1)
+          .wait(s);
+    });
+  };
+  halo(10, 1, 10, 0);
+  const std::string called = "rank 0 called halo of ", where = " f32 in layer conv1 (forward)";
+  CHECK_THROWS_WITH(halo(9, 1, 10, 0), called + "9" + where + " to rank 1, which expects 10");
+  CHECK_THROWS_WITH(halo(10, 1, 9, 0), called + "10" + where + " to rank 1, which expects 9");
+  CHECK_THROWS_WITH(halo(10, 2, 10, 0), called + "10" + where + " to rank 2, which expects 0");
+  CHECK_THROWS_WITH(halo(10, -1, 10, 0), called + "0" + where + ", of which rank 1 expects 10");
+  CHECK_THROWS_WITH(halo(10, 1, 10, 2), called + "10" + where + " to rank 1, which expects 0");
+}
+
 TEST_CASE("collectives from a silent stream do nothing to views") {
   run_ranks(3, [](World& world) {
     const Communicator& comm = world.comm();

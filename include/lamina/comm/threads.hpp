@@ -154,7 +154,9 @@ class ThreadTransport final : public Transport {
       if (!posted[r]->matches(*posted[0]))
         return text("rank ", group_->members[0], " called ", *posted[0], ", but rank ",
                     group_->members[r], " called ", *posted[r]);
-    return {};
+    return posted[0]->collective == Collective::halo
+               ? stray_message(size(), [&](int r) -> const Operation& { return *posted[r]; })
+               : std::string();
   }
 
   void move() const {
@@ -189,8 +191,6 @@ class ThreadTransport final : public Transport {
           const Operation& to = *group_->posted[r];
           if (to.from < 0 || to.received == 0) continue;
           const Operation& sent = *group_->posted[std::size_t(to.from)];
-          check(sent.count == to.received, to, ": rank ", to.from, " sent ", sent.count,
-                " elements, expected ", to.received);
           std::memmove(to.out, sent.in, to.received * size_of(to.dtype));
         }
     }
