@@ -306,7 +306,10 @@ class MpiJob final : public Job {
     int same = 1;
     for (int r = 0; r < s.size; ++r) {
       if (s.heard(r).code <= 0 || !s.heard(r).says(error)) continue;
-      if (r < s.rank) return {};
+      if (r < s.rank) {
+        others_say_ = true;
+        return {};
+      }
       ++same;
     }
     // An error of all ranks, or one about a rank, needs no "rank 3:" before it.
@@ -318,19 +321,18 @@ class MpiJob final : public Job {
   bool all_left() const override { return all_left_; }
 
   [[noreturn]] void kill(int code) override {
-    // Where a process is gone, the launcher is at work already, and says it in fewer words.
-    for (int r = 0; r < session_->size; ++r)
-      if (session_->gone(r)) {
-        pause(1);
-        break;
-      }
+    // Where a process is gone, the launcher is at work already, and says it in fewer words. A rank
+    // that is to say what happened may need a moment.
+    bool wait = others_say_;
+    for (int r = 0; r < session_->size; ++r) wait = wait || session_->gone(r);
+    if (wait) pause(1);
     MPI_Abort(session_->world, code);
     std::_Exit(code);
   }
 
  private:
   std::shared_ptr<Session> session_;
-  bool all_left_ = false;
+  bool all_left_ = false, others_say_ = false;
 };
 
 }  // namespace
