@@ -78,12 +78,12 @@ Site::Site(const Backend& backend, const Split& split, Communicator ranks)
   }
 }
 
-std::vector<int> Site::members(Axis axes) const {
-  const Axis cut = axes & split_.axes(), others = Axis(int(split_.axes()) & ~int(cut));
-  std::vector<int> ranks(std::size_t(split_.ways(cut)));
-  for (int r = 0; r < split_.ways(); ++r)
-    if (const Place p = split_.place(r); split_.number(p, others) == split_.number(place_, others))
-      ranks[std::size_t(split_.number(p, cut))] = r;
+std::vector<int> group(const Split& split, const Place& place, Axis axes) {
+  const Axis cut = axes & split.axes(), others = Axis(int(split.axes()) & ~int(cut));
+  std::vector<int> ranks(std::size_t(split.ways(cut)));
+  for (int r = 0; r < split.ways(); ++r)
+    if (const Place p = split.place(r); split.number(p, others) == split.number(place, others))
+      ranks[std::size_t(split.number(p, cut))] = r;
   return ranks;
 }
 

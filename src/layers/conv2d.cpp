@@ -55,7 +55,7 @@ Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   Cost cost = cost_of(x, y, weights, split, t);
   const int ways = split.ways();
   for (const Message& m : Halo::messages(input_blocks(0, xs, split, ways), needed(xs, split, ways),
-                                         t, split.height * split.width))
+                                         t, split, Axis::height | Axis::width))
     cost.messages.push_back(m);
   return cost;
 }

@@ -1,6 +1,7 @@
 // How blocks move between ranks.
 #include <lamina/layers/exchange.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace lamina {
@@ -88,7 +89,6 @@ Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Commun
       for (const Piece& p : in_) adds_ |= !common(p.box, m.box).empty();
       in_.push_back({.box = m.box, .peer = m.peer});
       covered += m.box.size();
-      if (m.peer != me) received_ += double(m.box.size()) * double(size_of(dtype));
     }
   adds_ |= covered < wanted_.size();
 
@@ -195,15 +195,12 @@ void Exchange::finish(Stream& stream, Pass pass, const View& held, const View& w
     });
 }
 
-double Exchange::most_received(const Blocks& held, const Blocks& wanted, DType dtype) {
-  double most = 0;
-  for (int to = 0; to < held.ranks(); ++to) {
-    double bytes = 0;
+double Exchange::most_sent(const Blocks& held, const Blocks& wanted, DType dtype) {
+  std::vector<std::int64_t> elements(held.box.size());  // that each rank sends
+  for (int to = 0; to < held.ranks(); ++to)
     for (const Move& m : moves_to(held, wanted, to))
-      if (m.peer != to) bytes += double(m.box.size()) * double(size_of(dtype));
-    most = std::max(most, bytes);
-  }
-  return most;
+      if (m.peer != to) elements[std::size_t(m.peer)] += m.box.size();
+  return double(*std::ranges::max_element(elements)) * double(size_of(dtype));
 }
 
 }  // namespace lamina

@@ -26,12 +26,14 @@ Halo::Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& si
 }
 
 std::vector<Message> Halo::messages(const Blocks& held, const Blocks& needed, DType dtype,
-                                    int ranks) {
+                                    const Split& split, Axis axes) {
   if (held.box == needed.box) return {};
-  const auto message = [&](Pass pass, const Blocks& from, const Blocks& to) {
-    return Message{Collective::halo, pass, Exchange::most_received(from, to, dtype), ranks};
-  };
-  return {message(Pass::forward, held, needed), message(Pass::input_grad, needed, held)};
+  // Rank 0's group has the largest parts along all other axes.
+  const std::vector<int> members = group(split, {}, axes);
+  const Blocks from = held.among(members), to = needed.among(members);
+  const int ranks = int(members.size());
+  return {{Collective::halo, Pass::forward, Exchange::most_sent(from, to, dtype), ranks},
+          {Collective::halo, Pass::input_grad, Exchange::most_sent(to, from, dtype), ranks}};
 }
 
 void Halo::prepare(const Backend& backend, const Form& wanted, bool plain) {

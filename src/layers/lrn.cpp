@@ -20,7 +20,8 @@ Cost LRN::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   Shape most = split.of_output(only(xs));
   for (const Box& box : wide.box) most.c = std::max(most.c, box.c.size);
   Cost cost = per_element(most, t, size + 5, 2 * size + 9);
-  cost.messages = Halo::messages(input_blocks(0, xs, split, split.ways()), wide, t, split.channel);
+  cost.messages =
+      Halo::messages(input_blocks(0, xs, split, split.ways()), wide, t, split, Axis::channel);
   return cost;
 }
 

@@ -29,7 +29,7 @@ Cost PoolLayer::cost(std::span<const Shape> xs, const Split& split, DType t) con
   if (g.kind == PoolGeometry::Kind::max)  // backward also reads where the maximum was
     cost.input_grad = {y, s * (x + 2 * y)};
   cost.messages = Halo::messages(input_blocks(0, xs, split, split.ways()), needed(xs, split), t,
-                                 split.height * split.width);
+                                 split, Axis::height | Axis::width);
   return cost;
 }
 

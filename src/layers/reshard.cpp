@@ -14,10 +14,10 @@ Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
   const Work copy{.bytes = double(size_of(t)) * (largest(held_) + largest(wanted_))};
   return {.forward = copy,
           .input_grad = copy,
-          .messages = {{Collective::halo, Pass::forward, Exchange::most_received(held_, wanted_, t),
+          .messages = {{Collective::halo, Pass::forward, Exchange::most_sent(held_, wanted_, t),
                         held_.ranks(), false},
-                       {Collective::halo, Pass::input_grad,
-                        Exchange::most_received(wanted_, held_, t), held_.ranks(), false}}};
+                       {Collective::halo, Pass::input_grad, Exchange::most_sent(wanted_, held_, t),
+                        held_.ranks(), false}}};
 }
 
 Placement Reshard::place(std::span<const Spec> xs, const Site& site) {

@@ -13,10 +13,11 @@ namespace lamina {
 
 namespace {
 
-/// What one rank measured, in seconds per step.
+/// What one rank measured, per step.
 struct RankRow {
   std::uint64_t key = 0;  ///< of layer name and pass: ranks may differ in their reorders
-  double time = 0, comm = 0, exposed = 0;
+  double time = 0, comm = 0, exposed = 0;  // seconds
+  double comm_bytes = 0, wire_bytes = 0;
 };
 
 std::uint64_t key_of_row(const std::string& layer, Pass pass) {
@@ -251,6 +252,8 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
     }
   }
   share_buckets(network, p.rows, mine);
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    mine[i].comm_bytes = p.rows[i].comm_bytes, mine[i].wire_bytes = p.rows[i].wire_bytes;
 
   const auto all = gather(ranks, mine);
   for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -258,6 +261,8 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
     p.rows[i].time = spread(rows, &RankRow::time);
     p.rows[i].comm = spread(rows, &RankRow::comm);
     p.rows[i].exposed = spread(rows, &RankRow::exposed);
+    p.rows[i].comm_bytes = spread(rows, &RankRow::comm_bytes).max;
+    p.rows[i].wire_bytes = spread(rows, &RankRow::wire_bytes).max;
   }
   std::erase_if(p.rows, [](const ProfileRow& r) {
     return r.time.max <= 0 && r.comm.max <= 0 && r.exposed.max <= 0;

@@ -57,14 +57,22 @@ void for_elements(const Tensor& t, const Box& box, Work&& work) {
           work(t.as<double>()[i++], value(n, c, h, w), n, h);
 }
 
+/// Adds up the bytes of all collectives. Read it when they have ended.
+struct Counted final : Recorder {
+  double bytes = 0;
+  void record(const Span& span) override { bytes += span.bytes; }
+};
+
 /// What is wrong about an exchange from one arrangement to the other, on all ranks; "" if nothing.
-/// `factor` is by what an element must be multiplied: the blocks that hold it.
+/// `factor` is by what an element must be multiplied: the blocks that hold it. Runs it twice.
 template <class Factor>
-std::string wrong(const World& world, const Blocks& from, const Blocks& to, Factor&& factor) {
+std::string wrong(const World& world, const Blocks& from, const Blocks& to, Factor&& factor,
+                  Recorder* recorder = nullptr) {
   const auto me = std::size_t(world.rank());
   Exchange exchange(from, to, DType::f64, world.comm());
   const Tensor x(from.box[me].shape(), DType::f64), y(to.box[me].shape(), DType::f64);
   Stream stream;
+  stream.record_to(recorder);
   std::string error;
   for (int twice = 0; twice < 2; ++twice) {
     for_elements(x, from.box[me], [](double& v, double is, auto, auto) { v = is; });
@@ -91,11 +99,18 @@ TEST_CASE("every ordered pair of splits: values, gradients and bytes") {
       const auto me = std::size_t(world.rank());
       for (const Blocks& a : all)
         for (const Blocks& b : all) {
-          std::string error = wrong(world, a, b, [](auto) { return 1; });
-          // Just what the rank has not and wants.
-          const double need = double(b.box[me].size() - common(a.box[me], b.box[me]).size());
-          const double got = Exchange(a, b, DType::f64, world.comm()).received();
-          if (got != 8 * need) error = text("rank ", me, " gets ", got, " bytes, not ", 8 * need);
+          Counted sent;
+          std::string error = wrong(
+              world, a, b, [](auto) { return 1; }, &sent);
+          // All ranks together send just what each has not and wants; and no rank more than stated.
+          double need = 0;
+          for (std::size_t r = 0; r < a.box.size(); ++r)
+            need += 8 * double(b.box[r].size() - common(a.box[r], b.box[r]).size());
+          const double all_sent = world.comm().all_reduce_value(sent.bytes / 2);
+          const double most = world.comm().all_reduce_value(sent.bytes / 2, ReduceOp::max);
+          const double stated = Exchange::most_sent(a, b, DType::f64);
+          if (all_sent != need) error = text(all_sent, " bytes are sent, not ", need);
+          if (most != stated) error = text("a rank sends ", most, " bytes, not ", stated);
           if (errors[me].empty() && !error.empty())
             errors[me] = text(error, ", from ", a.box[0], " to ", b.box[0], " of rank 0");
         }
@@ -142,6 +157,16 @@ TEST_CASE("a reshard's cost is that of the rank with the most") {
   const double row = 6 * 4;                                // elements of a row of all channels
   CHECK(cost.forward.bytes == 4 * (5 * 4 + 3 * 7) * row);  // reads the one, writes the other
   REQUIRE(cost.messages.size() == 2);
-  CHECK(cost.messages[0].bytes == 4 * 3 * 3 * row);  // rank 0: three samples' rows 4 to 6
-  CHECK(cost.messages[1].bytes == 4 * 3 * 3 * row);  // rank 1: the same back; rank 0 gets 2 * 4
+  CHECK(cost.messages[0].bytes == 4 * 3 * 3 * row);  // rank 1: three samples' rows 4 to 6
+  CHECK(cost.messages[1].bytes == 4 * 3 * 3 * row);  // rank 0: the same back
+}
+
+TEST_CASE("a reshard to one rank costs what the others send to it, and what it sends back") {
+  const Blocks samples = Blocks::of(whole, {.batch = 3}, Axis::batch, 3);  // 2, 2 and 1 samples
+  const Blocks alone = Blocks::of(whole, {}, Axis::batch, 3);
+  const Cost cost = Reshard(samples, alone).cost(std::array{whole}, {}, DType::f32);
+  const double sample = 6 * 7 * 4;
+  REQUIRE(cost.messages.size() == 2);
+  CHECK(cost.messages[0].bytes == 4 * 2 * sample);  // rank 1; rank 0 gets 3, and sends none
+  CHECK(cost.messages[1].bytes == 4 * 3 * sample);  // rank 0
 }

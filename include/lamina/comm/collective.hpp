@@ -4,7 +4,6 @@
 #include <lamina/tensor/dtype.hpp>
 #include <lamina/tensor/stream.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -68,11 +67,12 @@ struct Operation {
            from == other.from;
   }
 
-  /// Bytes of the larger of the two buffers: the size that nccl-tests prints.
+  /// Bytes of the larger of the two buffers, the size that nccl-tests prints; of a halo what is
+  /// sent, so that what its ranks get is not counted again.
   double bytes(int ranks) const {
     const bool whole = collective == Collective::reduce_scatter ||
                        collective == Collective::all_gather || collective == Collective::all_to_all;
-    return double(std::max(count, received) * size_of(dtype)) * (whole ? ranks : 1);
+    return double(count * size_of(dtype)) * (whole ? ranks : 1);
   }
   /// "all_reduce sum of 4096 f32 in layer fc (weight_grad)"; the layer's number without a name
   std::string text() const {

@@ -25,7 +25,7 @@ struct Work {
 struct Message {
   Collective op;
   Pass pass;            ///< in which it starts
-  double bytes = 0;     ///< payload per rank
+  double bytes = 0;     ///< as Operation::bytes, of the rank that sends the most
   int ranks = 1;        ///< in the group
   bool hidden = false;  ///< runs behind other layers' kernels
   bool once = false;    ///< not sent again where forward is recomputed

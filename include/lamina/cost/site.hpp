@@ -20,6 +20,10 @@ struct Spec : Form {
   const Form& form() const { return *this; }
 };
 
+/// The ranks that differ from the one at `place` in their place along `axes` and agree in all
+/// others, by their number along `axes`.
+std::vector<int> group(const Split& split, const Place& place, Axis axes);
+
 /// A layer's split, the ranks that take part in it, and the back end that computes.
 class Site {
  public:
@@ -37,7 +41,7 @@ class Site {
   const Communicator& ranks() const { return ranks_; }
 
   /// World ranks of along(axes), in its order.
-  std::vector<int> members(Axis axes) const;
+  std::vector<int> members(Axis axes) const { return group(split_, place_, axes); }
 
   /// The ranks that differ from this one in their place along `axes` and agree in all others. One
   /// rank (whose collectives do nothing) if none of them is cut.

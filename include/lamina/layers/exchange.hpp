@@ -33,10 +33,8 @@ class Exchange {
   bool moves() const { return !rounds_.empty(); }
   /// Whether what comes from others waits in a buffer until finish().
   bool apart() const;
-  /// Bytes that this rank gets from others.
-  double received() const { return received_; }
-  /// Of the largest rank: what a cost is counted with.
-  static double most_received(const Blocks& held, const Blocks& wanted, DType dtype);
+  /// Bytes that the rank which sends the most sends: what a cost is counted with.
+  static double most_sent(const Blocks& held, const Blocks& wanted, DType dtype);
   /// Bytes of its buffers.
   std::size_t workspace() const { return buffer_.bytes(); }
 
@@ -61,7 +59,6 @@ class Exchange {
   Tensor buffer_;
   bool previewed_ = false;
   bool adds_ = false;  ///< blocks overlap, or leave gaps: start from zero
-  double received_ = 0;
 };
 
 }  // namespace lamina

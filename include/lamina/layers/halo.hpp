@@ -22,9 +22,9 @@ class Halo {
   /// (height and width, or channels).
   Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes);
 
-  /// Its messages, of the rank that gets the most; `ranks` exchange it. None where nothing moves.
+  /// Its messages, of the rank that sends the most. None where nothing moves.
   static std::vector<Message> messages(const Blocks& held, const Blocks& needed, DType dtype,
-                                       int ranks);
+                                       const Split& split, Axis axes);
 
   /// Whether anything has to be gathered.
   bool moves() const { return moves_; }

@@ -22,7 +22,7 @@ class Reshard final : public Layer {
   }
   Blocks output_blocks(std::span<const Shape>, const Split&, int) const override { return wanted_; }
 
-  /// Of the ranks that get the most.
+  /// Of the ranks that hold, get and send the most.
   Cost cost(std::span<const Shape>, const Split&, DType t) const override;
 
   /// On all ranks: those that hold or want nothing take part, too. Wants a plain input.

@@ -43,8 +43,8 @@ struct ProfileRow {
   Spread time;            ///< in kernels
   Spread comm;            ///< in collectives, on the communication thread
   Spread exposed;         ///< of that, what the compute thread waited for
-  double comm_bytes = 0;  ///< payload of this rank's collectives
-  double wire_bytes = 0;  ///< that each rank's link carries for them, in one direction
+  double comm_bytes = 0;  ///< payload of the collectives, on the rank that has the most
+  double wire_bytes = 0;  ///< that its link carries for them, in one direction
   Spread alone;           ///< `time` in steps without any communication; all 0 if not measured
   double predicted = 0;   ///< s, of kernels and waiting, by a plan; 0 = there is none
   std::optional<Counts> counts = {};  ///< of this rank's processor, per step, where it can count
@@ -72,8 +72,8 @@ struct TimelineSpan {
   double begin = 0, end = 0, bytes = 0;
 };
 
-/// All ranks have the same one, apart from `kernels`, `comm_bytes`, `wire_bytes`, `counts`, the
-/// spread over steps and the memory, which are each rank's own, and the timeline, which rank 0 has.
+/// All ranks have the same one, apart from `kernels`, `counts`, the spread over steps and the
+/// memory, which are each rank's own, and the timeline, which rank 0 has.
 struct Profile {
   std::string version = lamina::version;
   std::string model;  ///< for the caller to fill in
