@@ -15,6 +15,7 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
     Axis axis;
     int ways;
     std::int64_t extent;
+    const char* one;
   };
   // Where ranks have copies of y, only x need have as many rows or columns.
   const auto cuts_y = [&](Axis axis, const Split& two) {
@@ -24,17 +25,18 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
   std::int64_t rows = cuts_y(Axis::height, {.height = 2}) ? y.h : xs[0].h;
   std::int64_t columns = cuts_y(Axis::width, {.width = 2}) ? y.w : xs[0].w;
   for (const Shape& x : xs) rows = std::min(rows, x.h), columns = std::min(columns, x.w);
-  const Cut cuts[] = {{"batch", Axis::batch, split.batch, xs[0].n},
-                      {"channel", Axis::channel, split.channel, layer.cut_channels(xs)},
-                      {"input", Axis::input, split.input, xs[0].c},
-                      {"height", Axis::height, split.height, rows},
-                      {"width", Axis::width, split.width, columns}};
+  const Cut cuts[] = {{"batch", Axis::batch, split.batch, xs[0].n, "sample"},
+                      {"channel", Axis::channel, split.channel, layer.cut_channels(xs), "channel"},
+                      {"input", Axis::input, split.input, xs[0].c, "input channel"},
+                      {"height", Axis::height, split.height, rows, "row"},
+                      {"width", Axis::width, split.width, columns, "column"}};
   for (const Cut& cut : cuts) {
     check(cut.ways >= 1, "split ", cut.name, ':', cut.ways, ": expected at least 1 part");
     if (cut.ways == 1) continue;
     check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name);
     check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ",
-          cut.extent == 1 ? "is" : "are", " only ", cut.extent, " to be cut");
+          cut.extent == 1 ? "is" : "are", " only ", cut.extent, ' ', cut.one,
+          cut.extent == 1 ? "" : "s", " to be cut");
   }
   layer.check_split(xs, split);
 }

@@ -75,11 +75,12 @@ Plan parse_plan(const std::string& json) {
       plan.split(layer, s);
     });
   if (const auto recompute = whole.find("recompute")) {
-    const char* expected = "a list of layers or patterns";
-    if (!recompute->json().is_array()) recompute->fail(expected);
-    for (const Json& layer : recompute->json()) {
-      if (!layer.is_string() || layer.get<std::string>().empty()) recompute->fail(expected);
-      plan.recompute(one_line(layer.get<std::string>()));
+    if (!recompute->json().is_array()) recompute->fail("a list of layers or patterns");
+    for (std::size_t i = 0; i < recompute->size(); ++i) {
+      const JsonPart layer = recompute->at(i);
+      if (!layer.json().is_string() || layer.string().empty())
+        layer.fail("the name of a layer, or a pattern");
+      plan.recompute(one_line(layer.string()));
     }
   }
   if (const auto shard = whole.find("shard_optimizer")) {

@@ -90,7 +90,7 @@ for name in "data", "owt", "spatial", "filter":
     expect("total images/sec" in fine("--plan", name, "--comm", "none"), f"{name}, no communication")
 
 for program in bench, train:
-    bad("conv1 (Conv2D): split height:99: there are only 28 to be cut",
+    bad("conv1 (Conv2D): split height:99: there are only 28 rows to be cut",
         "--split", "conv1=height:99", program=program)
     bad("bad.json: fc1 (Linear): cannot be split by height",
         *plan("bad.json", layers={"fc1": "height:2"}), program=program)

@@ -92,7 +92,7 @@ TEST_CASE("the plan spatial splits rows, as far as there are any") {
   CHECK(p["features.12"] == Split{.batch = 2, .height = 4});
   const Decision& d = p.layers.at("features.12");
   CHECK(d.requested == Split{.height = 8});
-  CHECK_THAT(d.reason, ContainsSubstring("height:8") && ContainsSubstring("only 6"));
+  CHECK_THAT(d.reason, ContainsSubstring("height:8") && ContainsSubstring("only 6 rows"));
 }
 
 TEST_CASE("the plan filter splits channels, as far as there are enough") {
@@ -105,7 +105,7 @@ TEST_CASE("the plan filter splits channels, as far as there are enough") {
   const Planned q("filter", lenet(), 8, 8);  // 6 channels in conv1, 10 classes
   CHECK(q["conv1"] == Split{.batch = 2, .channel = 4});
   CHECK_THAT(q.layers.at("conv1").reason,
-             ContainsSubstring("channel:8") && ContainsSubstring("only 6"));
+             ContainsSubstring("channel:8") && ContainsSubstring("only 6 channels"));
   CHECK(q["conv2"] == Split{.channel = 8});
 }
 

@@ -150,7 +150,7 @@ TEST_CASE("more parts than classes are refused") {
     step_on(11, classifier(0), {.batch = 11, .splits = {{"it", {.channel = 11}}}});
   };
   CHECK_THROWS_WITH(place(), ContainsSubstring("it (SoftmaxCrossEntropy): split channel:11: there "
-                                               "are only 10 to be cut"));
+                                               "are only 10 channels to be cut"));
 }
 
 namespace {

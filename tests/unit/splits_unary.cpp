@@ -132,7 +132,7 @@ TEST_CASE("GlobalAvgPool under every split equals one rank") {
   SECTION("oneDNN") { check_onednn(between<GlobalAvgPool>({})); }
   SECTION("of more parts than rows") {
     CHECK_THAT(refusal<GlobalAvgPool>({}, {.height = 10}),
-               ContainsSubstring("it (") && ContainsSubstring("there are only 9 to be cut"));
+               ContainsSubstring("it (") && ContainsSubstring("there are only 9 rows to be cut"));
   }
 }
 
