@@ -66,7 +66,7 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
   }
   run.decisions = decide(plan, net, batch, o.allow_fallback);
   run.shard_optimizer = plan.shard_optimizer || o.shard_optimizer;
-  run.shown = o.plan != "data" || !o.split.empty() || !o.recompute.empty();
+  run.shown = o.plan != "data" || !o.split.empty() || !o.recompute.empty() || run.shard_optimizer;
   return run;
 }
 

@@ -87,12 +87,14 @@ std::string command_line() {
   return line;
 }
 
+constexpr std::string_view comment = "#   ";
+
 /// A `#` before every line.
 std::string commented(const std::string& lines) {
   std::string s;
   for (std::size_t at = 0; at < lines.size();) {
     const std::size_t end = lines.find('\n', at) + 1;
-    append(s, text("#   ", std::string_view(lines).substr(at, end - at)));
+    append(s, text(comment, std::string_view(lines).substr(at, end - at)));
     at = end;
   }
   return s;
@@ -210,7 +212,8 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
     append(s, text("# rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device cpu  threads ",
                    counts[std::size_t(r)], "  batch ", rows[std::size_t(r)], '\n'));
   append(s, text("# global batch ", placing.batch, " over ", world.size(), " rank",
-                 world.size() > 1 ? "s" : "", ", plan ", plan.name, '\n'));
+                 world.size() > 1 ? "s" : "", ", plan ", plan.name,
+                 plan.shard_optimizer ? ", sharded optimizer" : "", '\n'));
   append(s,
          text("# ", net.buckets().size(), " gradient bucket", net.buckets().size() == 1 ? "" : "s",
               " (--bucket-mb ", o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
@@ -220,7 +223,10 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                 world.size() > 1 ? "the fullest rank" : "the rank", double(m.parameters) / 1e6,
                 double(m.gradients) / 1e6, double(m.optimizer) / 1e6, double(m.activations) / 1e6,
                 double(m.workspace) / 1e6, double(m.messages) / 1e6));
-  if (plan.shown) append(s, commented(plan_table(plan.decisions, net, o.wide)));
+  if (plan.shown) {
+    const int width = table_width() - int(comment.size());
+    append(s, commented(plan_table(plan.decisions, net, {.width = width, .wide = o.wide})));
+  }
   for (char** e = environ; *e; ++e)
     if (std::string_view(*e).starts_with("LAMINA_"))
       append(s, text("# ", std::string_view(*e), '\n'));
@@ -248,14 +254,14 @@ void show_profile(Profile profile, const RunOptions& o, const World& world,
   profile.command = command_line();
   if (o.ceilings != "none") profile.machine = ceilings(o, world, backend);
   if (!first) return;
-  const int columns = terminal_columns();
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
-  const std::string lines = table(profile, {.width = columns > 0 ? std::max(columns, 40) : 120,
-                                            .wide = o.wide,
-                                            .sort = parse_sort(o.sort),
-                                            .group = parse_group(o.group),
-                                            .top = o.top,
-                                            .colour = columns > 0 && !(no_colour && *no_colour)});
+  const std::string lines =
+      table(profile, {.width = table_width(),
+                      .wide = o.wide,
+                      .sort = parse_sort(o.sort),
+                      .group = parse_group(o.group),
+                      .top = o.top,
+                      .colour = terminal_columns() > 0 && !(no_colour && *no_colour)});
   std::printf("\n%s\n", lines.c_str());
   std::fflush(stdout);
   if (!o.json.empty()) write_profile_json(o.json, profile);

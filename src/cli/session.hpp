@@ -35,8 +35,8 @@ Network make_network(const RunOptions& o, const Dataset& data);
 Optimizer make_optimizer(const RunOptions& o);
 TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const RunPlan& plan);
 
-/// The `#` lines: version, model, back end, a line per rank, batch, buckets, plan, environment. The
-/// same on all ranks; collective.
+/// The `#` lines: version, model, back end, a line per rank, batch, buckets, plan, environment. As
+/// wide as this rank's terminal; collective.
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
                      const RunPlan& plan, const World& world);
 

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -52,6 +53,11 @@ int terminal_columns() {
   const bool is_one = ::ioctl(terminal, TIOCGWINSZ, &window) == 0;
   if (terminal != STDOUT_FILENO) ::close(terminal);
   return !is_one ? 0 : window.ws_col > 0 ? window.ws_col : 80;  // some terminals do not know theirs
+}
+
+int table_width() {
+  const int columns = terminal_columns();
+  return columns > 0 ? std::max(columns, 40) : 120;
 }
 
 }  // namespace lamina::cli

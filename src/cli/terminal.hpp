@@ -7,4 +7,7 @@ namespace lamina::cli {
 /// gives its ranks a terminal of their own whatever becomes of its output: there its stdout counts.
 int terminal_columns();
 
+/// How wide the lines of a table may be: the terminal's, within reason; 120 in a file or a pipe.
+int table_width();
+
 }  // namespace lamina::cli

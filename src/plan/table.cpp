@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 namespace lamina {
 
@@ -27,8 +28,9 @@ struct Row {
     else
       same->bytes += bytes;
   }
-  std::string name() const {
-    return layers == 1 ? first : text(first, " .. ", last, " (", layers, " layers)");
+  std::vector<std::string> name() const {
+    if (layers == 1) return {first};
+    return {first + " ..", last, text('(', layers, " layers)")};
   }
 };
 
@@ -51,6 +53,7 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Network& 
                     1,
                     {d.requested.text(), d.used.text(), d.recompute ? "no need" : "", d.reason},
                     {}});
+  const bool shard = net.placing().shard_optimizer;
   for (const Step& step : net.steps()) {
     if (!step.layer) continue;
     const bool reshard = step.layer->type() == "Reshard";
@@ -62,12 +65,17 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Network& 
     if (own && step.recomputed) row.cells[2] = "yes";
     for (const Message& m : cost.messages) {
       if (m.ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
-      const auto send = [&](Pass pass) {
-        row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(m.op), '(', m.ranks, ')'),
+      const auto send = [&](Pass pass, Collective op) {
+        row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', m.ranks, ')'),
                 m.bytes);
       };
-      send(m.pass);
-      if (step.recomputed && m.pass == Pass::forward && !m.once) send(Pass::recompute);
+      if (shard && m.pass == Pass::weight_grad) {  // a bucket, in two halves: see Bucket
+        send(m.pass, Collective::reduce_scatter);
+        send(Pass::update, Collective::all_gather);
+        continue;
+      }
+      send(m.pass, m.op);
+      if (step.recomputed && m.pass == Pass::forward && !m.once) send(Pass::recompute, m.op);
     }
   }
   rows.erase(rows.begin());  // the input
@@ -87,36 +95,102 @@ std::vector<Row> folded(const std::vector<Row>& rows) {
   return some;
 }
 
-}  // namespace
+/// Goes on in the next line only between its words, or messages.
+using Cell = std::vector<std::string>;
 
-std::string plan_table(const std::vector<Decision>& decisions, const Network& net, bool wide) {
-  check(net.placed() && decisions.size() == net.graph().size(),
-        "the table of a plan needs a network that is placed by it");
-  auto rows = rows_of(decisions, net);
-  std::vector<std::vector<std::string>> lines = {{"layer", "requested", "used", "recompute",
-                                                  "reason",
-                                                  "sends per step: pass, operation(ranks), bytes"}};
-  if (!wide) rows = folded(rows);
-  for (const Row& row : rows) {
-    std::string sends;
-    for (const Sent& s : row.sent)
-      append(sends, text(sends.empty() ? "" : ", ", s.what, ' ', amount(s.bytes)));
-    lines.push_back({row.name()});
-    for (const std::string& cell : row.cells) lines.back().push_back(cell.empty() ? "-" : cell);
-    lines.back().push_back(sends.empty() ? "-" : sends);
+Cell words(std::string_view s) {
+  Cell cell;
+  for (std::size_t at = 0; at < s.size();) {
+    const std::size_t end = std::min(s.find(' ', at), s.size());
+    cell.emplace_back(s.substr(at, end - at));
+    at = end + 1;
   }
-  if (std::ranges::none_of(decisions, &Decision::recompute))
-    for (auto& line : lines) line.erase(line.begin() + 3);
-  std::string table;
-  for (const auto& line : lines) {
-    for (std::size_t c = 0; c < line.size(); ++c) {
-      std::size_t width = 0;
-      for (const auto& other : lines) width = std::max(width, other[c].size());
-      append(table, line[c]);
-      append(table, c + 1 < line.size() ? std::string(width - line[c].size() + 2, ' ') : "\n");
+  return cell;
+}
+
+Cell messages_of(const Row& row) {
+  Cell cell;
+  for (const Sent& s : row.sent)
+    cell.push_back(text(s.what, ' ', amount(s.bytes), &s == &row.sent.back() ? "" : ","));
+  return cell;
+}
+
+constexpr std::size_t unlimited = std::size_t(1) << 30;
+
+std::vector<std::string> wrap(const Cell& cell, std::size_t width) {
+  std::vector<std::string> lines = {""};
+  for (const std::string& word : cell) {
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width)
+      lines.emplace_back();
+    append(lines.back(), text(lines.back().empty() ? "" : " ", word));
+  }
+  return lines;
+}
+
+/// The first cells of a row side by side, as many as fit when they are wrapped; those beyond them
+/// below, where they say anything.
+std::string layout(const std::vector<std::vector<Cell>>& rows, std::size_t limit) {
+  constexpr std::size_t fair = 24, gap = 2, indent = 4;
+  std::vector<std::size_t> widths, least;  // by column, the gap included
+  for (std::size_t c = 0; c < rows[0].size(); ++c) {
+    std::size_t width = 0, word = 0;
+    for (const auto& row : rows) {
+      width = std::max(width, wrap(row[c], unlimited)[0].size());
+      for (const std::string& w : row[c]) word = std::max(word, w.size());
     }
+    widths.push_back(gap + width), least.push_back(gap + std::max(word, std::min(width, fair)));
+  }
+  const auto sum = [](const auto& of, std::size_t columns) {
+    return std::accumulate(of.begin(), of.begin() + std::ptrdiff_t(columns), std::size_t(0));
+  };
+  const std::size_t room = limit + gap;  // there is none behind the last one
+  std::size_t beside = widths.size();
+  while (beside > 3 && sum(least, beside) > room) --beside;
+  for (std::size_t c = beside; c-- > 0;) {  // the last ones give way first
+    const std::size_t others = sum(widths, beside) - widths[c];
+    widths[c] = std::clamp(room - std::min(room, others), least[c], widths[c]);
+  }
+  std::string table;
+  for (const auto& row : rows) {
+    std::vector<std::string> lines;
+    for (std::size_t c = 0; c < beside; ++c) {
+      const auto cell = wrap(row[c].empty() ? Cell{"-"} : row[c], widths[c] - gap);
+      if (cell.size() > lines.size()) lines.resize(cell.size());
+      for (std::size_t i = 0; i < cell.size(); ++i) {
+        lines[i].resize(sum(widths, c), ' ');
+        append(lines[i], cell[i]);
+      }
+    }
+    for (std::size_t c = beside; c < row.size(); ++c)
+      for (const std::string& line : wrap(row[c], limit - indent))
+        if (!line.empty()) lines.push_back(std::string(indent, ' ') + line);
+    for (const std::string& line : lines) append(table, line + '\n');
   }
   return table;
+}
+
+}  // namespace
+
+std::string plan_table(const std::vector<Decision>& decisions, const Network& net,
+                       const PlanTableOptions& options) {
+  check(!net.steps().empty() && decisions.size() == net.graph().size(),
+        "the table of a plan needs a network that is prepared by it");
+  auto rows = rows_of(decisions, net);
+  if (!options.wide) rows = folded(rows);
+  std::vector<std::vector<Cell>> table = {{{"layer"},
+                                           {"requested"},
+                                           {"used"},
+                                           {"recompute"},
+                                           {"reason"},
+                                           words("sends per step: pass, operation(ranks), bytes")}};
+  for (const Row& row : rows) {
+    table.push_back({row.name()});
+    for (const std::string& cell : row.cells) table.back().push_back(words(cell));
+    table.back().push_back(messages_of(row));
+  }
+  if (std::ranges::none_of(decisions, &Decision::recompute))
+    for (auto& row : table) row.erase(row.begin() + 3);
+  return layout(table, options.wide ? unlimited : std::size_t(std::max(options.width, 40)));
 }
 
 }  // namespace lamina

@@ -86,12 +86,18 @@ std::vector<bool> recompute_of(const std::vector<Decision>& decisions);
 /// The same as a plan, with a rule for each layer.
 Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks);
 
-/// Layer, requested, used, reason, and what is sent in a step by the rank that sends the most: all
-/// messages of the layer, with those that bring its inputs ("reshard"). Where layers are to be
-/// recomputed, also which are, and which need not be since backward does not read what they make.
-/// `net` must be placed by these decisions. Neighbours that agree in all but bytes share a line,
-/// unless `wide`.
+struct PlanTableOptions {
+  int width = 120;    ///< columns of the terminal; what does not fit goes on in the next line
+  bool wide = false;  ///< a line per layer, as wide as it gets
+};
+
+/// Layer, requested, used, reason, and what is sent in a step: all messages of the layer, with
+/// those that bring its inputs ("reshard"). Bytes of a halo or a reshard are what the rank that
+/// sends the most sends, those of a collective its larger buffer; all of plain layouts. Where
+/// layers are to be recomputed, also which are, and which need not be since backward does not read
+/// what they make. `net` must be prepared or placed by these decisions. Neighbours that agree in
+/// all but bytes share a row.
 std::string plan_table(const std::vector<Decision>& decisions, const Network& net,
-                       bool wide = false);
+                       const PlanTableOptions& options = {});
 
 }  // namespace lamina
