@@ -50,13 +50,20 @@ void row(const Communicator& ranks, Collective op, std::size_t bytes, const Opti
   std::fflush(stdout);
 }
 
+/// An element for each rank.
+std::size_t least_bytes(const Communicator& ranks, const Options& o) {
+  return size_of(parse_dtype(o.dtype)) * std::size_t(ranks.size());
+}
+
 void bench(const Communicator& ranks, Collective op, const Options& o) {
   if (ranks.rank() == 0)
-    std::printf("# %s, %d ranks, %s\n%12s %12s %6s %6s %11s %8s %8s %6s%s\n", name(op),
-                ranks.size(), ranks.carrier().c_str(), "size(B)", "count", "type", "redop",
-                "time(us)", "algbw", "busbw", "#wrong",
+    std::printf("# %s, %d %s, %s\n%12s %12s %6s %6s %11s %8s %8s %6s%s\n", name(op), ranks.size(),
+                ranks.size() == 1 ? "rank" : "ranks", ranks.carrier().c_str(), "size(B)", "count",
+                "type", "redop", "time(us)", "algbw", "busbw", "#wrong",
                 o.compare == "none" ? "" : "     mpi(us)  speedup");
-  for (std::size_t bytes = o.min_bytes; bytes <= o.max_bytes; bytes *= 2) row(ranks, op, bytes, o);
+  for (std::size_t bytes = std::max(o.min_bytes, least_bytes(ranks, o)); bytes <= o.max_bytes;
+       bytes *= 2)
+    row(ranks, op, bytes, o);
 }
 
 }  // namespace
@@ -82,6 +89,11 @@ int main(int argc, char** argv) {
               "time MPI's own call as well, on the whole buffer at once, in turns with ours")
       ->capture_default_str();
   return cli::run(app, argc, argv, [&](World& world) {
+    check(o.min_bytes <= o.max_bytes, "--min-bytes ", o.min_bytes,
+          ": expected at most --max-bytes ", o.max_bytes);
+    const std::size_t least = least_bytes(world.comm(), o);
+    check(o.max_bytes >= least, "--max-bytes ", o.max_bytes, ": expected at least ", least,
+          ", an element for each rank");
     for (const Collective op : detail::timed_collectives())
       if (o.op == "all" || o.op == name(op)) bench(world.comm(), op, o);
     return 0;
