@@ -109,14 +109,24 @@ void set_help(CLI::App& app) {
   for (CLI::App* sub : app.get_subcommands({})) set_help(*sub);
 }
 
+void refuse_flags_as_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    option->check([](const std::string& s) {
+      return s.starts_with("--") ? text("expected a value, got '", s, "'") : std::string();
+    });
+  for (CLI::App* sub : app.get_subcommands({})) refuse_flags_as_values(*sub);
+}
+
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  if (const auto unknown = app.remaining(true); !unknown.empty()) {
+  const bool bad_value = dynamic_cast<const CLI::ValidationError*>(&error);
+  if (const auto unknown = app.remaining(true); !unknown.empty() && !bad_value) {
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
     const auto names = names_of(app);
     const auto guess = nearest(word, names);
-    return text(word.starts_with('-')           ? "unknown flag "
-                : app.get_subcommands().empty() ? "unknown command "
-                                                : "unexpected argument ",
+    const bool command = app.get_subcommands().empty() && !app.get_subcommands({}).empty();
+    return text(word.starts_with('-') ? "unknown flag "
+                : command             ? "unknown command "
+                                      : "unexpected argument ",
                 word,
                 guess == word   ? " in this place (it belongs behind the command)"
                 : guess.empty() ? std::string()

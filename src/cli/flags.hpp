@@ -50,6 +50,9 @@ inline CLI::Option* word(CLI::App& app, const char* flag, std::string& to, const
 /// Lets --help of an app and its subcommands fit 100 columns.
 void set_help(CLI::App& app);
 
+/// Where a value is left out, the next flag is not taken for it.
+void refuse_flags_as_values(CLI::App& app);
+
 /// What is wrong with a command line, in one line, with the nearest known flag or command.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 

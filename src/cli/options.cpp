@@ -117,6 +117,7 @@ void add_profile_flags(CLI::App& app, RunOptions& o) {
 int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& body) {
   app.set_version_flag("--version", std::string(version), "print the version and end");
   set_help(app);
+  refuse_flags_as_values(app);
   return lamina::run(argc, argv, [&](World& world) {
     try {
       app.parse(argc, argv);

@@ -14,6 +14,16 @@ bool built_in(const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+/// Runs `work`, whose errors begin with the name of the file that a flag gives.
+template <class Work>
+decltype(auto) for_flag(const char* flag, Work&& work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    throw Error(text(flag, ' ', e.what()), e.where());
+  }
+}
+
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.
 Plan plan_in_file(const std::string& path, const World& world) {
   std::string json, error;
@@ -21,16 +31,18 @@ Plan plan_in_file(const std::string& path, const World& world) {
       std::error_code ignored;
       const bool a_file = path.find_first_of("/.") != path.npos ||
                           (!path.empty() && std::filesystem::exists(path, ignored));
-      if (!a_file) built_in_plan(path, Network({.c = 1}), 1, 1);  // says which names there are
-      json = plan_json(read_plan(path));
+      if (!a_file)  // says which names there are
+        naming("--plan", [&] { built_in_plan(path, Network({.c = 1}), 1, 1); });
+      json = for_flag("--plan", [&] { return plan_json(read_plan(path)); });
     } catch (const Error& e) {
       error = e.what();
     }
   error = world.comm().broadcast_text(std::move(error));
-  check(error.empty(), "--plan: ", error);
+  check(error.empty(), error);
   Plan plan = parse_plan(world.comm().broadcast_text(std::move(json)));
-  for (Plan::Rule& rule : plan.rules) rule.origin = path;
-  for (Plan::Recompute& r : plan.recomputed) r.origin = path;
+  const std::string origin = text("--plan ", path);
+  for (Plan::Rule& rule : plan.rules) rule.origin = origin;
+  for (Plan::Recompute& r : plan.recomputed) r.origin = origin;
   return plan;
 }
 
@@ -45,9 +57,9 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
     plan = built_in_plan(o.plan, net, batch, ranks);
   } else {
     plan = plan_in_file(o.plan, world);
-    check(plan.model.empty() || plan.model == o.model, o.plan, ": is for model ", plan.model,
-          ", but this run has ", o.model);
-    check(plan.ranks == ranks, o.plan, ": is for ", plan.ranks,
+    check(plan.model.empty() || plan.model == o.model, "--plan ", o.plan, ": is for model ",
+          plan.model, ", but this run has ", o.model);
+    check(plan.ranks == ranks, "--plan ", o.plan, ": is for ", plan.ranks,
           plan.ranks == 1 ? " rank" : " ranks", ", but there ", ranks == 1 ? "is " : "are ", ranks);
   }
   for (const std::string& rule : o.split) {
@@ -74,7 +86,7 @@ void write_plan_out(const RunOptions& o, const RunPlan& plan, const World& world
   if (world.rank() != 0 || o.plan_out.empty()) return;
   Plan used = plan_of(plan.decisions, o.model, world.size());
   used.shard_optimizer = plan.shard_optimizer;
-  write_plan(o.plan_out, used);
+  for_flag("--plan-out", [&] { write_plan(o.plan_out, used); });
 }
 
 }  // namespace lamina::cli

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # Wrong plans and splits, given to the real programs on two ranks: each ends with one line that
-# names the file and the layer, with status 1, within seconds, before anything was printed. And
-# plans that are right: all losses agree. With -v prints the lines.
+# names the flag, the file and the layer, with status 1, within seconds, before anything was
+# printed. And plans that are right: all losses agree, and what is sent is said. With -v prints the
+# lines.
+import csv
 import json
 import os
 import pathlib
@@ -92,9 +94,9 @@ for name in "data", "owt", "spatial", "filter":
 for program in bench, train:
     bad("conv1 (Conv2D): split height:99: there are only 28 rows to be cut",
         "--split", "conv1=height:99", program=program)
-    bad("bad.json: fc1 (Linear): cannot be split by height",
+    bad("--plan bad.json: fc1 (Linear): cannot be split by height",
         *plan("bad.json", layers={"fc1": "height:2"}), program=program)
-    bad("none.json", "--plan", "none.json", program=program)
+    bad("--plan none.json: cannot open", "--plan", "none.json", program=program)
 bad("has 2 parts, but there is 1 rank", "--split", "conv1=height:2", ranks=1)
 bad("has 3 parts, but there are 2 ranks", "--split", "fc1=channel:3")
 bad("there is no layer 'fc11' (did you mean fc1?)", "--split", "fc11=channel:2")
@@ -104,25 +106,36 @@ bad("unknown axis 'heigth' (did you mean height?)", "--split", "conv1=heigth:2")
 bad("--split conv1: expected LAYER=AXIS:PARTS", "--split", "conv1")
 bad("--split conv1=: split ''", "--split", "conv1=")
 bad("expected a whole number of parts", "--split", "conv1=height:0")
-bad("'owtt' is not known (did you mean owt?)", "--plan", "owtt")
+bad("--plan: plan 'owtt' is not known (did you mean owt?)", "--plan", "owtt")
 bad("is not known", "--plan", "")
-bad("--plan: .", "--plan", ".")
+bad("--plan .: expected a regular file", "--plan", ".")
 bad("--split: expected one value", "--split", status=2)
-bad("empty.json: not valid JSON", *plan("empty.json", text=""))
-bad("half.json: not valid JSON", *plan("half.json", text='{"schema": "lamina-plan", "ver'))
-bad("foreign.json: not a plan", *plan("foreign.json", schema="lamina-profile"))
+for flag in "--plan", "--plan-out", "--json", "--split", "--recompute":
+    bad(f"{flag}: expected a value, got '--wide'", flag, "--wide", status=2)
+bad("--plan: expected a value, got '--seed'", "--plan", "--seed", "2", status=2)
+bad("unexpected argument 2", "2", status=2)
+bad("--plan empty.json: not valid JSON", *plan("empty.json", text=""))
+bad("--plan half.json: not valid JSON", *plan("half.json", text='{"schema": "lamina-plan", "ver'))
+bad("--plan foreign.json: not a plan", *plan("foreign.json", schema="lamina-profile"))
 bad("of the plan schema", *plan("new.json", version=2))
-bad("is for model vgg16, but this run has lenet", *plan("vgg.json", model="vgg16"))
-bad("is for 4 ranks, but there are 2", *plan("four.json", ranks=4))
+bad("--plan vgg.json: is for model vgg16, but this run has lenet", *plan("vgg.json", model="vgg16"))
+bad("--plan four.json: is for 4 ranks, but there are 2", *plan("four.json", ranks=4))
 bad("layer 'fc1': split channel:3 has 3 parts", *plan("many.json", layers={"fc1": "channel:3"}))
-bad("there is no layer 'conv9' (did you mean conv1?)",
+bad("--plan unknown.json: there is no layer 'conv9' (did you mean conv1?)",
     *plan("unknown.json", layers={"conv9": "height:2"}))
 bad("layer 'fc1' is given twice", *plan("twice.json", text='{"schema": "lamina-plan", "version": 1,'
     '"ranks": 2, "layers": {"fc1": "channel:2", "fc1": "batch:2"}}'))
 bad("--plan-out", "--plan-out", "no/such/folder/plan.json")
 bad("--recompute comv1: there is no layer 'comv1' (did you mean conv1?)", "--recompute", "comv1")
 bad("--recompute: expected the name of a layer", "--recompute", "")
-bad("recompute: expected a list of layers", *plan("again.json", recompute="conv1"))
+bad("--plan again.json: recompute: expected a list of layers or patterns, got \"conv1\"",
+    *plan("again.json", recompute="conv1"))
+bad("--plan again.json: recompute[1]: expected the name of a layer, or a pattern, got 1",
+    *plan("again.json", recompute=["conv1", 1]))
+collectives = ("bench_collectives", "--iters", "1", "--warmup", "0", "--min-bytes")
+bad("--min-bytes 100: expected at most --max-bytes 10", "100", "--max-bytes", "10",
+    program=collectives)
+bad("--max-bytes 7: expected at least 8", "1", "--max-bytes", "7", program=collectives)
 
 # Right ones: the losses of three steps are those of the plan `data`.
 data = fine()
@@ -141,9 +154,40 @@ for arguments in (("--recompute", "conv?", "--recompute", "relu*", "--shard-opti
     expect(losses(out) == losses(data), f"{arguments}: other losses than under plan data", out)
     expect(re.search(r"conv1 .* batch:2 +yes ", out), f"{arguments}: no word of it", out)
 expect(json.loads((root / "again.json").read_text())["shard_optimizer"] is True, "not in the plan")
+out = fine("--shard-optimizer")
+expect("plan data, sharded optimizer\n" in out, "the optimizer is not said to be sharded", out)
+expect("dw reduce_scatter(2) 246.82 kB" in out and "update all_gather(2) 246.82 kB" in out
+       and "dw all_reduce" not in out, "a sharded optimizer sends other things", out)
 out = fine("--split", "fc1=height:2", "--allow-fallback")
 expect(re.search(r"fc1 +height:2 +batch:2 +cannot be split by height", out), "no reason", out)
 fine("--split", "conv*=height:2", program=train)
+plan("owt", layers={"fc1": "channel:2"})  # a file, whose name a built-in plan has
+expect("input:2" in fine("--plan", "owt"), "the built-in plan does not win")
+expect("input:2" not in fine("--plan", "./owt"), "not the plan in the file")
+code, out, err, line = call(bench, ("--plan-out", "/dev/full"), 2)
+expect("--plan-out /dev/full: cannot write" in err, "not the flag's name", err)
+
+# Rank 0 gets three parts and sends four: the table and the profile tell what is sent.
+out = fine("--split", "fc1=none", "--split", "relu3=batch:3", "--csv", "sent.csv", ranks=4,
+           program=("bench_network", "--model", "lenet", "--global-batch", "10", "--warmup", "0",
+                    "--iters", "1", "--ceilings", "none"))
+expect("fwd reshard(4) 4.80 kB, dx reshard(4) 11.20 kB" in out, "not what is sent", out)
+with open(root / "sent.csv", newline="") as file:
+    sent = {(r["layer"], r["pass"]): float(r["comm_bytes"]) for r in csv.DictReader(file)}
+expect(sent.get(("fc1.reshard", "forward")) == 4800 and
+       sent.get(("fc1.reshard", "input_grad")) == 11200, f"the profile has other bytes: {sent}")
+
+# As wide as a file's lines may be.
+for ranks, arguments in ((2, ("--plan", "owt")), (4, ("--plan", "spatial"))):
+    out = fine(*arguments, ranks=ranks)
+    lines = [line for line in out.splitlines() if line.startswith("#   ")]
+    expect(lines and max(map(len, lines)) <= 120, f"{arguments}: longer lines", out)
+
+for ranks in 1, 2:
+    out = fine("3", "--max-bytes", "64", ranks=ranks, program=collectives)
+    sizes = re.findall(r"^ +(\d+) ", out, re.M)
+    expect(len(sizes) > 2 and len(set(sizes)) == len(sizes), "a size twice", out)
+    expect(f", {ranks} rank{'s' if ranks > 1 else ''}," in out, "not the ranks", out)
 
 shutil.rmtree(root)
 print("all well" if failures == 0 else f"{failures} failures")
