@@ -37,17 +37,15 @@ std::string to_text(const Network& network) {
 /// they lie. Collective.
 void Network::spread_parameters() {
   const std::vector<std::string> all = options_.ranks.all_gather_text(to_text(*this));
-  std::vector<int> vertex_of;  // of each of all_parameters_, which is kept in their order
   std::map<std::string, std::vector<std::string>> forms;  // by rank
   for (std::size_t r = 0; r < all.size(); ++r) {
     std::istringstream in(all[r]);
     std::string name, form;
     while (std::getline(in, name) && std::getline(in, form)) {
-      int vertex = 0;
       std::size_t dims = 0;
       Box block;
       Spread s{.name = name, .dtype = options_.dtype};
-      in >> vertex >> s.trained >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
+      in >> s.vertex >> s.trained >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
       for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
       in >> dims;
       s.dims.resize(dims);
@@ -57,9 +55,8 @@ void Network::spread_parameters() {
       auto at = std::find_if(all_parameters_.begin(), all_parameters_.end(),
                              [&](const Spread& known) { return known.name == name; });
       if (at == all_parameters_.end()) {
-        const auto after = std::upper_bound(vertex_of.begin(), vertex_of.end(), vertex);
-        at = all_parameters_.insert(all_parameters_.begin() + (after - vertex_of.begin()), s);
-        vertex_of.insert(after, vertex);
+        const auto after = std::ranges::upper_bound(all_parameters_, s.vertex, {}, &Spread::vertex);
+        at = all_parameters_.insert(after, s);
         at->blocks.resize(all.size());
         forms[name].resize(all.size());
       }
@@ -87,13 +84,12 @@ void Network::plan_parameters() {
     for (Parameter* p : step.layer->parameters()) {
       if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
       parameters_.push_back({text(step.name, '.', p->name), p, i});
-      step.memory.parameters += room_of(*p);
-      if (p->trained && options_.training) step.memory.gradients += room_of(*p);
+      p->room = std::int64_t(room_of(*p) / size_of(p->form.dtype));
+      step.memory.parameters += room_of(*p), memory_.parameters += room_of(*p);
     }
-    memory_.parameters += step.memory.parameters, memory_.gradients += step.memory.gradients;
   }
   spread_parameters();
-  memory_.workspace += sums_form().bytes();
+  plan_sums();
   if (!options_.training) return;
 
   // A bucket takes parameters of whole layers, with the same replicas, until it is full. Ranks that
@@ -129,26 +125,44 @@ void Network::plan_parameters() {
   }
 }
 
-/// Where its members lie in it; and what its parts take beside, in equal ones of whole cache lines.
+/// Those of a parameter are of its layer, also where this rank takes no part in that.
+void Network::plan_sums() {
+  const std::size_t sums = sums_form().bytes();
+  if (sums == 0) return;
+  memory_.workspace += sums;
+  for (Step& step : steps_)
+    for (const Spread& s : all_parameters_)
+      if (step.layer && step.layer == graph_[std::size_t(s.vertex)].layer.get())
+        step.memory.workspace += sums / all_parameters_.size();
+}
+
+/// Where its members lie in it; and what its parts take beside, in equal ones of whole cache lines:
+/// the last member takes what is too much.
 void Network::plan_bucket(Bucket& bucket) {
   const auto ranks = std::size_t(bucket.ranks.size());
-  std::size_t bytes = 0;
+  std::int64_t elements = 0;
   for (Parameter* p : bucket.members) {
-    p->bucket = &bucket;
-    p->at = std::int64_t(bytes / size_of(options_.dtype));
-    bytes += room_of(*p);
+    p->bucket = &bucket, p->at = elements;
+    elements += p->room;
   }
+  const std::size_t size = size_of(options_.dtype), bytes = std::size_t(elements) * size;
   bucket.sharded = options_.shard_optimizer && ranks > 1;
   const std::size_t part = bucket.sharded ? room((bytes + ranks - 1) / ranks) : 0;
   const std::size_t whole = bucket.sharded ? part * ranks : bytes;
   bucket.gradients = bucket.values = View(nullptr, flat(whole, options_.dtype));
   bucket.part = View(nullptr, flat(part, options_.dtype));
-  memory_.parameters += whole - bytes, memory_.gradients += whole - bytes;
-  memory_.messages += part;
-  if (!options_.shard_optimizer) return;
-  for (Named& n : parameters_)  // every rank adds the squares of its part
-    if (n.parameter->bucket == &bucket)
+  bucket.members.back()->room += std::int64_t((whole - bytes) / size);
+  memory_.parameters += whole - bytes, memory_.gradients += whole, memory_.messages += part;
+  for (Named& n : parameters_) {
+    const Parameter& p = *n.parameter;
+    if (p.bucket != &bucket) continue;
+    Memory& its = steps_[std::size_t(n.step)].memory;
+    const std::size_t taken = std::size_t(p.room) * size;
+    its.parameters += taken - room_of(p), its.gradients += taken;
+    if (bucket.sharded) its.messages += p.state_bytes();
+    if (options_.shard_optimizer)  // every rank adds the squares of its part
       n.counts = bucket.ranks.all_reduce_value(int(n.counts), ReduceOp::max) > 0;
+  }
 }
 
 Form Network::sums_form() const {

@@ -104,39 +104,47 @@ std::string describe(const UpdateRule& rule) {
   return rule.nesterov ? s + " nesterov" : s;
 }
 
-/// The reduction of a bucket is started by the layer that fills it, but belongs to all whose
-/// gradients it carries: each gets the part of its bytes.
+/// What a collective of a bucket took is booked under the layer that started it, but belongs to all
+/// whose parameters it carries: each gets the part of its bytes, which `layers` has by step.
+void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<ProfileRow>& rows,
+                  std::vector<RankRow>& mine) {
+  const auto row_of = [&](int step) {
+    return std::size_t(step + 1) * pass_count + std::size_t(pass);
+  };
+  double total = 0;
+  for (const auto& [step, bytes] : layers) total += bytes;
+  // Backward runs from last to first, and so does the update.
+  const std::size_t starter = row_of(layers.begin()->first);
+  const ProfileRow all = rows[starter];
+  const RankRow sum = mine[starter];
+  rows[starter].comm_bytes = rows[starter].wire_bytes = 0;
+  mine[starter].comm = mine[starter].exposed = 0;
+  std::erase_if(rows[starter].kernels, [](const auto& k) { return k.lane != Lane::compute; });
+  for (const auto& [step, bytes] : layers) {
+    const double part = bytes / total;
+    ProfileRow& row = rows[row_of(step)];
+    RankRow& its = mine[row_of(step)];
+    row.comm_bytes += part * all.comm_bytes, row.wire_bytes += part * all.wire_bytes;
+    its.comm += part * sum.comm, its.exposed += part * sum.exposed;
+    for (ProfileKernel k : all.kernels) {
+      if (k.lane == Lane::compute) continue;
+      k.calls *= part, k.seconds *= part, k.bytes *= part;
+      row.kernels.push_back(std::move(k));
+    }
+  }
+}
+
+/// The sums of gradients, and with a sharded optimizer the gathering of new weights.
 void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
                    std::vector<RankRow>& mine) {
   std::map<const Bucket*, std::map<int, double>> buckets;  // bytes by step
   for (const auto& n : network.parameters())
     if (n.parameter->bucket)
       buckets[n.parameter->bucket][n.step] += double(n.parameter->form.bytes());
-  const auto row_of = [](int step) {
-    return std::size_t(step + 1) * pass_count + std::size_t(Pass::weight_grad);
-  };
   for (const auto& [bucket, layers] : buckets) {
     if (layers.size() < 2) continue;
-    double total = 0;
-    for (const auto& [step, bytes] : layers) total += bytes;
-    const std::size_t filler = row_of(layers.begin()->first);  // backward runs from last to first
-    const ProfileRow all = rows[filler];
-    const RankRow sum = mine[filler];
-    rows[filler].comm_bytes = rows[filler].wire_bytes = 0;
-    mine[filler].comm = mine[filler].exposed = 0;
-    std::erase_if(rows[filler].kernels, [](const auto& k) { return k.lane != Lane::compute; });
-    for (const auto& [step, bytes] : layers) {
-      const double part = bytes / total;
-      ProfileRow& row = rows[row_of(step)];
-      RankRow& its = mine[row_of(step)];
-      row.comm_bytes += part * all.comm_bytes, row.wire_bytes += part * all.wire_bytes;
-      its.comm += part * sum.comm, its.exposed += part * sum.exposed;
-      for (ProfileKernel k : all.kernels) {
-        if (k.lane == Lane::compute) continue;
-        k.calls *= part, k.seconds *= part, k.bytes *= part;
-        row.kernels.push_back(std::move(k));
-      }
-    }
+    share_bucket(layers, Pass::weight_grad, rows, mine);
+    if (bucket->sharded) share_bucket(layers, Pass::update, rows, mine);
   }
 }
 
@@ -144,9 +152,7 @@ void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
 std::size_t states_of(const Step& step) {
   std::size_t bytes = 0;
   if (!step.layer || !step.active) return bytes;
-  for (const Parameter* p : step.layer->parameters())
-    for (const View& state : p->states)
-      bytes += p->bucket && p->bucket->sharded ? state.bytes() : room(state.bytes());
+  for (const Parameter* p : step.layer->parameters()) bytes += p->states.size() * p->state_bytes();
   return bytes;
 }
 

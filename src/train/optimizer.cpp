@@ -29,11 +29,7 @@ void Optimizer::validate() const {
 }
 
 std::size_t Optimizer::bytes(const Parameter& p) const {
-  if (!p.trained) return 0;
-  const std::size_t one = p.bucket && p.bucket->sharded
-                              ? std::size_t(p.own().size) * size_of(p.form.dtype)
-                              : room(p.form.bytes());
-  return std::size_t(rule_.states()) * one;
+  return p.trained ? std::size_t(rule_.states()) * p.state_bytes() : 0;
 }
 
 Tensor Optimizer::attach(Network& network) const {
@@ -62,10 +58,7 @@ Tensor Optimizer::attach(Network& network) const {
 
 Memory Optimizer::memory(const Network& network) const {
   Memory m = network.memory();
-  for (const auto& n : network.parameters())
-    if (!n.parameter->bucket || !n.parameter->bucket->sharded) m.optimizer += bytes(*n.parameter);
-  for (const Bucket& b : network.buckets())
-    m.optimizer += std::size_t(rule_.states()) * b.part.bytes();
+  for (const auto& n : network.parameters()) m.optimizer += bytes(*n.parameter);
   return m;
 }
 

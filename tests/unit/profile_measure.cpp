@@ -53,6 +53,37 @@ TEST_CASE("a bucket's reduction is shared among its layers by bytes") {
   CHECK(profile.sum_layers.mean == Approx(0.5));
 }
 
+TEST_CASE("the weights that a sharded optimizer gathers are shared likewise") {
+  const double conv_bytes = 4 * (4 * 3 * 9 + 4), fc_bytes = 4 * (256 * 5 + 5);
+  const double part = conv_bytes / (conv_bytes + fc_bytes);
+  std::vector<Profile> profiles(2);
+  run_ranks(2, [&](World& world) {
+    Network net = small();
+    Trainer trainer(net, world, SGD{.rate = 0.1},
+                    {.batch = 4, .backend = "reference", .shard_optimizer = true});
+    Profiler p;
+    const int conv = step_of(net, "conv");
+    p.begin_step();
+    p.record({conv, Pass::update, Lane::compute, "update", 0, 1, 0});
+    p.record({conv, Pass::update, Lane::communication, "all_gather", 1, 2, 4096, 2048});
+    p.record({conv, Pass::update, Lane::wait, "all_gather", 1.5, 2, 0});
+    p.end_step();
+    profiles[std::size_t(world.rank())] = make_profile(net, p, {}, world.comm());
+  });
+  for (const Profile& profile : profiles) {
+    const ProfileRow& first = row(profile, "conv", Pass::update);
+    const ProfileRow& last = row(profile, "fc", Pass::update);
+    CHECK(first.time.mean == Approx(1));
+    CHECK(last.time.mean == 0);
+    CHECK(first.comm_bytes == Approx(4096 * part));
+    CHECK(last.comm_bytes == Approx(4096 * (1 - part)));
+    CHECK(last.wire_bytes == Approx(2048 * (1 - part)));
+    CHECK(first.exposed.mean == Approx(0.5 * part));
+    CHECK(last.exposed.mean == Approx(0.5 * (1 - part)));
+    CHECK(profile.sum_layers.mean == Approx(1.5));
+  }
+}
+
 TEST_CASE("a layer with a bucket of its own keeps its reduction") {
   Network net = small();
   place(net, {}, 0);

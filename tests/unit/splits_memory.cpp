@@ -29,7 +29,7 @@ struct Case {
   const char* model;
   int ranks;
   Cuts plan;
-  bool recompute = false;
+  bool recompute = false, shard = false;
 };
 
 Network model_of(const Case& c) {
@@ -50,6 +50,9 @@ const Case cases[] = {
     {"resnet20", 2, {{"layer1*", {.height = 2}}}, true},
     {"resnet20", 2, {{"layer1*", {.height = 2}}}},
     {"resnet20", 4, {{"layer2*", {.height = 2, .width = 2}}, {"fc", {.channel = 4}}}},
+    {"resnet20", 2, {}, false, true},
+    {"lenet", 3, {}, false, true},
+    {"lenet", 4, {{"conv*", {.batch = 2, .channel = 2}}, {"fc2", {}}}, false, true},
 };
 
 }  // namespace
@@ -66,7 +69,8 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
                              .backend = make_backend(backend, dtype),
                              .ranks = world.comm(),
                              .splits = plan_of(net, c.plan, world.size()),
-                             .dtype = dtype};
+                             .dtype = dtype,
+                             .shard_optimizer = c.shard};
         if (c.recompute) options.recompute.assign(net.graph().size(), true);
         const TensorBytes first;
         net.prepare(options);
@@ -80,26 +84,36 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
         const auto where = [&] {
           return text(c.model, ", rank ", world.rank(), " of ", world.size(), ", ", backend, ": ");
         };
+        // What prepare() made; messages in buckets come with the gradients.
         const std::size_t sums = net.sums() ? net.sums().bytes() : 0;
-        const std::size_t own = m.workspace - sums + m.messages, rest = m.total() - own;
+        std::size_t parts = 0, updated = 0;
+        for (const Bucket& b : net.buckets()) {
+          parts += b.part.bytes();
+          updated += b.sharded ? b.part.bytes() : b.gradients.bytes();
+        }
+        const std::size_t own = m.workspace - sums + m.messages - parts, rest = m.total() - own;
         check(least <= rest && rest <= buffers, where(), "planned ", rest, " bytes, allocated ",
               buffers);
         // oneDNN's kernels also try layouts, and grow the buffer that they share.
         check((backend == "auto" || most <= own) && own <= kernels, where(), "counted ", own,
               " bytes of workspace, allocated ", kernels);
         Memory layers;
+        std::size_t scratch = 0;
         for (const Step& step : net.steps()) {
           const Memory l = optimizer.memory(step);
           layers.parameters += l.parameters, layers.gradients += l.gradients;
           layers.optimizer += l.optimizer, layers.messages += l.messages;
-          layers.activations += l.activations, layers.workspace += l.workspace;
+          layers.activations += l.activations;
+          layers.workspace += l.workspace - step.placement.scratch;
+          scratch = std::max(scratch, step.placement.scratch);
         }
         check(layers.parameters == m.parameters && layers.gradients == m.gradients &&
-                  layers.optimizer == m.optimizer && layers.messages == m.messages,
+                  layers.optimizer == m.optimizer && layers.messages == m.messages &&
+                  layers.workspace + scratch == m.workspace,
               where(), "the layers do not add up");
-        check(layers.activations >= m.activations && layers.workspace + sums >= m.workspace,
-              where(), "the layers share more than there is");
-        check(m.optimizer == 2 * m.gradients, where(), "Adam keeps two values per gradient");
+        check(layers.activations >= m.activations, where(), "the layers share more than there is");
+        check(m.optimizer == 2 * updated, where(), "Adam keeps two values per gradient");
+        check((parts > 0) == c.shard, where(), "it is sharded, or not");
       });
 }
 

@@ -75,7 +75,8 @@ struct Parameter {
   View value = {}, grad = {};
   std::vector<View> states = {};  ///< the optimizer's
   Bucket* bucket = nullptr;
-  std::int64_t at = 0;  ///< its first element in the bucket
+  /// Its first element in the bucket, and how many it takes: up to the next one, or to the end.
+  std::int64_t at = 0, room = 0;
 
   /// Whether this rank holds only a part of it.
   bool is_split() const { return !block.empty() && block != Box::of(whole); }
@@ -99,6 +100,12 @@ struct Parameter {
     if (!bucket || !bucket->sharded) return {0, elements};
     const Part mine = common(Part{at, elements}, bucket->own());
     return {mine.begin - at, mine.size};
+  }
+  /// What a state of the optimizer takes for it: its room, or what of that this rank updates.
+  std::size_t state_bytes() const {
+    const bool in_parts = bucket && bucket->sharded;
+    return std::size_t(in_parts ? common(Part{at, room}, bucket->own()).size : room) *
+           size_of(form.dtype);
   }
   View own_value() const { return bucket && bucket->sharded ? run(value, own().begin) : value; }
   View own_grad() const {

@@ -8,15 +8,17 @@
 
 namespace lamina {
 
-/// Bytes of a rank, or of one layer on it. In the sum over layers `activations` are those of the
-/// arena, which buffers share that do not live at the same time, and `workspace` has the largest
-/// scratch buffer of any kernel once: it serves all of them.
+/// Bytes of a rank, or of one layer on it. A rank's are the sum over its layers, but for
+/// `activations`, those of the arena, which buffers share that do not live at the same time, and
+/// `workspace`, which has the largest scratch buffer of any kernel once: it serves all of them.
 struct Memory {
   std::size_t parameters = 0, gradients = 0;
   std::size_t optimizer = 0;    ///< its states: see Optimizer::memory
   std::size_t activations = 0;  ///< and their gradients
   std::size_t workspace = 0;    ///< of kernels and layers, halos included
-  std::size_t messages = 0;     ///< where blocks wait that travel to or from other ranks
+  /// Where blocks wait that travel to or from other ranks, and with a sharded optimizer the sum of
+  /// the gradients that this rank updates.
+  std::size_t messages = 0;
 
   std::size_t total() const {
     return parameters + gradients + optimizer + activations + workspace + messages;

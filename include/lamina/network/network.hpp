@@ -154,6 +154,7 @@ class Network {
   /// A parameter across all ranks.
   struct Spread {
     std::string name;
+    int vertex = 0;                       ///< of the graph, whose layer has it
     std::vector<std::int64_t> dims = {};  ///< as files hold it
     Shape whole = {};
     DType dtype = DType::f32;
@@ -203,6 +204,7 @@ class Network {
   void allocate_activations();
   void plan_parameters();
   void spread_parameters();
+  void plan_sums();
   void plan_bucket(Bucket& bucket);
   void allocate_parameters();
   Form sums_form() const;
