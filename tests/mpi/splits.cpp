@@ -1,10 +1,9 @@
 // Split layers over the processes of mpirun: the losses of one rank, under the built-in plans and
-// under plans drawn at random.
+// under plans drawn at random; and the four networks of the slow tests under a few of those.
 #include "catch.hpp"
 #include "mpi/world.hpp"
+#include "support/random_plans.hpp"
 #include "support/training.hpp"
-
-#include <lamina/base/random.hpp>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -25,25 +24,6 @@ std::vector<double> train(World& world, std::vector<Split> splits, bool fast, bo
                    .first_bucket_mb = 0.001,
                    .shard_optimizer = shard});
   return losses(trainer, *data, 5, {.epochs = 10});
-}
-
-/// Every layer's split, of the legal ones on so many ranks.
-std::vector<Split> random_plan(const Network& net, int ranks, const Random& random,
-                               std::uint64_t& draw) {
-  std::vector<Split> plan(1, Split{.batch = ranks});
-  for (std::size_t i = 1; i < net.graph().size(); ++i) {
-    const auto& v = net.graph()[i];
-    std::vector<Split> legal;
-    for (int b = 1; b <= ranks; ++b)
-      for (int k = 1; b * k <= ranks; ++k)
-        for (int c = 1; b * k * c <= ranks; ++c)
-          for (int h = 1; b * k * c * h <= ranks; ++h)
-            if (const Split s{b, k, c, h, 1};
-                why_illegal(*v.layer, net.input_shapes(v, 24), s, ranks).empty())
-              legal.push_back(s);
-    plan.push_back(legal[std::size_t(random.uniform(draw++) * double(legal.size()))]);
-  }
-  return plan;
 }
 
 void same(const std::vector<double>& mine, const std::vector<double>& one, double tolerance) {
@@ -77,7 +57,27 @@ TEST_CASE("processes under plans equal one rank") {
     std::uint64_t draw = 0;
     for (int i = 0; i < 6; ++i) {
       CAPTURE(i, fast);
-      same(train(world(), random_plan(net, ranks, random, draw), fast), one, tolerance);
+      same(train(world(), random_plan(net, ranks, 24, random, draw), fast), one, tolerance);
+    }
+  }
+}
+
+TEST_CASE("networks of processes under random plans equal one rank") {
+  set_threads(1);
+  const int ranks = world().size();
+  for (const char* model : {"lenet", "alexnet", "resnet20", "vgg11"}) {
+    const TrainerOptions options{.batch = 4, .backend = "reference", .dtype = DType::f64};
+    std::vector<double> one;
+    if (world().rank() == 0) one = five_losses(thin(model), World(), options);
+    const Random random(7, key_of(model));
+    std::uint64_t draw = 0;
+    for (int i = 0; i < 3; ++i) {
+      const Network net = thin(model);
+      TrainerOptions split = options;
+      split.splits = random_plan(net, ranks, options.batch, random, draw);
+      INFO(model << '\n' << describe(net, split.splits));
+      const auto losses = five_losses(thin(model), world(), split);
+      if (world().rank() == 0) same(losses, one, 1e-8);
     }
   }
 }
