@@ -44,7 +44,7 @@ class Padded final : public LayoutKind {
 
 /// The reference back end, whose linear layers keep f32 weights in that layout. Made for saving and
 /// loading the network below, not for running it.
-class PaddedReference final : public Backend {
+class PaddedReference : public Backend {
  public:
   std::string name() const override { return "padded"; }
   std::string description() const override { return "padded"; }
@@ -96,6 +96,19 @@ class PaddedReference final : public Backend {
 
  private:
   Reference reference_;
+};
+
+/// Cuts a file off behind its header as soon as a tensor of it has arrived.
+class Cutting final : public PaddedReference {
+ public:
+  explicit Cutting(std::string path) : path_(std::move(path)) {}
+  void copy(const View& from, const View& to) const override {
+    PaddedReference::copy(from, to);
+    std::filesystem::resize_file(path_, 64);
+  }
+
+ private:
+  std::string path_;
 };
 
 struct Options {
@@ -389,4 +402,21 @@ TEST_CASE("checkpoint: ranks share one file and one error", "[checkpoint]") {
     };
     check(good(), "rank ", world.rank(), ": '", save, "' '", load, "'");
   });
+}
+
+TEST_CASE("checkpoint: what rank 0 cannot read all ranks throw", "[checkpoint]") {
+  const Folder folder;
+  const std::string path = folder / "c";
+  save_checkpoint(path, Model(1).net, progress);
+  std::vector<std::string> errors(3);
+  run_ranks(3, [&](World& world) {
+    Network net({.c = 3, .h = 4, .w = 4});
+    net.add<Conv2D>({.channels = 5, .kernel = 3, .pad = 1, .bias = true}, "conv1");
+    net.place({.batch = 1, .backend = std::make_shared<Cutting>(path)});
+    errors[std::size_t(world.rank())] =
+        error_of([&] { load_parameters(path, net, false, world.comm()); });
+  });
+  CHECK_THAT(errors[0], ContainsSubstring(path));
+  CHECK(errors[1] == errors[0]);
+  CHECK(errors[2] == errors[0]);
 }

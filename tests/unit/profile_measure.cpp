@@ -133,6 +133,8 @@ TEST_CASE("kernels are timed with and without communication, steps clean and rec
     CHECK(p.steps == 3);
     CHECK(p.clean.mean > 0);
     CHECK(p.clean.max == profiles[0].clean.max);
+    CHECK(p.end_to_end.max == profiles[0].end_to_end.max);
+    CHECK(p.overhead == profiles[0].overhead);
     CHECK(p.hosts.size() == 2);
     for (const ProfileRow& r : p.rows) {
       if (r.layer < 0) continue;

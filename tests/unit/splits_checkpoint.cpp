@@ -75,7 +75,8 @@ std::map<std::string, std::vector<double>> tensors(const std::string& path) {
 
 bool same(const std::string& a, const std::string& b) { return read(a) == read(b); }
 
-/// Channels and input channels, whole and uneven parts, layers on fewer ranks, products.
+/// Channels and input channels, whole and uneven parts, layers on fewer ranks, products; a rank
+/// without any parameters.
 const Run runs[] = {
     {2, {{"a", {.channel = 2}}, {"b", {.input = 2}}, {"c", {.channel = 2}}, {"d", {.input = 2}}}},
     {3, {{"b", {.channel = 3}}, {"c", {.input = 3}}, {"d", {.channel = 2}}}},
@@ -89,6 +90,7 @@ const Run runs[] = {
       {"b", {.channel = 2}},
       {"c", {.batch = 2, .input = 2}},
       {"d", {.channel = 4}}}},
+    {2, {{"a", {}}, {"norm", {}}, {"b", {}}, {"c", {}}, {"d", {}}}},
 };
 
 }  // namespace
@@ -100,7 +102,7 @@ TEST_CASE("checkpoint: what one plan saved, any other loads, bit by bit", "[spli
       Run by = saves;
       by.backend = backend, by.dtype = dtype;
       train(by, Adam{}, 2, "", folder / "saved");
-      for (Run loads : {runs[0], runs[2], Run{}, Run{2}}) {
+      for (Run loads : {runs[0], runs[2], runs[4], Run{}, Run{2}}) {
         CAPTURE(backend, saves.ranks, loads.ranks);
         loads.backend = backend, loads.dtype = dtype;
         train(loads, Adam{}, 0, folder / "saved", folder / "again");
