@@ -19,11 +19,11 @@ Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split, DType t) con
             .weight_grad = {4 * n, 2 * s * n}};
   if (o_.affine) {
     cost.parameters = 2 * c;
-    cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, replicas, true});
+    cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, replicas});
   }
   if (o_.global || group > 1)
     for (Pass pass : {Pass::forward, Pass::input_grad})
-      cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group, false, true});
+      cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group, true});
   return cost;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace lamina {
 
@@ -32,9 +33,9 @@ Placement LRN::place(std::span<const Spec> xs, const Site& site) {
   halo_ = Halo(held, wide, xs[0].dtype, site, Axis::channel);
   Placement p = finish(site, make(site.backend(), halo_.x(xs[0])));
   if (!halo_.moves()) return p;
-  const int me = site.ranks().rank();
-  cut_ = Exchange(held_alone(wide, me), held_alone(held, me), xs[0].dtype, {});
-  widen_ = Exchange(held_alone(held, me), held_alone(wide, me), xs[0].dtype, {});
+  const std::vector<int> me = {site.ranks().rank()};
+  cut_ = Exchange(wide.among(me), held.among(me), xs[0].dtype, {});
+  widen_ = Exchange(held.among(me), wide.among(me), xs[0].dtype, {});
   wide_ = Tensor(kernel_->output);
   p.output = xs[0].form(), p.output.layout = {};
   p.workspace += wide_.bytes();

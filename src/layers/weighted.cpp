@@ -20,13 +20,13 @@ Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, cons
             .weight_grad = once,
             .parameters = parameters,
             .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
-                          split.ways(replica_axes), true}}};
+                          split.ways(replica_axes)}}};
   if (split.channel > 1 && copies_x())
     cost.messages.push_back(
-        {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel, true});
+        {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel});
   if (split.input > 1)
     cost.messages.push_back(
-        {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input, false});
+        {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input});
   return cost;
 }
 

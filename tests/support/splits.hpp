@@ -8,6 +8,7 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/lamina.hpp>
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>

@@ -173,7 +173,7 @@ TEST_CASE("what BatchNorm sends where rows are cut") {
   CHECK(local.parameters == 4);
   for (const Cost* c : {&local, &global}) {
     REQUIRE(c->messages.size() == 3);
-    CHECK((c->messages[0].bytes == 4 * 4 && c->messages[0].ranks == 4 && c->messages[0].hidden));
+    CHECK((c->messages[0].bytes == 4 * 4 && c->messages[0].ranks == 4));
     for (const std::size_t sums : {1u, 2u}) {
       CHECK(c->messages[sums].bytes == 2 * 2 * 8);
       CHECK(c->messages[sums].ranks == (c == &local ? 2 : 4));

@@ -24,11 +24,10 @@ struct Work {
 /// One collective of a layer in a training step.
 struct Message {
   Collective op;
-  Pass pass;            ///< in which it starts
-  double bytes = 0;     ///< as Operation::bytes, of the rank that sends the most
-  int ranks = 1;        ///< in the group
-  bool hidden = false;  ///< runs behind other layers' kernels
-  bool once = false;    ///< not sent again where forward is recomputed
+  Pass pass;          ///< in which it starts
+  double bytes = 0;   ///< as Operation::bytes, of the rank that sends the most
+  int ranks = 1;      ///< in the group
+  bool once = false;  ///< not sent again where forward is recomputed
 };
 
 /// Of one training step on the rank with the largest part.

@@ -6,7 +6,6 @@
 #include <lamina/cost/site.hpp>
 #include <lamina/layers/parameter.hpp>
 
-#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>

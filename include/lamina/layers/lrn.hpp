@@ -45,7 +45,6 @@ class LRN final : public UnaryLayer {
  private:
   /// The channels that the windows of each rank reach.
   Blocks needed(std::span<const Shape> xs, const Split& split) const;
-  static Blocks held_alone(const Blocks& all, int rank) { return all.among({rank}); }
 
   Options o_;
   Exchange cut_, widen_;  // on this rank alone: between its own channels and those it reads

@@ -78,8 +78,6 @@ struct Parameter {
   /// Its first element in the bucket, and how many it takes: up to the next one, or to the end.
   std::int64_t at = 0, room = 0;
 
-  /// Whether this rank holds only a part of it.
-  bool is_split() const { return !block.empty() && block != Box::of(whole); }
   /// Elements on this rank, padding apart.
   std::int64_t size() const { return form.shape.size(); }
 
