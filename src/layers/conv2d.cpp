@@ -65,7 +65,7 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) {
   const int ranks = site.split().ways();
   const Blocks held = input_blocks(0, whole, site.split(), ranks);
   const Blocks wanted = needed(whole, site.split(), ranks);
-  halo_ = Halo(held, wanted, xs[0].dtype, site, Axis::height | Axis::width);
+  halo_ = Halo(held, wanted, xs[0], site, Axis::height | Axis::width);
 
   ConvGeometry g = geometry();
   const Box y = output_blocks(whole, site.split(), ranks).box[std::size_t(site.ranks().rank())];

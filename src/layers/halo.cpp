@@ -12,17 +12,20 @@ bool agree(const Communicator& ranks, const Form& form) {
   return true;
 }
 
-Halo::Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes) {
+Halo::Halo(const Blocks& held, const Blocks& needed, const Spec& x, const Site& site, Axis axes)
+    : has_dx_(x.has_gradient) {
   const std::vector<int> members = site.members(axes);
   const auto me = std::size_t(site.along(axes).rank());
   const Blocks from = held.among(members), to = needed.among(members);
-  held_ = {from.box[me].shape(), dtype, {}}, needed_ = {to.box[me].shape(), dtype, {}};
+  held_ = {from.box[me].shape(), x.dtype, {}}, needed_ = {to.box[me].shape(), x.dtype, {}};
   own_ = common(from.box[me], to.box[me]), all_ = to.box[me];
   moves_ = from.box != to.box;
   if (!moves_) return;
-  gather_ = Exchange(from, to, dtype, site.along(axes));
-  fold_ = Exchange(to, from, dtype, site.along(axes));
-  x_ = Tensor(needed_), dx_ = Tensor(needed_);
+  gather_ = Exchange(from, to, x.dtype, site.along(axes));
+  x_ = Tensor(needed_);
+  if (!has_dx_) return;
+  fold_ = Exchange(to, from, x.dtype, site.along(axes));
+  dx_ = Tensor(needed_);
 }
 
 std::vector<Message> Halo::messages(const Blocks& held, const Blocks& needed, DType dtype,
@@ -40,7 +43,8 @@ void Halo::prepare(const Backend& backend, const Form& wanted, bool plain) {
   outside_ = moves_ || plain ? held_ : wanted;
   if ((!moves_ && !plain) || wanted.layout.plain()) return;
   reorder_ = backend.reorder(needed_, wanted);
-  kernel_x_ = Tensor(wanted), kernel_dx_ = Tensor(wanted);
+  kernel_x_ = Tensor(wanted);
+  if (has_dx_) kernel_dx_ = Tensor(wanted);
 }
 
 bool Halo::prepare_overlap(const Backend& backend) {

@@ -19,7 +19,7 @@ Cost Linear::cost(std::span<const Shape> xs, const Split& split, DType t) const 
 Placement Linear::place(std::span<const Spec> xs, const Site& site) {
   const std::array whole{xs[0].whole};
   const Blocks x = input_blocks(0, whole, site.split(), site.split().ways());
-  halo_ = Halo(x, x, xs[0].dtype, site, Axis::none);
+  halo_ = Halo(x, x, xs[0], site, Axis::none);
   const std::int64_t features = part(o_.features, site.split().channel, site.place().channel).size;
   kernel_ = site.backend().linear(features, o_.bias, xs[0]);
   const std::int64_t inputs = xs[0].whole.sample();

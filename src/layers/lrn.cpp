@@ -30,7 +30,7 @@ Placement LRN::place(std::span<const Spec> xs, const Site& site) {
   const std::array whole{xs[0].whole};
   const Split& split = site.split();
   const Blocks held = input_blocks(0, whole, split, split.ways()), wide = needed(whole, split);
-  halo_ = Halo(held, wide, xs[0].dtype, site, Axis::channel);
+  halo_ = Halo(held, wide, xs[0], site, Axis::channel);
   Placement p = finish(site, make(site.backend(), halo_.x(xs[0])));
   if (!halo_.moves()) return p;
   const std::vector<int> me = {site.ranks().rank()};

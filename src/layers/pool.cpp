@@ -45,8 +45,8 @@ Placement PoolLayer::place(std::span<const Spec> xs, const Site& site) {
   }
   const Split& split = site.split();
   const std::array shapes{whole};
-  halo_ = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0].dtype,
-               site, Axis::height | Axis::width);
+  halo_ = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0], site,
+               Axis::height | Axis::width);
   const Box y = output_blocks(shapes, split, split.ways()).box[std::size_t(site.ranks().rank())];
   const auto [rows, columns] = reached(g, whole, y);
   g.pad = {rows.before, columns.before, rows.after, columns.after};

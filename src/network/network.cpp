@@ -155,6 +155,7 @@ void Network::place_layers() {
       for (const Parameter* p : v.layer->parameters()) step.needs_grad |= p->trained;
       for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
     }
+    step.output.has_gradient = options_.training && step.needs_grad;
     step_of[i] = int(steps_.size());
     steps_.push_back(std::move(step));
   }
@@ -207,6 +208,7 @@ int Network::insert_step(const Step& step, std::size_t input, std::unique_ptr<La
   insert_reorders(between, site);
   between.output = spec_of(between.placement.output, between.blocks, split);
   between.needs_grad = steps_[std::size_t(from)].needs_grad;
+  between.output.has_gradient = options_.training && between.needs_grad;
   inserted_.push_back(std::move(layer));
   steps_.push_back(std::move(between));
   return int(steps_.size()) - 1;

@@ -117,6 +117,35 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
       });
 }
 
+TEST_CASE("memory: a halo takes room for gradients only where there are any", "[splits]") {
+  // Of 8 rows a rank has 4 and wants a fifth: 2 samples of 4 channels, and nobody asks for the
+  // gradient of the images.
+  const std::size_t wide = 2 * 4 * 5 * 6 * sizeof(double);
+  const auto workspace = [](const char* name, bool training) {
+    std::size_t bytes = 0;
+    run_ranks(2, [&](World& world) {
+      Network net({.c = 4, .h = 8, .w = 6});
+      for (const char* conv : {"first", "second"})
+        net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, conv);
+      net.add<MaxPool2D>({.window = 3, .stride = 1, .pad = 1}, "pool");
+      net.prepare({.batch = 2,
+                   .backend = make_backend("reference", DType::f64),
+                   .ranks = world.comm(),
+                   .splits = plan_of(net, {{"*", {.height = 2}}, {"input", {.batch = 2}}}, 2),
+                   .dtype = DType::f64,
+                   .training = training});
+      if (world.rank() > 0) return;
+      for (const Step& step : net.steps())
+        if (step.name == name) bytes = step.placement.workspace - step.placement.messages;
+    });
+    return bytes;
+  };
+  CHECK(workspace("second", true) == workspace("first", true) + wide);
+  CHECK(workspace("second", false) == workspace("first", false));
+  CHECK(workspace("first", false) == workspace("first", true));
+  CHECK(workspace("pool", true) == workspace("pool", false) + wide);
+}
+
 TEST_CASE("memory: a split by channel divides what weights take", "[splits]") {
   const auto on = [](int ranks, const Cuts& plan) {
     Memory first;

@@ -14,8 +14,9 @@ namespace lamina {
 /// The form of this rank's block, the shape across all ranks, and which block it is.
 struct Spec : Form {
   Shape whole;
-  Split split;  ///< of the layer that makes or takes it
-  Box box;      ///< empty on a rank that holds nothing
+  Split split;               ///< of the layer that makes or takes it
+  Box box;                   ///< empty on a rank that holds nothing
+  bool has_gradient = true;  ///< backward asks for that of the loss with respect to it
 
   const Form& form() const { return *this; }
 };

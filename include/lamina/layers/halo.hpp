@@ -18,9 +18,9 @@ bool agree(const Communicator& ranks, const Form& form);
 class Halo {
  public:
   Halo() = default;
-  /// `held` is what the ranks of the site hold, `needed` what their windows reach, cut along `axes`
-  /// (height and width, or channels).
-  Halo(const Blocks& held, const Blocks& needed, DType dtype, const Site& site, Axis axes);
+  /// `held` is what the ranks of the site hold of `x`, `needed` what their windows reach, cut along
+  /// `axes` (height and width, or channels).
+  Halo(const Blocks& held, const Blocks& needed, const Spec& x, const Site& site, Axis axes);
 
   /// Its messages, of the rank that sends the most. None where nothing moves.
   static std::vector<Message> messages(const Blocks& held, const Blocks& needed, DType dtype,
@@ -92,7 +92,7 @@ class Halo {
   void fold(Stream& stream, const View& dx) { start_fold(stream, dx), finish_fold(stream, dx); }
 
  private:
-  bool moves_ = false;
+  bool moves_ = false, has_dx_ = true;
   Form held_, needed_, outside_;
   Box own_, all_;  // what of the needed is here
   Exchange gather_, fold_;
