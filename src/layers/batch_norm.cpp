@@ -8,6 +8,15 @@ BatchNorm::BatchNorm(Options o) : o_(o) {
   check(o_.momentum >= 0 && o_.momentum <= 1, "momentum must be in [0, 1], got ", o_.momentum);
 }
 
+void BatchNorm::check_split(std::span<const Shape> xs, const Split& split) const {
+  Shape seen = only(xs);
+  if (!o_.global) seen.n /= split.batch;  // by a smallest part
+  const bool whole = seen == xs[0];
+  check(seen.n * seen.h * seen.w > 1, whole ? "" : text("split ", split, ": "),
+        "batch norm needs more than one value per channel, got ", whole ? "input " : "", seen,
+        whole ? "" : " on a rank");
+}
+
 Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   const Shape x = split.of_output(only(xs));
   const double n = double(x.size()), s = double(size_of(t)), c = double(x.c);
@@ -37,7 +46,6 @@ Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) {
   sums_ = Tensor({{1, 2 * x.c, 1, 1}, DType::f64, {}});
   const Shape seen{o_.global ? whole.n : x.n, x.c, whole.h, whole.w};
   count_ = double(seen.n * seen.h * seen.w);
-  check(count_ > 1, "batch norm needs more than one value per channel, got input ", seen);
 
   const Part channels = part(whole.c, site.split().channel, site.place().channel);
   const auto vector_of = [&](const char* name, double value, bool trained) {

@@ -47,8 +47,11 @@ class Planner {
                                              : by_channel(ranks_);
       else if (name == "spatial" && has_rows(v))
         wishes = by_height(ranks_);
+      // Batch norm may need more samples on a rank than there are for all of them.
+      for (int fewer = ranks_ - 1; fewer >= 1 && name != "data"; --fewer)
+        wishes.push_back({.batch = fewer});
       used_.push_back(first_legal(v, wishes));
-      if (wishes[0] == data_) continue;
+      if (used_.back() == data_ && wishes[0] == data_) continue;
       plan.rules.push_back({v.name, wishes[0], {wishes.begin() + 1, wishes.end()}, {}});
     }
     return plan;

@@ -109,6 +109,19 @@ TEST_CASE("the plan filter splits channels, as far as there are enough") {
   CHECK(q["conv2"] == Split{.channel = 8});
 }
 
+TEST_CASE("where a rank would have one value per channel, fewer ranks share the samples") {
+  // Its last images have one pixel: of 4 samples on 3 ranks, two have a single one.
+  const Network net = make_model("resnet18", {.input = {.c = 3, .h = 32, .w = 32}});
+  const Planned p("spatial", net, 4, 3);
+  CHECK(p["conv1"] == Split{.height = 3});
+  CHECK(p["layer4.0.downsample.0"] == Split{.batch = 3});
+  CHECK(p["layer4.0.downsample.1"] == Split{.batch = 2});
+  CHECK_THAT(p.layers.at("layer4.0.downsample.1").reason,
+             ContainsSubstring("split batch:3: ") && ContainsSubstring("one value per channel"));
+  CHECK_THROWS_WITH(Planned("data", net, 4, 3),
+                    ContainsSubstring("layer4.0.downsample.1 (BatchNorm): split batch:3: "));
+}
+
 TEST_CASE("LeNet, AlexNet, VGG-16 and ResNet-50 can be split by every built-in plan") {
   for (const char* model : {"lenet", "alexnet", "vgg16", "resnet50"}) {
     const Network net = make_model(model);

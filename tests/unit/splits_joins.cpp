@@ -95,6 +95,35 @@ TEST_CASE("BatchNorm with local statistics: ranks that share samples share stati
 }
 
 TEST_CASE("BatchNorm under splits on the fast back end") {
+TEST_CASE("BatchNorm refuses one value per channel on a rank, alike on all ranks") {
+  // Three samples of one pixel on two ranks: only the second has a single value per channel.
+  const auto error_on = [](int rank, const BatchNorm::Options& options, const Split& split) {
+    std::string why;
+    run_ranks(2, [&](World& world) {
+      Network net({.c = 4});
+      net.add<BatchNorm>(options, "it");
+      try {
+        net.place({.batch = 3,
+                   .backend = make_backend("reference", DType::f64),
+                   .ranks = world.comm(),
+                   .splits = {{.batch = 2}, split},
+                   .dtype = DType::f64});
+      } catch (const Error& e) {
+        if (world.rank() == rank) why = e.what();
+      }
+    });
+    return why;
+  };
+  for (const int rank : {0, 1}) {
+    CHECK(error_on(rank, {}, {.batch = 2}) ==
+          "it (BatchNorm): split batch:2: batch norm needs more than one value per channel, got "
+          "1x4x1x1 on a rank");
+    CHECK(error_on(rank, {}, {}).empty());
+    CHECK(error_on(rank, {}, {.channel = 2}).empty());
+    CHECK(error_on(rank, {.global = true}, {.batch = 2}).empty());
+  }
+}
+
   check_onednn(normalised({.global = true}));
   check_onednn(normalised({}), but_samples);
 }
