@@ -11,6 +11,13 @@ Linear::Linear(Options o) : o_(o) {
   check(o_.normal >= 0, "the standard deviation must not be negative, got ", o_.normal);
 }
 
+std::string_view Linear::limit(Axis axis, std::span<const Shape> xs) const {
+  if (axis == Axis::height || axis == Axis::width) return "its output has no rows or columns";
+  if (axis == Axis::input && xs[0].h * xs[0].w > 1)
+    return "its input is cut by whole channels; with a Flatten in front every feature is one";
+  return {};
+}
+
 Cost Linear::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   const Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
   return cost_of(x, y, double(y.c) * double(x.sample()), split, t);

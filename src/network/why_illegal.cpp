@@ -7,8 +7,8 @@ namespace lamina {
 
 namespace {
 
-/// Throws Error where `layer` cannot be split so.
-void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split) {
+/// Throws Error where `layer` cannot be split so over `ranks` ranks.
+void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split, int ranks) {
   const Shape y = layer.output(xs);
   struct Cut {
     const char* name;
@@ -33,11 +33,14 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
   for (const Cut& cut : cuts) {
     check(cut.ways >= 1, "split ", cut.name, ':', cut.ways, ": expected at least 1 part");
     if (cut.ways == 1) continue;
-    check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name);
+    const std::string_view limit = layer.limit(cut.axis, xs), colon = limit.empty() ? "" : ": ";
+    check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name, colon, limit);
     check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ",
           cut.extent == 1 ? "is" : "are", " only ", cut.extent, ' ', cut.one,
-          cut.extent == 1 ? "" : "s", " to be cut");
+          cut.extent == 1 ? "" : "s", " to be cut", colon, limit);
   }
+  check(split.ways() <= ranks, "split ", split, " has ", split.ways(), " parts, but there ",
+        ranks == 1 ? "is " : "are ", ranks, ranks == 1 ? " rank" : " ranks");
   layer.check_split(xs, split);
 }
 
@@ -46,9 +49,7 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
 std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
                         int ranks) {
   try {
-    check_split(layer, xs, split);
-    check(split.ways() <= ranks, "split ", split, " has ", split.ways(), " parts, but there ",
-          ranks == 1 ? "is " : "are ", ranks, ranks == 1 ? " rank" : " ranks");
+    check_split(layer, xs, split, ranks);
   } catch (const Error& e) {
     return e.what();
   }

@@ -1,6 +1,7 @@
 // Plans by hand: how splits and patterns are written, which rule wins, what is refused and how.
 #include "catch.hpp"
 
+#include <lamina/layers/relu.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/plan/plan.hpp>
 
@@ -101,12 +102,14 @@ TEST_CASE("an impossible split is an error, or falls back and says why") {
   const Network net = lenet();
   Plan plan{.ranks = 4};
   plan.split("fc1", {.height = 2}, "my.json");
-  CHECK(error([&] { decide(plan, net, 8); }) == "my.json: fc1 (Linear): cannot be split by height");
+  CHECK(error([&] { decide(plan, net, 8); }) ==
+        "my.json: fc1 (Linear): cannot be split by height: its output has no rows or columns");
   const auto decisions = decide(plan, net, 8, true);
   CHECK(used(decisions, "fc1") == Split{.batch = 4});
   for (const Decision& d : decisions) {
     CHECK(d.reason.empty() == (d.layer != "fc1"));
-    if (d.layer == "fc1") CHECK(d.reason == "cannot be split by height");
+    if (d.layer == "fc1")
+      CHECK(d.reason == "cannot be split by height: its output has no rows or columns");
     if (d.layer == "fc1") CHECK(d.requested == Split{.height = 2});
   }
   const auto why = [&](const Split& s) {
@@ -116,6 +119,9 @@ TEST_CASE("an impossible split is an error, or falls back and says why") {
              ContainsSubstring("conv1 (Conv2D): ") && ContainsSubstring("there are 4 ranks"));
   CHECK_THAT(why({.batch = 9}), ContainsSubstring("there are only 8 samples to be cut"));
   CHECK(why({.batch = 3}).empty());  // the fourth rank has nothing to do
+  const Shape large{1 << 16, 1 << 16, 1, 1};
+  CHECK_THAT(why_illegal(ReLU({}), {&large, 1}, {.batch = 1 << 16, .channel = 1 << 16}, 4),
+             ContainsSubstring("but there are 4 ranks"));
 }
 
 TEST_CASE("a plan survives its file") {

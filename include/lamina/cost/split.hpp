@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace lamina {
@@ -48,7 +49,13 @@ struct Place {
 struct Split {
   int batch = 1, channel = 1, input = 1, height = 1, width = 1;
 
-  constexpr int ways() const { return batch * channel * input * height * width; }
+  /// The product of all, or the largest int where that would be more.
+  constexpr int ways() const {
+    std::int64_t all = 1;
+    for (const int parts : {batch, channel, input, height, width})
+      all = std::min<std::int64_t>(all * parts, std::numeric_limits<int>::max());
+    return int(all);
+  }
   constexpr bool operator==(const Split&) const = default;
 
   /// Of a rank below ways().

@@ -20,6 +20,10 @@ class Flatten final : public Layer {
 
   Axis splits() const override { return Axis::batch | Axis::channel; }
   std::int64_t cut_channels(std::span<const Shape> xs) const override { return xs[0].c; }
+  std::string_view limit(Axis axis, std::span<const Shape> xs) const override {
+    if (axis == Axis::channel) return "a part of y is whole channels of x";
+    return axis == Axis::input ? Layer::limit(axis, xs) : "its output has no rows or columns";
+  }
   Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override {
     Blocks blocks = input_blocks(0, xs, split, ranks);
     blocks.whole = output(xs);

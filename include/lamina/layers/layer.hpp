@@ -72,6 +72,11 @@ class Layer {
   virtual Axis splits() const { return Axis::batch; }
   /// How many channels there are to be cut: those of y, unless that has none left.
   virtual std::int64_t cut_channels(std::span<const Shape> xs) const { return output(xs).c; }
+  /// In a few words, why `axis` cannot be cut at all, or not into more parts; empty where the
+  /// number of parts and the shapes say it all.
+  virtual std::string_view limit(Axis axis, std::span<const Shape>) const {
+    return axis == Axis::input ? "that cuts the sums of Conv2D and Linear" : "";
+  }
   /// Throws Error saying why where this split of these shapes is impossible, although its axes are
   /// among splits() and no axis has more parts than extent.
   virtual void check_split(std::span<const Shape>, const Split&) const {}

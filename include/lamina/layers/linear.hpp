@@ -25,6 +25,7 @@ class Linear final : public WeightedLayer {
   Shape output(std::span<const Shape> xs) const override { return {only(xs).n, o_.features, 1, 1}; }
 
   Axis splits() const override { return Axis::batch | Axis::channel | Axis::input; }
+  std::string_view limit(Axis axis, std::span<const Shape> xs) const override;
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) override;

@@ -16,6 +16,9 @@ class Softmax final : public UnaryLayer {
 
   std::string_view type() const override { return "Softmax"; }
   Axis splits() const override { return Axis::batch | Axis::height | Axis::width; }
+  std::string_view limit(Axis axis, std::span<const Shape> xs) const override {
+    return axis == Axis::channel ? "its sum runs over all channels" : UnaryLayer::limit(axis, xs);
+  }
   // Forward: maximum, difference, exponential, sum, division.
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     return per_element(split.of_output(only(xs)), t, 5, 4);

@@ -35,6 +35,10 @@ class SoftmaxCrossEntropy final : public Layer {
 
   Axis splits() const override { return Axis::batch | Axis::channel; }
   std::int64_t cut_channels(std::span<const Shape> xs) const override { return xs[0].c; }
+  std::string_view limit(Axis axis, std::span<const Shape> xs) const override {
+    const bool image = axis == Axis::height || axis == Axis::width;
+    return image ? "its input has one value per class" : Layer::limit(axis, xs);
+  }
   /// y is the same on all ranks that take part.
   Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override {
     return Blocks::of(output(xs), split, Axis::none, ranks);
