@@ -29,6 +29,18 @@ Blocks Blocks::of(const Shape& whole, const Split& split, Axis axes, int ranks) 
   return blocks;
 }
 
+Blocks Blocks::of_channels(Part channels) const {
+  Blocks blocks = *this;
+  blocks.whole.c = channels.size;
+  for (std::size_t r = 0; r < box.size(); ++r) {
+    Box& b = blocks.box[r];
+    b.c = common(b.c, channels);
+    b.c.begin -= channels.begin;
+    if (b.empty()) b = {}, blocks.number[r] = -1;
+  }
+  return blocks;
+}
+
 Blocks Blocks::among(const std::vector<int>& members) const {
   Blocks some{whole, {}, {}};
   for (const int r : members)

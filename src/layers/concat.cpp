@@ -16,17 +16,9 @@ Shape Concat::output(std::span<const Shape> xs) const {
 
 Blocks Concat::input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
                             int ranks) const {
-  Blocks blocks = output_blocks(xs, split, ranks);
-  blocks.whole = xs[i];
   std::int64_t first = 0;  // of x in y
   for (const Shape& x : xs.first(i)) first += x.c;
-  for (std::size_t r = 0; r < blocks.box.size(); ++r) {
-    Box& b = blocks.box[r];
-    b.c = common(b.c, {first, xs[i].c});
-    b.c.begin -= first;
-    if (b.empty()) b = {}, blocks.number[r] = -1;
-  }
-  return blocks;
+  return output_blocks(xs, split, ranks).of_channels({first, xs[i].c});
 }
 
 Cost Concat::cost(std::span<const Shape> xs, const Split& split, DType t) const {

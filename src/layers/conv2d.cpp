@@ -37,19 +37,25 @@ Shape Conv2D::output(std::span<const Shape> xs) const {
   return y;
 }
 
+Axis Conv2D::splits() const { return o_.groups > 1 ? all_but_input : WeightedLayer::splits(); }
+
+std::string_view Conv2D::limit(Axis axis, std::span<const Shape>) const {
+  if (o_.groups == 1) return {};
+  if (axis == Axis::channel) return "its groups are cut, each with its channels of x and y";
+  return axis == Axis::input ? "a group's channels of x go with its channels of y" : "";
+}
+
 void Conv2D::check_split(std::span<const Shape> xs, const Split& split) const {
-  check(o_.groups == 1 || split.input == 1, "split ", split, ": input channels of ", o_.groups,
-        " groups cannot be cut; the channels of y can");
-  check(o_.groups % split.channel == 0 || o_.groups == 1, "split ", split, ": ", o_.groups,
-        " groups cannot be shared among ", split.channel, " parts: expected a divisor");
   for (const Box& box : needed(xs, split, split.ways()).box)
     check(!box.empty(), "split ", split, ": some rows or columns of y see padding only");
 }
 
 Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const {
-  const Shape y = split.of_output(output(xs));
-  Shape x = split.of_input(only(xs));
-  if (o_.groups > 1) x.c /= split.channel;
+  Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
+  if (o_.groups > 1) {
+    const std::int64_t groups = part(o_.groups, split.channel, 0).size;
+    x.c = groups * (xs[0].c / o_.groups), y.c = groups * (o_.channels / o_.groups);
+  }
   const Shape w = geometry().weight(xs[0]);
   const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
   Cost cost = cost_of(x, y, weights, split, t);
@@ -72,7 +78,7 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) {
   const Reach rows = reach_rows(y.h, whole[0].h), columns = reach_columns(y.w, whole[0].w);
   g.pad = {rows.before, columns.before, rows.after, columns.after};
   g.channels = y.c.size;
-  if (o_.groups > 1) g.groups = o_.groups / site.split().channel;
+  if (o_.groups > 1) g.groups = part(o_.groups, site.split().channel, site.place().channel).size;
   kernel_ = site.backend().conv(g, halo_.x(xs[0]));
 
   const Shape w = geometry().weight(xs[0].whole);
@@ -80,7 +86,7 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) {
   const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
   const Initial uniform{Initial::Kind::uniform, bound};
   Placement p =
-      finish(site, w, {w.n, w.c, w.h, w.w},
+      finish(site, w, y.c, {w.n, w.c, w.h, w.w},
              o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
              o_.he_normal ? Initial{} : uniform);
   if (halo_.prepare_overlap(site.backend()))
@@ -134,6 +140,25 @@ std::int64_t Conv2D::output_rows(std::int64_t h) const {
 std::int64_t Conv2D::output_columns(std::int64_t w) const {
   return window_positions(w, o_.pad.left, o_.pad.right, (o_.kernel.w - 1) * o_.dilation.w + 1,
                           o_.stride.w);
+}
+
+Blocks Conv2D::input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
+                            int ranks) const {
+  return o_.groups > 1 ? of_groups(xs[i], split, ranks)
+                       : WeightedLayer::input_blocks(i, xs, split, ranks);
+}
+
+Blocks Conv2D::output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const {
+  return o_.groups > 1 ? of_groups(output(xs), split, ranks)
+                       : WeightedLayer::output_blocks(xs, split, ranks);
+}
+
+Blocks Conv2D::of_groups(const Shape& whole, const Split& split, int ranks) const {
+  Blocks blocks = Blocks::of({whole.n, o_.groups, whole.h, whole.w}, split, all_but_input, ranks);
+  blocks.whole = whole;
+  const std::int64_t channels = whole.c / o_.groups;
+  for (Box& b : blocks.box) b.c = {b.c.begin * channels, b.c.size * channels};
+  return blocks;
 }
 
 Blocks Conv2D::needed(std::span<const Shape> xs, const Split& split, int ranks) const {

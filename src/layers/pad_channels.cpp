@@ -1,6 +1,8 @@
 // How channels are padded, and what that costs.
 #include <lamina/layers/pad_channels.hpp>
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 namespace lamina {
@@ -16,18 +18,29 @@ Shape PadChannels::output(std::span<const Shape> xs) const {
 }
 
 Cost PadChannels::cost(std::span<const Shape> xs, const Split& split, DType t) const {
-  const double x = double(split.of_output(only(xs)).size()), s = double(size_of(t));
-  const double y = double(split.of_output(output(xs)).size());
-  return {.forward = {.bytes = s * (x + y)}, .input_grad = {.bytes = 2 * s * x}};
+  const Shape y = split.of_output(output(xs));
+  Shape x = y;
+  x.c = std::min(y.c, only(xs).c);
+  const double read = double(size_of(t)) * double(x.size());
+  return {.forward = {.bytes = read + double(size_of(t)) * double(y.size())},
+          .input_grad = {.bytes = 2 * read}};
 }
 
 Placement PadChannels::place(std::span<const Spec> xs, const Site& site) {
-  Form zeros = xs[0];
-  zeros.shape.c = o_.channels - zeros.shape.c, zeros.layout = {};
-  kernel_ = site.backend().concat(std::vector<Form>{xs[0], zeros});
-  zeros_ = Tensor(kernel_->inputs[1]);  // zero in any layout
+  const std::array whole{xs[0].whole};
+  const auto me = std::size_t(site.ranks().rank());
+  Form zeros{
+      output_blocks(whole, site.split(), site.ranks().size()).box[me].shape(), xs[0].dtype, {}};
+  zeros.shape.c -= xs[0].shape.c;
+  std::vector<Form> forms;
+  has_x_ = xs[0].shape.size() > 0;
+  if (has_x_) forms.push_back(xs[0]);
+  if (zeros.shape.c > 0) forms.push_back(zeros);
+  kernel_ = site.backend().concat(forms);
+  if (zeros.shape.c > 0) zeros_ = Tensor(kernel_->inputs.back());  // zero in any layout
   Placement p = placed(*kernel_);
-  p.inputs.resize(1), p.reads_x = false, p.workspace += zeros_.bytes();
+  p.inputs = {has_x_ ? kernel_->inputs[0] : xs[0].form()};
+  p.reads_x = false, p.workspace += zeros_.bytes();
   return p;
 }
 

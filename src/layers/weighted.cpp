@@ -30,19 +30,17 @@ Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, cons
   return cost;
 }
 
-Placement WeightedLayer::finish(const Site& site, const Shape& w, std::vector<std::int64_t> dims,
-                                Initial weights, Initial bias) {
-  const Split& split = site.split();
-  const Place& at = site.place();
+Placement WeightedLayer::finish(const Site& site, const Shape& w, Part k,
+                                std::vector<std::int64_t> dims, Initial weights, Initial bias) {
   if (copies_x()) partials_ = site.along(Axis::channel);
   sums_ = site.along(Axis::input);
-  first_input_ = at.input == 0;
+  first_input_ = site.place().input == 0;
   halo_.prepare(site.backend(), kernel_->inputs[0],
                 partials_.size() > 1 && !agree(partials_, kernel_->inputs[0]));
 
   const Communicator replicas = site.along(replica_axes);
   if (!agree(replicas, kernel_->w)) kernel_->take_plain_weights();
-  const Part k = part(w.n, split.channel, at.channel), c = part(w.c, split.input, at.input);
+  const Part c = part(w.c, site.split().input, site.place().input);
   w_ = {.name = "weight",
         .dims = std::move(dims),
         .form = kernel_->w,

@@ -10,9 +10,9 @@ namespace {
 
 /// oneDNN in f32 on few ranks, where it is built in.
 template <class Build>
-void check_onednn(Build&& build) {
+void check_onednn(Build&& build, const Split& most) {
   if (!has_onednn()) return;
-  check_all(build, 1e-4, {.backend = "onednn", .dtype = DType::f32}, {2, 3, 4});
+  check_all(build, most, 1e-4, {.backend = "onednn", .dtype = DType::f32}, {2, 3, 4});
 }
 
 template <class L>
@@ -28,6 +28,9 @@ std::string refusal(typename L::Options options, const Split& split) {
 }
 
 constexpr Shape x{4, 8, 9, 8};
+
+/// What there is to be cut of a value like x.
+constexpr Split all_of_x{.channel = 8, .height = 9, .width = 8};
 
 template <class L>
 Cost cost_of(typename L::Options options, const Split& split) {
@@ -54,17 +57,17 @@ void check_halo(typename L::Options options, const Split& split, double forward,
 }  // namespace
 
 TEST_CASE("element-wise layers under every split equal one rank") {
-  SECTION("ReLU") { check_all(between<ReLU>({})); }
-  SECTION("LeakyReLU") { check_all(between<LeakyReLU>({})); }
-  SECTION("Sigmoid") { check_all(between<Sigmoid>({})); }
-  SECTION("Tanh") { check_all(between<Tanh>({})); }
-  SECTION("ReLU, oneDNN") { check_onednn(between<ReLU>({})); }
-  SECTION("Sigmoid, oneDNN") { check_onednn(between<Sigmoid>({})); }
+  SECTION("ReLU") { check_all(between<ReLU>({}), all_of_x); }
+  SECTION("LeakyReLU") { check_all(between<LeakyReLU>({}), all_of_x); }
+  SECTION("Sigmoid") { check_all(between<Sigmoid>({}), all_of_x); }
+  SECTION("Tanh") { check_all(between<Tanh>({}), all_of_x); }
+  SECTION("ReLU, oneDNN") { check_onednn(between<ReLU>({}), all_of_x); }
+  SECTION("Sigmoid, oneDNN") { check_onednn(between<Sigmoid>({}), all_of_x); }
 }
 
 TEST_CASE("Dropout draws one mask under every split") {
-  SECTION("reference") { check_all(between<Dropout>({.rate = 0.4})); }
-  SECTION("oneDNN") { check_onednn(between<Dropout>({.rate = 0.4})); }
+  SECTION("reference") { check_all(between<Dropout>({.rate = 0.4}), all_of_x); }
+  SECTION("oneDNN") { check_onednn(between<Dropout>({.rate = 0.4}), all_of_x); }
   SECTION("none in inference") {
     StepOn o{.training = false};
     const Whole alone = step_on(1, between<Dropout>({.rate = 0.4}), o);
@@ -73,62 +76,88 @@ TEST_CASE("Dropout draws one mask under every split") {
   }
 }
 
-TEST_CASE("Softmax and PadChannels under every split equal one rank") {
-  SECTION("Softmax") { check_all(between<Softmax>({})); }
-  SECTION("Softmax, oneDNN") { check_onednn(between<Softmax>({})); }
-  SECTION("PadChannels") { check_all(between<PadChannels>({.channels = 11})); }
-  SECTION("PadChannels, oneDNN") { check_onednn(between<PadChannels>({.channels = 11})); }
-  SECTION("by channel they are not split") {
-    const Split split{.channel = 2};
-    CHECK_THAT(refusal<Softmax>({}, split), ContainsSubstring("cannot be split by channel"));
-    CHECK_THAT(refusal<PadChannels>({.channels = 11}, split),
-               ContainsSubstring("cannot be split by channel"));
+TEST_CASE("Softmax under every split equals one rank") {
+  SECTION("reference") { check_all(between<Softmax>({}), {.height = 9, .width = 8}); }
+  SECTION("oneDNN") { check_onednn(between<Softmax>({}), {.height = 9, .width = 8}); }
+  SECTION("by channel it is not split") {
+    CHECK_THAT(refusal<Softmax>({}, {.channel = 2}),
+               ContainsSubstring(
+                   "it (Softmax): cannot be split by channel: its sum runs over all channels"));
+  }
+}
+
+TEST_CASE("PadChannels under every split equals one rank") {
+  // On 8 ranks one has channels of x and zeros, some have either.
+  const Split most{.channel = 11, .height = 9, .width = 8};
+  SECTION("reference") { check_all(between<PadChannels>({.channels = 11}), most); }
+  SECTION("oneDNN") { check_onednn(between<PadChannels>({.channels = 11}), most); }
+  SECTION("oneDNN, whole blocks") {
+    check_onednn(between<PadChannels>({.channels = 64}), {.channel = 64, .height = 9, .width = 8});
   }
 }
 
 TEST_CASE("MaxPool2D under every split equals one rank") {
-  SECTION("windows side by side") { check_all(between<MaxPool2D>({.window = 2})); }
+  SECTION("windows side by side") {
+    check_all(between<MaxPool2D>({.window = 2}), {.channel = 8, .height = 4, .width = 4});
+  }
   SECTION("windows that overlap, padded") {
-    check_all(between<MaxPool2D>({.window = 3, .stride = 2, .pad = 1}));
+    check_all(between<MaxPool2D>({.window = 3, .stride = 2, .pad = 1}),
+              {.channel = 8, .height = 5, .width = 4});
   }
   SECTION("rounded up, unlike pads") {
-    check_all(between<MaxPool2D>(
-        {.window = {3, 2}, .stride = {2, 3}, .pad = {1, 0, 2, 1}, .ceil = true}));
+    check_all(
+        between<MaxPool2D>({.window = {3, 2}, .stride = {2, 3}, .pad = {1, 0, 2, 1}, .ceil = true}),
+        {.channel = 8, .height = 5, .width = 3});
   }
   SECTION("windows over several ranks") {
-    check_all(between<MaxPool2D>({.window = 5, .stride = 1, .pad = 2}));
+    check_all(between<MaxPool2D>({.window = 5, .stride = 1, .pad = 2}),
+              {.channel = 8, .height = 9, .width = 8});
   }
   SECTION("rows that no window reads") {
-    check_all(between<MaxPool2D>({.window = 1, .stride = 2}));
+    check_all(between<MaxPool2D>({.window = 1, .stride = 2}),
+              {.channel = 8, .height = 5, .width = 4});
   }
-  SECTION("oneDNN") { check_onednn(between<MaxPool2D>({.window = 3, .stride = 2, .pad = 1})); }
+  SECTION("oneDNN") {
+    check_onednn(between<MaxPool2D>({.window = 3, .stride = 2, .pad = 1}),
+                 {.channel = 8, .height = 5, .width = 4});
+  }
   SECTION("oneDNN, rounded up") {
-    check_onednn(between<MaxPool2D>({.window = 2, .stride = 2, .ceil = true}));
+    check_onednn(between<MaxPool2D>({.window = 2, .stride = 2, .ceil = true}),
+                 {.channel = 8, .height = 5, .width = 4});
   }
 }
 
 TEST_CASE("AvgPool2D under every split equals one rank") {
-  SECTION("windows side by side") { check_all(between<AvgPool2D>({.window = 2})); }
+  SECTION("windows side by side") {
+    check_all(between<AvgPool2D>({.window = 2}), {.channel = 8, .height = 4, .width = 4});
+  }
   SECTION("counting the padding") {
-    check_all(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1, .ceil = true}));
+    check_all(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1, .ceil = true}),
+              {.channel = 8, .height = 5, .width = 5});
   }
   SECTION("not counting the padding") {
     check_all(between<AvgPool2D>(
-        {.window = 3, .stride = 2, .pad = {1, 2}, .ceil = true, .count_padding = false}));
+                  {.window = 3, .stride = 2, .pad = {1, 2}, .ceil = true, .count_padding = false}),
+              {.channel = 8, .height = 5, .width = 5});
   }
   SECTION("windows over several ranks") {
-    check_all(between<AvgPool2D>({.window = 5, .stride = 1, .pad = 2, .count_padding = false}));
+    check_all(between<AvgPool2D>({.window = 5, .stride = 1, .pad = 2, .count_padding = false}),
+              {.channel = 8, .height = 9, .width = 8});
   }
-  SECTION("to a number of outputs") { check_all(between<AvgPool2D>({.outputs = {3, 4}})); }
+  SECTION("to a number of outputs") {
+    check_all(between<AvgPool2D>({.outputs = {3, 4}}), {.channel = 8, .height = 3, .width = 4});
+  }
   SECTION("oneDNN") {
-    check_onednn(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1}));
-    check_onednn(between<AvgPool2D>({.window = 3, .pad = 1, .ceil = true, .count_padding = false}));
+    check_onednn(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1}),
+                 {.channel = 8, .height = 5, .width = 4});
+    check_onednn(between<AvgPool2D>({.window = 3, .pad = 1, .ceil = true, .count_padding = false}),
+                 {.channel = 8, .height = 4, .width = 3});
   }
 }
 
 TEST_CASE("GlobalAvgPool under every split equals one rank") {
-  SECTION("reference") { check_all(between<GlobalAvgPool>({})); }
-  SECTION("oneDNN") { check_onednn(between<GlobalAvgPool>({})); }
+  SECTION("reference") { check_all(between<GlobalAvgPool>({}), all_of_x); }
+  SECTION("oneDNN") { check_onednn(between<GlobalAvgPool>({}), all_of_x); }
   SECTION("of more parts than rows") {
     CHECK_THAT(refusal<GlobalAvgPool>({}, {.height = 10}),
                ContainsSubstring("it (") && ContainsSubstring("there are only 9 rows to be cut"));
@@ -137,11 +166,11 @@ TEST_CASE("GlobalAvgPool under every split equals one rank") {
 
 TEST_CASE("LRN under every split equals one rank") {
   // Strong enough for the neighbours to matter.
-  SECTION("reference") { check_all(between<LRN>({.size = 5, .alpha = 3, .k = 0.5})); }
+  SECTION("reference") { check_all(between<LRN>({.size = 5, .alpha = 3, .k = 0.5}), all_of_x); }
   SECTION("windows over several ranks") {
-    check_all(between<LRN>({.size = 9, .alpha = 3, .k = 0.5}));
+    check_all(between<LRN>({.size = 9, .alpha = 3, .k = 0.5}), all_of_x);
   }
-  SECTION("oneDNN") { check_onednn(between<LRN>({.size = 5, .alpha = 3, .k = 0.5})); }
+  SECTION("oneDNN") { check_onednn(between<LRN>({.size = 5, .alpha = 3, .k = 0.5}), all_of_x); }
 }
 
 TEST_CASE("the costs of a split are those of the largest part, with all messages") {
@@ -154,6 +183,13 @@ TEST_CASE("the costs of a split are those of the largest part, with all messages
   same(cost_of<Dropout>({}, {}), cost_of<Dropout>({}, {.channel = 2, .width = 2}), 4);
   same(cost_of<Softmax>({}, {}), cost_of<Softmax>({}, {.batch = 2, .width = 2}), 4);
   same(cost_of<LRN>({}, {}), cost_of<LRN>({}, {.batch = 2, .width = 2}), 4);
+  same(cost_of<PadChannels>({.channels = 64}, {.channel = 4}),
+       cost_of<PadChannels>({.channels = 64}, {.channel = 4, .height = 3}), 3);
+  // The first rank has as many channels of y as x has in all.
+  CHECK(cost_of<PadChannels>({.channels = 16}, {.channel = 2}).input_grad.bytes ==
+        8 * 2 * 4 * 8 * 9 * 8);
+  CHECK(cost_of<PadChannels>({.channels = 16}, {.channel = 4}).forward.bytes ==
+        8 * (4 + 4) * 4 * 9 * 8);
   same(cost_of<MaxPool2D>({.window = {3, 2}}, {}),
        cost_of<MaxPool2D>({.window = {3, 2}}, {.height = 3, .width = 4}), 12);
   same(cost_of<GlobalAvgPool>({}, {}), cost_of<GlobalAvgPool>({}, {.batch = 2}), 2);

@@ -8,8 +8,9 @@ namespace lamina {
 /// y[n,k,p,q] = b[k] + sum_{c,r,s} w[k,c,r,s] x[n, c, p*stride + r*dilation - pad,
 ///                                              q*stride + s*dilation - pad]
 ///
-/// weighted.hpp says what each split sends. With groups, whole groups are cut by channel. Rows of y
-/// that need no halo are computed while it travels (edge.hpp); not under a split by width.
+/// weighted.hpp says what each split sends. With groups, `channel` cuts them: a rank has whole
+/// ones, with their channels of x and y. Rows of y that need no halo are computed while it travels
+/// (edge.hpp); not under a split by width.
 class Conv2D final : public WeightedLayer {
  public:
   struct Options {
@@ -29,7 +30,16 @@ class Conv2D final : public WeightedLayer {
   std::string_view type() const override { return "Conv2D"; }
   std::string describe() const override;
   Shape output(std::span<const Shape> xs) const override;
+
+  Axis splits() const override;
+  std::int64_t cut_channels(std::span<const Shape>) const override {
+    return o_.groups > 1 ? o_.groups : o_.channels;
+  }
+  std::string_view limit(Axis axis, std::span<const Shape>) const override;
   void check_split(std::span<const Shape> xs, const Split& split) const override;
+  Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
+                      int ranks) const override;
+  Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) override;
 
@@ -41,6 +51,9 @@ class Conv2D final : public WeightedLayer {
   }
 
  private:
+  /// With groups: of x or y, those channels that belong to a rank's groups.
+  Blocks of_groups(const Shape& whole, const Split& split, int ranks) const;
+
   /// The rows `y` of a block whose windows see other ranks' rows of `x`: a kernel of its own for
   /// the first and for the last ones. `g` is the geometry of the block, `h` all rows of x.
   void place_edges(const Backend& backend, ConvGeometry g, Part y, Part x, std::int64_t h,

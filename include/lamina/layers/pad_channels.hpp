@@ -8,8 +8,9 @@
 
 namespace lamina {
 
-/// y = [x, 0] along c;  dx is the first channels of dy. Sends nothing: its channels are not cut, as
-/// the parts of y would not be where those of x are.
+/// y = [x, 0] along c;  dx is the first channels of dy. Sends nothing under any split: where the
+/// channels of y are cut, a rank takes those of x that are among its own, maybe none; the network
+/// reshards x accordingly.
 class PadChannels final : public Layer {
  public:
   struct Options {
@@ -19,24 +20,37 @@ class PadChannels final : public Layer {
 
   std::string_view type() const override { return "PadChannels"; }
   std::string describe() const override { return text(o_.channels); }
-  Axis splits() const override { return Axis::batch | Axis::height | Axis::width; }
 
   Shape output(std::span<const Shape> xs) const override;
+
+  Axis splits() const override { return all_but_input; }
+  Blocks input_blocks(std::size_t, std::span<const Shape> xs, const Split& split,
+                      int ranks) const override {
+    return output_blocks(xs, split, ranks).of_channels({0, only(xs).c});
+  }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) override;
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    kernel_->forward(context.stream, std::array<View, 2>{xs[0], zeros_}, y);
+    kernel_->forward(context.stream, some(xs[0], zeros_), y);
   }
   void backward(Context& context, std::span<const View>, const View&, const View& dy,
                 std::span<const View> dxs) override {
-    if (dxs[0]) kernel_->input_grad(context.stream, dy, std::array<View, 2>{dxs[0], View()});
+    if (dxs[0]) kernel_->input_grad(context.stream, dy, some(dxs[0], {}));
   }
 
  private:
+  /// Of the two, what this rank has in y.
+  std::span<const View> some(const View& x, const View& zeros) {
+    both_ = {x, zeros};
+    return std::span(both_).subspan(has_x_ ? 0 : 1, kernel_->inputs.size());
+  }
+
   Options o_;
   std::unique_ptr<NaryKernel> kernel_;
+  bool has_x_ = true;
   Tensor zeros_;
+  std::array<View, 2> both_;
 };
 
 }  // namespace lamina

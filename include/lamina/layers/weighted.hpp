@@ -75,8 +75,9 @@ class WeightedLayer : public Layer {
   Cost cost_of(const Shape& x, const Shape& y, double weights, const Split& split, DType t) const;
 
   /// To be called by place(), with the halo made and a kernel for halo().x(xs[0]): places what is
-  /// sent. `w` is the shape of the weights across all ranks, `dims` as files hold it.
-  Placement finish(const Site& site, const Shape& w, std::vector<std::int64_t> dims,
+  /// sent. `w` is the shape of the weights across all ranks, `k` this rank's part of their output
+  /// channels, `dims` as files hold them.
+  Placement finish(const Site& site, const Shape& w, Part k, std::vector<std::int64_t> dims,
                    Initial weights, Initial bias);
 
   std::unique_ptr<WeightedKernel> kernel_;
