@@ -60,8 +60,13 @@ Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
   Cost cost = cost_of(x, y, weights, split, t);
   const int ways = split.ways();
-  for (const Message& m : Halo::messages(input_blocks(0, xs, split, ways), needed(xs, split, ways),
-                                         t, split, Axis::height | Axis::width))
+  const Blocks seen = needed(xs, split, ways);
+  for (Message& m : cost.messages)  // what is summed has the rows that halos brought, too
+    if (m.pass == Pass::input_grad)
+      for (const Box& box : seen.box)
+        m.bytes = std::max(m.bytes, double(size_of(t)) * double(box.size()));
+  for (const Message& m :
+       Halo::messages(input_blocks(0, xs, split, ways), seen, t, split, Axis::height | Axis::width))
     cost.messages.push_back(m);
   return cost;
 }

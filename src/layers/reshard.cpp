@@ -15,9 +15,9 @@ Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
   return {.forward = copy,
           .input_grad = copy,
           .messages = {{Collective::halo, Pass::forward, Exchange::most_sent(held_, wanted_, t),
-                        held_.ranks(), false},
+                        held_.ranks()},
                        {Collective::halo, Pass::input_grad, Exchange::most_sent(wanted_, held_, t),
-                        held_.ranks(), false}}};
+                        held_.ranks()}}};
 }
 
 Placement Reshard::place(std::span<const Spec> xs, const Site& site) {
