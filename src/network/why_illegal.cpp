@@ -35,9 +35,11 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
     if (cut.ways == 1) continue;
     const std::string_view limit = layer.limit(cut.axis, xs), colon = limit.empty() ? "" : ": ";
     check(contains(layer.splits(), cut.axis), "cannot be split by ", cut.name, colon, limit);
-    check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ",
-          cut.extent == 1 ? "is" : "are", " only ", cut.extent, ' ', cut.one,
-          cut.extent == 1 ? "" : "s", " to be cut", colon, limit);
+    const bool one = cut.extent == 1;
+    check(cut.ways <= cut.extent, "split ", cut.name, ':', cut.ways, ": there ", one ? "is" : "are",
+          " only ", cut.extent,
+          limit.empty() ? text(' ', cut.one, one ? "" : "s") : "",  // or else the limit says it
+          " to be cut", colon, limit);
   }
   check(split.ways() <= ranks, "split ", split, " has ", split.ways(), " parts, but there ",
         ranks == 1 ? "is " : "are ", ranks, ranks == 1 ? " rank" : " ranks");

@@ -38,7 +38,7 @@ TEST_CASE("Conv2D with groups under every split equals one rank") {
   }
 }
 
-TEST_CASE("Conv2D cuts whole groups, with their channels of x and y") {
+TEST_CASE("Conv2D cuts whole groups with their channels of x and y") {
   const Conv2D conv({.channels = 15, .groups = 5});
   const std::vector<Shape> xs{{2, 10, 3, 3}};
   const Split split{.channel = 3};  // 2, 2 and 1 groups
@@ -62,14 +62,14 @@ TEST_CASE("Linear under every split equals one rank") {
   check_all(between<Linear>({.features = 7}), {.channel = 7, .input = 8});
 }
 
-TEST_CASE("Linear is cut by channels of its input; behind a Flatten by features") {
+TEST_CASE("Linear is cut by channels of its input and behind a Flatten by features") {
   const Linear fc({.features = 7});
   CHECK(why_illegal(fc, std::array{Shape{4, 1, 28, 28}}, {.input = 2}, 2) ==
         "split input:2: there is only 1 to be cut: its input is cut by whole channels; with a "
         "Flatten in front every feature is one");
   CHECK(why_illegal(fc, std::array{Shape{4, 784, 1, 1}}, {.input = 2}, 2).empty());
   CHECK(why_illegal(fc, std::array{Shape{4, 3, 1, 1}}, {.input = 4}, 4) ==
-        "split input:4: there are only 3 to be cut");
+        "split input:4: there are only 3 input channels to be cut");
 }
 
 // oneDNN chooses its layout of the weights by the size of a block, so unevenly cut ranks differ.
