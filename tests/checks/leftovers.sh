@@ -28,6 +28,11 @@ forbid "a mark of unfinished work" '\b(TODO|FIXME|XXX|HACK)\b|<{7} |>{7} ' "${te
 narrow=()
 for file in "${code[@]}"; do [[ $file == tests/unit/profile_table.cpp ]] || narrow+=("$file"); done
 forbid "a line past 100 columns" '^.{101}' "${narrow[@]}"
+for file in "${text[@]}"; do  # prose, too: not tables, nor what a program printed
+  [[ $file == *.md ]] || continue
+  sed -E '/^ *```/,/^ *```/d; /^\|/d' "$file" | LC_ALL=C.UTF-8 grep -E '^.{101}' &&
+    { echo "^ $file: a line past 100 columns"; bad=1; }
+done
 forbid "a tab" $'\t' "${code[@]}"
 forbid "a trailing blank" '[[:blank:]]$' "${code[@]}"
 stray=$(grep -E '(^|/)(build[^/]*/|.*\.(orig|rej|o|a|swp|pyc))$' <<<"$files" || true)

@@ -89,7 +89,7 @@ def plan(name, text=None, **members):
 
 # Without communication results are wrong, infinite even, but there are times.
 for name in "data", "owt", "spatial", "filter":
-    expect("total images/sec" in fine("--plan", name, "--comm", "none"), f"{name}, no communication")
+    expect("total images/sec" in fine("--plan", name, "--comm", "none"), f"{name}, --comm none")
 
 for program in bench, train:
     bad("conv1 (Conv2D): split height:99: there are only 28 rows to be cut",

@@ -76,8 +76,8 @@ class Stream {
   void listen_with(Listener* listener) { listener_ = listener; }
   Listener* listener() const { return listener_; }
 
-  /// While set, collectives on views that are started from this stream do nothing: what a step would
-  /// take if communication were free. Results are wrong on purpose.
+  /// While set, collectives on views that are started from this stream do nothing: what a step
+  /// would take if communication were free. Results are wrong on purpose.
   void silence(bool silent) { silent_ = silent; }
   bool silent() const { return silent_; }
 
