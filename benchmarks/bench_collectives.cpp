@@ -28,9 +28,8 @@ void row(const Communicator& ranks, Collective op, std::size_t bytes, const Opti
   detail::TimedCollective other(o.compare == "none" ? Communicator() : ranks.plain(), op, dtype,
                                 bytes);
   const double wrong = timed.wrong();
-  std::vector<double> times, others;
-  for (int round = 0; round < o.rounds;
-       ++round) {  // one after the other, so that both see the same
+  std::vector<double> times, others;  // in turns, so that both see the same
+  for (int round = 0; round < o.rounds; ++round) {
     if (o.warmup > 0) timed.time(o.warmup);
     times.push_back(timed.time(o.iters));
     if (o.compare == "none") continue;

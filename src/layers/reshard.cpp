@@ -23,7 +23,7 @@ Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
 Placement Reshard::place(std::span<const Spec> xs, const Site& site) {
   const Form x{xs[0].shape, xs[0].dtype, {}};
   forward_ = Exchange(held_, wanted_, x.dtype, site.ranks());
-  backward_ = Exchange(wanted_, held_, x.dtype, site.ranks());
+  if (xs[0].has_gradient) backward_ = Exchange(wanted_, held_, x.dtype, site.ranks());
   Placement p;
   p.output = {wanted_.box[std::size_t(site.ranks().rank())].shape(), x.dtype, {}};
   p.inputs = {x};

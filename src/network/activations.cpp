@@ -130,8 +130,7 @@ void Network::plan_activations() {
 
   // Backward: a gradient per edge; those of one value are added up where it has several consumers.
   dy.assign(steps_.size(), -1), dx.resize(steps_.size()), parts.resize(steps_.size());
-  std::vector<bool> shared(
-      storages.size());  // dy that several edges pass on: not to be overwritten
+  std::vector<bool> shared(storages.size());  // dy that several edges pass on: to be left as it is
   for (int i = count - 1; i >= 0 && options_.training; --i) {
     Step& step = steps_[std::size_t(i)];
     owner = i;

@@ -34,7 +34,7 @@ class Planner {
       : net_(net), batch_(batch), ranks_(ranks), data_{.batch = ranks} {}
 
   Plan plan(std::string_view name) {
-    Plan plan{{}, ranks_, {}};
+    Plan plan{.ranks = ranks_};
     used_.push_back(data_);
     behind_linear_.push_back(false);
     for (std::size_t i = 1; i < net_.graph().size(); ++i) {
