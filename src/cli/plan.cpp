@@ -51,7 +51,7 @@ Plan plan_in_file(const std::string& path, const World& world) {
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world) {
   RunPlan run{.name = o.plan, .decisions = {}};
   const int ranks = world.size();
-  check_batch(batch, ranks);
+  if (o.plan == "data" && o.split.empty()) check_batch(batch, ranks);
   Plan plan;
   if (built_in(o.plan)) {
     plan = built_in_plan(o.plan, net, batch, ranks);

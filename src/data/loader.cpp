@@ -43,8 +43,7 @@ struct Loader::Impl {
     const auto total = data.size();
     check(o.ranks > 0 && o.rank >= 0 && o.rank < o.ranks, "rank ", o.rank, " of ", o.ranks,
           " does not exist");
-    check(o.global_batch >= o.ranks, "a global batch of ", o.global_batch, " is too small for ",
-          o.ranks, " ranks: each needs at least one image");
+    check(o.global_batch > 0, "the global batch must be positive, got ", o.global_batch);
     check(total > 0, data.name(), ": the data set is empty");
     check(total <= std::int64_t{0xFFFFFFFF}, data.name(), ": ", total,
           " images are too many, expected less than 2^32");

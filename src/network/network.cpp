@@ -57,9 +57,14 @@ Node Network::append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std:
   return {this, int(graph_.size()) - 1};
 }
 
+Split input_split(std::int64_t batch, int ranks) {
+  check(batch > 0, "the global batch must be positive, got ", batch);
+  return {.batch = int(std::min<std::int64_t>(batch, ranks))};
+}
+
 void check_batch(std::int64_t batch, int ranks) {
   check(batch >= ranks, "a global batch of ", batch, " is smaller than the ", ranks,
-        " ranks: expected at least one sample per rank");
+        " ranks: expected at least one sample per rank, or a plan that cuts something else");
 }
 
 void Network::prepare(PlaceOptions options) {
@@ -69,11 +74,15 @@ void Network::prepare(PlaceOptions options) {
   check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
         " does not compute in ", name(options.dtype));
   const int ranks = options.ranks.size();
-  check_batch(options.batch, ranks);
-  if (options.splits.empty()) options.splits.assign(graph_.size(), Split{.batch = ranks});
+  const Split input = input_split(options.batch, ranks);
+  if (options.splits.empty()) {
+    check_batch(options.batch, ranks);
+    options.splits.assign(graph_.size(), input);
+  }
   check(options.splits.size() == graph_.size(), "expected a split for each of the ", graph_.size(),
         " vertices of the network, got ", options.splits.size());
-  check(options.splits[0] == Split{.batch = ranks}, "the input is split by batch over all ranks");
+  check(options.splits[0] == input, "the input is split by ", input, ", not by ",
+        options.splits[0]);
   for (std::size_t i = 1; i < graph_.size(); ++i)
     naming(title(graph_[i].name, *graph_[i].layer), [&] {
       const std::vector<Shape> xs = input_shapes(graph_[i], options.batch);
@@ -172,7 +181,7 @@ int Network::insert_reshard(const Step& step, std::size_t input, const Blocks& w
         steps_[s].blocks.same(wanted))
       return int(s);
   return insert_step(step, input, std::make_unique<Reshard>(held, wanted), ".reshard", wanted,
-                     step.output.split, site_of(options_.splits[0]));  // all ranks
+                     step.output.split, site_of({.batch = options_.ranks.size()}));  // all ranks
 }
 
 /// Where `step` wants an input in another layout: a reorder, shared by all who want the same.

@@ -31,7 +31,7 @@ std::vector<Split> by_height(int ranks) {
 class Planner {
  public:
   Planner(const Network& net, std::int64_t batch, int ranks)
-      : net_(net), batch_(batch), ranks_(ranks), data_{.batch = ranks} {}
+      : net_(net), batch_(batch), ranks_(ranks), data_(input_split(batch, ranks)) {}
 
   Plan plan(std::string_view name) {
     Plan plan{.ranks = ranks_};

@@ -103,7 +103,7 @@ std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t 
   std::vector<const Plan::Rule*> rules(graph.size());  // the last one that matches
   for (const Plan::Rule& rule : plan.rules)
     for (const std::size_t i : matching(rule.layers, rule.origin, net)) rules[i] = &rule;
-  const Split data{.batch = plan.ranks};
+  const Split data = input_split(batch, plan.ranks);
   std::vector<Decision> decisions = {{graph[0].name, data, data}};
   for (std::size_t i = 1; i < graph.size(); ++i) {
     const auto& v = graph[i];
@@ -141,7 +141,7 @@ std::vector<bool> recompute_of(const std::vector<Decision>& decisions) {
 }
 
 Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks) {
-  Plan plan{std::move(model), ranks, {}};
+  Plan plan{.model = std::move(model), .ranks = ranks};
   for (std::size_t i = 1; i < decisions.size(); ++i) {
     plan.split(decisions[i].layer, decisions[i].used);
     if (decisions[i].recompute) plan.recompute(decisions[i].layer);

@@ -10,7 +10,7 @@ Labels::Labels(const Network& network) {
   const auto rows = [&](const Split& split) {
     return Blocks::of({o.batch, 1, 1, 1}, split, Axis::batch, ranks);
   };
-  const Blocks loaded = rows({.batch = ranks}), wanted = rows(o.splits.back());
+  const Blocks loaded = rows(o.splits[0]), wanted = rows(o.splits.back());
   loaded_ = Tensor(loaded.box[me].shape(), DType::i32);
   moves_ = !loaded.same(wanted);
   if (!moves_) return;

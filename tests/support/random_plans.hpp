@@ -50,8 +50,7 @@ inline std::vector<Split> random_plan(const Network& net, int ranks, std::int64_
   };
   std::vector<Split> plan;
   for (const auto& v : net.graph()) {
-    const Split data{.batch = ranks};
-    plan.push_back(data);
+    plan.push_back(input_split(batch, ranks));
     if (!v.layer || pick(2) == 0) continue;
     const std::vector<Shape> xs = net.input_shapes(v, batch);
     std::vector<Split> legal;

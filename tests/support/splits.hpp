@@ -34,7 +34,7 @@ inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ran
   std::vector<Split> all;
   for (const auto& v : net.graph()) {
     const auto it = o.splits.find(v.name);
-    all.push_back(it != o.splits.end() ? it->second : Split{.batch = ranks});
+    all.push_back(it != o.splits.end() ? it->second : input_split(o.batch, ranks));
   }
   return all;
 }

@@ -1,6 +1,7 @@
 // Data parallelism: one, two, three and four ranks that share a global batch train the same
 // network.
 #include "catch.hpp"
+#include "support/random_plans.hpp"
 #include "support/training.hpp"
 
 using namespace lamina;
@@ -74,7 +75,36 @@ TEST_CASE("training learns") {
   CHECK(r.losses.back() < 0.8 * r.losses.front());
 }
 
-TEST_CASE("fewer samples than ranks are refused") {
+TEST_CASE("fewer samples than ranks train as one rank does where a plan cuts something else") {
+  const auto spread = [](double a, double b) { return std::abs(a - b) / std::abs(b); };
+  for (const std::int64_t batch : {1, 2}) {
+    const TrainerOptions o{.batch = batch, .backend = "reference", .dtype = DType::f64};
+    const auto one = five_losses(lenet(), World(), o);
+    const Network net = lenet();
+    const Random random(11, std::uint64_t(batch));
+    std::uint64_t draw = 0;
+    for (const int ranks : {3, 4}) {
+      std::vector<std::vector<Split>> plans;
+      for (const char* name : {"owt", "spatial", "filter"})
+        plans.push_back(splits_of(decide(built_in_plan(name, net, batch, ranks), net, batch)));
+      for (int i = 0; i < 4; ++i) plans.push_back(random_plan(net, ranks, batch, random, draw));
+      for (const auto& plan : plans) {
+        CAPTURE(batch, ranks, describe(net, plan));
+        std::vector<double> losses;
+        run_ranks(ranks, [&](World& world) {
+          TrainerOptions split = o;
+          split.splits = plan;
+          auto got = five_losses(lenet(), world, split);
+          if (world.rank() == 0) losses = std::move(got);
+        });
+        REQUIRE(losses.size() == one.size());
+        for (std::size_t i = 0; i < one.size(); ++i) CHECK(spread(losses[i], one[i]) < 1e-9);
+      }
+    }
+  }
+}
+
+TEST_CASE("fewer samples than ranks are refused where all is split by samples") {
   const auto data = small_data();
   CHECK_THROWS_WITH(run_ranks(3,
                               [&](World& world) {

@@ -130,7 +130,8 @@ class Network {
   // Only after place().
 
   const std::vector<Step>& steps() const { return steps_; }
-  /// This rank's part of the batch, as it is given to x(): rows [begin, begin + size).
+  /// This rank's part of the batch, as it is given to x(): rows [begin, begin + size). Where there
+  /// are fewer samples than ranks, the last ranks have none.
   const Part& rows() const { return rows_; }
   /// Where the caller puts the samples: plain {rows, c, h, w} in the network's dtype.
   /// Forward may use the memory for other things once the samples are read.
@@ -235,6 +236,8 @@ class Network {
   bool placed_ = false;
 };
 
+/// How the input lies: split by samples over all ranks, or over as many as there are samples.
+Split input_split(std::int64_t batch, int ranks);
 /// Throws Error where there is not one sample for each rank.
 void check_batch(std::int64_t batch, int ranks);
 

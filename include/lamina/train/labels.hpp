@@ -6,7 +6,7 @@
 
 namespace lamina {
 
-/// Rank r of P loads the labels of rows part(batch, P, r); the last layer may cut the batch in
+/// Rank r loads the labels of rows Network::rows(); the last layer may cut the batch in
 /// other parts, among fewer ranks. Where it does not, nothing moves.
 class Labels {
  public:

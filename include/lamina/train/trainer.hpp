@@ -88,7 +88,7 @@ class Trainer {
     if (network_.graph().back().layer == nullptr ||
         network_.graph().back().layer->type() != "SoftmaxCrossEntropy") {
       network_.add<SoftmaxCrossEntropy>({}, "loss");
-      if (!options_.splits.empty()) options_.splits.push_back({.batch = ranks_.size()});
+      if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
       if (!options_.recompute.empty()) options_.recompute.push_back(false);
     }
     network_.place({.batch = options_.batch,
@@ -230,7 +230,7 @@ class Trainer {
     check(batch.size == x.shape.n, "the batch has ", batch.size, " rows, expected ", x.shape.n);
     stream_.run(Pass::forward, "copy batch", [&] {
       if (x.dtype == DType::f32)
-        std::memcpy(x.data, batch.images, x.bytes());
+        std::copy_n(batch.images, x.shape.size(), x.as<float>());
       else
         std::copy_n(batch.images, x.shape.size(), x.as<double>());
       std::copy_n(batch.labels, batch.size, labels_.loaded().as<std::int32_t>());
