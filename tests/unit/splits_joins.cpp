@@ -195,7 +195,9 @@ TEST_CASE("Flatten cuts whole channels") {
   CHECK(y.box[2] == Box{});
   // 6 parts of y would be whole channels no more.
   const auto place = [] { step_on(6, flattened, {.splits = {{"it", {.channel = 6}}}}); };
-  CHECK_THROWS_WITH(place(), ContainsSubstring("channel:6: there are only 5 channels to be cut"));
+  CHECK_THROWS_WITH(place(),
+                    ContainsSubstring("channel:6: there are only 5 to be cut: a part of y is "
+                                      "whole channels of x"));
 }
 
 TEST_CASE("what BatchNorm sends where rows are cut") {
