@@ -29,6 +29,12 @@ Blocks Blocks::of(const Shape& whole, const Split& split, Axis axes, int ranks) 
   return blocks;
 }
 
+std::int64_t Blocks::largest() const {
+  std::int64_t most = 0;
+  for (const Box& b : box) most = std::max(most, b.size());
+  return most;
+}
+
 Blocks Blocks::of_channels(Part channels) const {
   Blocks blocks = *this;
   blocks.whole.c = channels.size;

@@ -58,13 +58,9 @@ Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   }
   const Shape w = geometry().weight(xs[0]);
   const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
-  Cost cost = cost_of(x, y, weights, split, t);
   const int ways = split.ways();
   const Blocks seen = needed(xs, split, ways);
-  for (Message& m : cost.messages)  // what is summed has the rows that halos brought, too
-    if (m.pass == Pass::input_grad)
-      for (const Box& box : seen.box)
-        m.bytes = std::max(m.bytes, double(size_of(t)) * double(box.size()));
+  Cost cost = cost_of(x, y, weights, std::max(x.size(), seen.largest()), split, t);
   for (const Message& m :
        Halo::messages(input_blocks(0, xs, split, ways), seen, t, split, Axis::height | Axis::width))
     cost.messages.push_back(m);

@@ -20,7 +20,7 @@ std::string_view Linear::limit(Axis axis, std::span<const Shape> xs) const {
 
 Cost Linear::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   const Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
-  return cost_of(x, y, double(y.c) * double(x.sample()), split, t);
+  return cost_of(x, y, double(y.c) * double(x.sample()), x.size(), split, t);
 }
 
 Placement Linear::place(std::span<const Spec> xs, const Site& site) {

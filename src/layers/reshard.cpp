@@ -1,17 +1,10 @@
 // How reshards are placed, and what they cost.
 #include <lamina/layers/reshard.hpp>
 
-#include <algorithm>
-
 namespace lamina {
 
 Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
-  const auto largest = [](const Blocks& blocks) {
-    std::int64_t most = 0;
-    for (const Box& b : blocks.box) most = std::max(most, b.size());
-    return double(most);
-  };
-  const Work copy{.bytes = double(size_of(t)) * (largest(held_) + largest(wanted_))};
+  const Work copy{.bytes = double(size_of(t)) * double(held_.largest() + wanted_.largest())};
   return {.forward = copy,
           .input_grad = copy,
           .messages = {{Collective::halo, Pass::forward, Exchange::most_sent(held_, wanted_, t),

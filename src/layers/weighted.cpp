@@ -10,8 +10,8 @@ Blocks WeightedLayer::input_blocks(std::size_t, std::span<const Shape> xs, const
   return Blocks::of(xs[0], split, input_axes(), ranks);
 }
 
-Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, const Split& split,
-                            DType t) const {
+Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, std::int64_t dx,
+                            const Split& split, DType t) const {
   const double s = double(size_of(t)), parameters = weights + (has_bias() ? double(y.c) : 0);
   const Work once{.flops = 2 * weights * double(y.n * y.h * y.w),
                   .bytes = s * (double(x.size()) + double(y.size()) + weights)};
@@ -23,7 +23,7 @@ Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, cons
                           split.ways(replica_axes)}}};
   if (split.channel > 1 && copies_x())
     cost.messages.push_back(
-        {Collective::all_reduce, Pass::input_grad, s * double(x.size()), split.channel});
+        {Collective::all_reduce, Pass::input_grad, s * double(dx), split.channel});
   if (split.input > 1)
     cost.messages.push_back(
         {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input});

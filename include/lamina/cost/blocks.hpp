@@ -40,6 +40,8 @@ struct Blocks {
   /// `channel` or by `input`, whichever is among them; ranks beyond split.ways() hold nothing.
   static Blocks of(const Shape& whole, const Split& split, Axis axes, int ranks);
 
+  /// Elements of the largest box.
+  std::int64_t largest() const;
   /// What each rank holds of these channels, as blocks of a value that has no others.
   Blocks of_channels(Part channels) const;
   /// What some of the ranks hold, in that order.

@@ -71,8 +71,10 @@ class WeightedLayer : public Layer {
   virtual Axis input_axes() const { return Axis::batch | Axis::input | Axis::height | Axis::width; }
 
   /// The cost without halos. x and y are the largest parts that a rank holds, and `weights` counts
-  /// those that it holds of w: each is multiplied once for every position of y.
-  Cost cost_of(const Shape& x, const Shape& y, double weights, const Split& split, DType t) const;
+  /// those that it holds of w: each is multiplied once for every position of y. `dx` counts the
+  /// elements of dx that the parts of `channel` sum: those of x, and of its halos.
+  Cost cost_of(const Shape& x, const Shape& y, double weights, std::int64_t dx, const Split& split,
+               DType t) const;
 
   /// To be called by place(), with the halo made and a kernel for halo().x(xs[0]): places what is
   /// sent. `w` is the shape of the weights across all ranks, `k` this rank's part of their output
