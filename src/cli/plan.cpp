@@ -16,12 +16,8 @@ bool built_in(const std::string& name) {
 
 /// Runs `work`, whose errors begin with the name of the file that a flag gives.
 template <class Work>
-decltype(auto) for_flag(const char* flag, Work&& work) {
-  try {
-    return work();
-  } catch (const Error& e) {
-    throw Error(text(flag, ' ', e.what()), e.where());
-  }
+decltype(auto) for_flag(std::string_view flag, Work&& work) {
+  return naming(flag, work, " ");
 }
 
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.

@@ -118,9 +118,8 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
                                           const std::vector<int>& ranks,
                                           const std::vector<int>& places, std::size_t bytes) {
   Offer mine{.process = getpid(), .last = last_};
-  mine.bytes = (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
-  if (mine.bytes >= large_page)
-    mine.bytes = (mine.bytes + large_page - 1) / large_page * large_page;
+  const std::size_t page = bytes >= large_page ? large_page : 4096;
+  mine.bytes = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
   const Descriptor file(new_file(mine.bytes));
   struct stat made = {};
   if (file.number >= 0 && fstat(file.number, &made) == 0) {

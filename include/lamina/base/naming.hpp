@@ -8,15 +8,15 @@
 
 namespace lamina {
 
-/// Runs `work`; an Error that passes by gets "`what`: " in front. One of a class of its own stays
-/// as it is: whoever catches it goes by the class.
+/// Runs `work`; an Error that passes by gets "`what`: " in front, or `what` and another `mark`. One
+/// of a class of its own stays as it is: whoever catches it goes by the class.
 template <class Work>
-decltype(auto) naming(std::string_view what, Work&& work) {
+decltype(auto) naming(std::string_view what, Work&& work, std::string_view mark = ": ") {
   try {
     return work();
   } catch (const Error& e) {
     if (typeid(e) != typeid(Error)) throw;
-    throw Error(text(what, ": ", e.what()), e.where());
+    throw Error(text(what, mark, e.what()), e.where());
   }
 }
 

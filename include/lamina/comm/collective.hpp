@@ -94,12 +94,12 @@ struct Operation {
 /// empty where what is sent is what is expected.
 template <class At>
 std::string stray_message(int ranks, const At& at) {
+  const auto sent = [](const Operation& op, int to) { return op.to == to ? op.count : 0; };
+  const auto expected = [](const Operation& op, int from) {
+    return op.from == from ? op.received : 0;
+  };
   for (int r = 0; r < ranks; ++r) {
     const Operation& mine = at(r);
-    const auto sent = [](const Operation& op, int to) { return op.to == to ? op.count : 0; };
-    const auto expected = [](const Operation& op, int from) {
-      return op.from == from ? op.received : 0;
-    };
     if (mine.to >= 0 && sent(mine, mine.to) != expected(at(mine.to), r))
       return text("rank ", r, " called ", mine, " to rank ", mine.to, ", which expects ",
                   expected(at(mine.to), r));
