@@ -1,6 +1,8 @@
 // Layouts and primitives of oneDNN.
 #include "cpu/onednn_core.hpp"
 
+#include <lamina/base/random.hpp>
+
 #include <algorithm>
 #include <numeric>
 
@@ -20,6 +22,17 @@ Desc desc_of(const Form& form) {
 }
 
 }  // namespace
+
+std::uint64_t DescLayout::fingerprint_of(const Desc& desc) {
+  const Blocking b = blocking(desc);
+  if (!b.blocked) return 0;
+  std::string all = text(b.offset);
+  for (const Dims* part : {&b.dims, &b.padded, &b.strides, &b.inner_blocks, &b.inner_dims}) {
+    all += '|';
+    for (const std::int64_t v : *part) all += text(v, ' ');
+  }
+  return key_of(all) | 1;  // never the 0 of a layout that is not known
+}
 
 std::string DescLayout::name() const {
   const Blocking b = blocking(desc_);

@@ -4,6 +4,8 @@
 #include "cpu/blocked.hpp"
 #include "cpu/onednn_compat.hpp"
 
+#include <lamina/kernels/choice.hpp>
+
 #include <array>
 #include <initializer_list>
 
@@ -18,8 +20,12 @@ struct Context {
   dnnl::stream stream{engine};
   dnnl::primitive_attr attr;  // scratchpads are ours
   Tensor scratch;
+  Choice choice;
 
-  Context() { attr.set_scratchpad_mode(dnnl::scratchpad_mode::user); }
+  explicit Context(Choice c = {}) : choice(std::move(c)) {
+    if (!choice.verdicts) choice.verdicts = std::make_shared<Verdicts>();
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  }
 
   void reserve(std::size_t bytes) {
     if (bytes > scratch.bytes()) scratch = bytes_of(bytes);
@@ -32,7 +38,7 @@ struct Context {
 /// A memory descriptor as a layout.
 class DescLayout final : public LayoutKind {
  public:
-  explicit DescLayout(Desc desc) : desc_(std::move(desc)) {}
+  explicit DescLayout(Desc desc) : desc_(std::move(desc)), fingerprint_(fingerprint_of(desc_)) {}
 
   const Desc& desc() const { return desc_; }
   std::string name() const override;  ///< as oneDNN writes it: "aBcd16b"
@@ -41,9 +47,14 @@ class DescLayout final : public LayoutKind {
     const auto* that = dynamic_cast<const DescLayout*>(&other);
     return that && that->desc_ == desc_;
   }
+  std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
+  /// 0 for what oneDNN alone can read.
+  static std::uint64_t fingerprint_of(const Desc&);
+
   Desc desc_;
+  std::uint64_t fingerprint_;
 };
 
 /// Whether the elements lie contiguous in the order of the dimensions, however that is expressed:
@@ -106,6 +117,9 @@ class Op {
 
 /// Reorders between two descriptors.
 Op reorder_op(const std::shared_ptr<Context>&, const Desc& from, const Desc& to);
+
+/// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
+std::string library();
 
 /// "jit_wino", or "brgconv|jit|jit" where the passes differ.
 std::string join(const std::string& forward, const std::string& input_grad,

@@ -24,7 +24,11 @@ Placement GlobalAvgPool::place(std::span<const Spec> xs, const Site& site) {
   g.pad = {0, 0, whole.h - x.h, whole.w - x.w};
   g.count_padding = true;
   auto kernel = site.backend().pool(g, xs[0]);
-  if (!agree(sums_, kernel->output)) kernel = site.backend().pool(g, {x, xs[0].dtype, {}});
+  if (!sums_.alike(kernel->output)) {
+    kernel = site.backend().pool(g, {x, xs[0].dtype, {}});
+    check(sums_.alike(kernel->output), "ranks that sum y have it in unlike layouts, this one in ",
+          kernel->output);
+  }
   return finish(site, std::move(kernel));
 }
 

@@ -6,12 +6,6 @@
 
 namespace lamina {
 
-bool agree(const Communicator& ranks, const Form& form) {
-  for (const std::string& other : ranks.all_gather_text(form.text()))
-    if (other != form.text()) return false;
-  return true;
-}
-
 Halo::Halo(const Blocks& held, const Blocks& needed, const Spec& x, const Site& site, Axis axes)
     : has_dx_(x.has_gradient) {
   const std::vector<int> members = site.members(axes);

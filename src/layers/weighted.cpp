@@ -36,10 +36,10 @@ Placement WeightedLayer::finish(const Site& site, const Shape& w, Part k,
   sums_ = site.along(Axis::input);
   first_input_ = site.place().input == 0;
   halo_.prepare(site.backend(), kernel_->inputs[0],
-                partials_.size() > 1 && !agree(partials_, kernel_->inputs[0]));
+                !partials_.alike(kernel_->inputs[0]));
 
   const Communicator replicas = site.along(replica_axes);
-  if (!agree(replicas, kernel_->w)) kernel_->take_plain_weights();
+  if (!replicas.alike(kernel_->w)) kernel_->take_plain_weights();
   const Part c = part(w.c, site.split().input, site.place().input);
   w_ = {.name = "weight",
         .dims = std::move(dims),
@@ -61,7 +61,7 @@ Placement WeightedLayer::finish(const Site& site, const Shape& w, Part k,
   Placement p = placed(*kernel_);
   p.inputs = {halo_.outside()};
   p.reads_x = !halo_.keeps();
-  if (sums_.size() > 1 && !agree(sums_, kernel_->output)) {
+  if (!sums_.alike(kernel_->output)) {
     summed_ = std::make_unique<Summed>();
     summed_->y = Tensor(kernel_->output);
     p.output.layout = {};

@@ -19,7 +19,7 @@ std::string to_text(const Network& network) {
   std::ostringstream to;
   for (const Network::Named& n : network.parameters()) {
     const Parameter& p = *n.parameter;
-    to << n.name << '\n' << p.form.text() << '\n';
+    to << n.name << '\n' << p.form.text() << '\n' << p.form.fingerprint() << ' ';
     to << network.steps()[std::size_t(n.step)].vertex << ' ' << p.trained;
     to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
     for (const Part& part : {p.block.n, p.block.c, p.block.h, p.block.w})
@@ -37,15 +37,20 @@ std::string to_text(const Network& network) {
 /// they lie. Collective.
 void Network::spread_parameters() {
   const std::vector<std::string> all = options_.ranks.all_gather_text(to_text(*this));
-  std::map<std::string, std::vector<std::string>> forms;  // by rank
+  struct Lies {
+    std::string form;
+    std::uint64_t fingerprint = 0;
+  };
+  std::map<std::string, std::vector<Lies>> forms;  // by rank
   for (std::size_t r = 0; r < all.size(); ++r) {
     std::istringstream in(all[r]);
-    std::string name, form;
-    while (std::getline(in, name) && std::getline(in, form)) {
+    std::string name;
+    Lies lies;
+    while (std::getline(in, name) && std::getline(in, lies.form)) {
       std::size_t dims = 0;
       Box block;
       Spread s{.name = name, .dtype = options_.dtype};
-      in >> s.vertex >> s.trained >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
+      in >> lies.fingerprint >> s.vertex >> s.trained >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
       for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
       in >> dims;
       s.dims.resize(dims);
@@ -61,9 +66,11 @@ void Network::spread_parameters() {
         forms[name].resize(all.size());
       }
       for (std::size_t other = 0; other < r; ++other)
-        check(at->blocks[other] != block || forms[name][other] == form, name, ": rank ", r,
-              " keeps it as ", form, ", but rank ", other, " as ", forms[name][other]);
-      at->blocks[r] = block, forms[name][r] = form;
+        check(at->blocks[other] != block ||
+                  (lies.fingerprint != 0 && lies.fingerprint == forms[name][other].fingerprint),
+              name, ": rank ", r, " keeps it as ", lies.form, ", but rank ", other, " as ",
+              forms[name][other].form);
+      at->blocks[r] = block, forms[name][r] = lies;
     }
   }
   const auto me = std::size_t(options_.ranks.rank());
@@ -141,10 +148,15 @@ void Network::plan_sums() {
 void Network::plan_bucket(Bucket& bucket) {
   const auto ranks = std::size_t(bucket.ranks.size());
   std::int64_t elements = 0;
+  std::uint64_t lies = 0;
   for (Parameter* p : bucket.members) {
     p->bucket = &bucket, p->at = elements;
     elements += p->room;
+    lies = (lies ^ p->form.fingerprint()) * 0x100000001B3 + key_of(p->name);
   }
+  for (const std::uint64_t theirs : bucket.ranks.all_gather_value(lies))
+    check(theirs == lies, "the ranks that add up the gradients of ", bucket.members[0]->name,
+          " and what follows it lay them out differently");
   const std::size_t size = size_of(options_.dtype), bytes = std::size_t(elements) * size;
   bucket.sharded = options_.shard_optimizer && ranks > 1;
   const std::size_t part = bucket.sharded ? room((bytes + ranks - 1) / ranks) : 0;

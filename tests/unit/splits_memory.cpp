@@ -195,6 +195,7 @@ class Named final : public LayoutKind {
   std::string name() const override { return "special"; }
   std::size_t bytes() const override { return 8; }
   bool equals(const LayoutKind&) const override { return true; }
+  std::uint64_t fingerprint() const override { return 2; }
 };
 
 /// y = x, with a weight that lies otherwise on the second rank.

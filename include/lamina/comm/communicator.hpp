@@ -13,9 +13,11 @@ namespace lamina {
 /// Cheap to copy. A default one is one rank: each collective is then a no-op (or a local copy) and
 /// returns a finished Pending, so that layers need no `if (size > 1)`.
 ///
-/// Collectives on views work on the raw buffer, whatever its layout, and must be started in the
-/// same order, with the same counts and types, on all ranks of the group. The buffers must stay
-/// alive and untouched until the Pending is done. All-reduce leaves the same bits on all ranks.
+/// Collectives on views work on the raw buffer, and must be started in the same order, with the same
+/// counts and types, on all ranks of the group. A view that is not plain is refused unless alike()
+/// has shown that it lies alike on all of them: else values would be added up that do not belong
+/// together. The buffers must stay alive and untouched until the Pending is done. All-reduce leaves
+/// the same bits on all ranks.
 class Communicator {
  public:
   Communicator() = default;
@@ -112,6 +114,16 @@ class Communicator {
     return Communicator(std::move(part), queue_);
   }
 
+  /// Whether all ranks pass a form that lies alike, so that raw buffers of it may be summed. From
+  /// then on collectives take them. Collective and blocking: meant for set-up.
+  bool alike(const Form& form) const {
+    const std::uint64_t mine = form.fingerprint();
+    for (const std::uint64_t theirs : all_gather_value(mine))
+      if (theirs != mine || mine == 0) return size_ == 1;
+    if (group_) group_->note_alike(mine);
+    return true;
+  }
+
   // Small host values: blocking, not recorded, for preambles, statistics and checks.
 
   void barrier() const {
@@ -176,6 +188,7 @@ class Communicator {
   Pending start(Stream& stream, Pass pass, Collective collective, const View& in, const View& out,
                 const View& counted, ReduceOp reduce = ReduceOp::sum, int from = -1,
                 std::size_t parts = 1) const {
+    check_alike(collective, stream, in), check_alike(collective, stream, out);
     Operation op;
     op.collective = collective;
     op.reduce = reduce;
@@ -220,6 +233,11 @@ class Communicator {
     if (op.count > 0) queue_->wait(queue_->start(group_, op, nullptr));
   }
 
+  void check_alike(Collective collective, const Stream& stream, const View& v) const {
+    check(size_ == 1 || v.layout.plain() || group_->alike(v.form().fingerprint()), "layer ",
+          stream.layer(), ": ", name(collective), " of a buffer ", v.form(),
+          " that was not shown to lie alike on all ", size_, " ranks (Communicator::alike)");
+  }
   void check_parts(Collective collective, const Stream& stream, const View& part,
                    const View& whole) const {
     check(part.dtype == whole.dtype && part.bytes() * std::size_t(size_) == whole.bytes(), "layer ",

@@ -3,7 +3,10 @@
 
 #include <lamina/comm/collective.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace lamina {
 
@@ -32,8 +35,16 @@ class Transport {
   virtual std::shared_ptr<void> allocate(std::size_t /*bytes*/) { return nullptr; }
   /// The ranks that pass the same `color`, ordered by (key, rank). Null where color is negative.
   virtual std::shared_ptr<Transport> split(int color, int key) = 0;
+  /// Notes that buffers of the form with this fingerprint lie alike on all ranks of the group.
+  void note_alike(std::uint64_t form) { alike_.push_back(form); }
+  bool alike(std::uint64_t form) const {
+    return std::find(alike_.begin(), alike_.end(), form) != alike_.end();
+  }
   /// Called about ten times a second while there is nothing to run; throws if a peer has failed.
   virtual void poll() {}
+
+ private:
+  std::vector<std::uint64_t> alike_;
 };
 
 }  // namespace lamina

@@ -10,10 +10,6 @@
 
 namespace lamina {
 
-/// Whether the back end chose one layout on all ranks of a group, so that their raw buffers may be
-/// added up. Collective.
-bool agree(const Communicator& ranks, const Form& form);
-
 /// The input as the kernel reads it: itself where nothing has to be done, else a buffer.
 class Halo {
  public:
@@ -75,21 +71,28 @@ class Halo {
   const View& kept(const View& x) const {
     return reorder_ ? kernel_x_.view() : moves_ ? x_.view() : x;
   }
-  /// Where the kernel writes its dx.
+  /// Where the kernel writes its dx,
   const View& gradient(const View& dx) const {
     return reorder_ ? kernel_dx_.view() : moves_ ? dx_.view() : dx;
   }
-  /// Starts to add up in dx what the ranks have written into gradient(), which must be left alone
-  /// until finish_fold().
-  void start_fold(Stream& stream, const View& dx) {
+  /// and the same as it lies outside, halo included: what ranks may add up.
+  const View& outside_gradient(Stream& stream, const View& dx) const {
     const View& whole = moves_ ? dx_.view() : dx;
     if (reorder_) reorder_->input_grad(stream, {}, {}, kernel_dx_, whole);
-    if (moves_) fold_.start(stream, Pass::input_grad, whole, dx);
+    return whole;
+  }
+  /// Starts to add up in dx what the ranks have in outside_gradient(), which must be left alone
+  /// until finish_fold().
+  void start_fold(Stream& stream, const View& dx) {
+    if (moves_) fold_.start(stream, Pass::input_grad, dx_, dx);
   }
   void finish_fold(Stream& stream, const View& dx) {
     if (moves_) fold_.finish(stream, Pass::input_grad, dx_, dx);
   }
-  void fold(Stream& stream, const View& dx) { start_fold(stream, dx), finish_fold(stream, dx); }
+  /// From gradient() to dx in one go.
+  void fold(Stream& stream, const View& dx) {
+    outside_gradient(stream, dx), start_fold(stream, dx), finish_fold(stream, dx);
+  }
 
  private:
   bool moves_ = false, has_dx_ = true;

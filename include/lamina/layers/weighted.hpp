@@ -38,8 +38,8 @@ class WeightedLayer : public Layer {
       const View& whole = halo_.finish(s, xs[0]);
       for (Edge& edge : edges_) edge.forward(s, whole, w_.value, b, sum);
     }
-    sums_.all_reduce(s, Pass::forward, sum).wait(s);
     if (summed_) summed_->to_plain->forward(s, summed_->y, y);
+    sums_.all_reduce(s, Pass::forward, y).wait(s);
   }
 
   void backward(Context& context, std::span<const View> xs, const View&, const View& given,
@@ -49,9 +49,8 @@ class WeightedLayer : public Layer {
     const View& dy = summed_ ? summed_->y.view() : given;
     Pending total;
     if (dxs[0]) {
-      const View& dx = halo_.gradient(dxs[0]);
-      kernel_->input_grad(s, w_.value, dy, dx);
-      total = partials_.all_reduce(s, Pass::input_grad, dx);
+      kernel_->input_grad(s, w_.value, dy, halo_.gradient(dxs[0]));
+      total = partials_.all_reduce(s, Pass::input_grad, halo_.outside_gradient(s, dxs[0]));
     }
     // One of the two travels while dw is computed: parts of dx, or its halo.
     const bool parts = partials_.size() > 1;
@@ -93,7 +92,8 @@ class WeightedLayer : public Layer {
   /// Whether ranks that share the channels of y hold copies of x, and so parts of dx.
   bool copies_x() const { return !contains(input_axes(), Axis::channel); }
 
-  /// y as the kernel writes it, where ranks that add up theirs have it in different layouts.
+  /// y as the kernel writes it, where ranks that add up theirs have it in different layouts and so
+  /// do it in plain.
   struct Summed {
     Tensor y;
     std::unique_ptr<UnaryKernel> to_plain;

@@ -5,6 +5,7 @@
 #include <lamina/tensor/dtype.hpp>
 #include <lamina/tensor/shape.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,9 @@ class LayoutKind {
   /// Bytes of the buffer, padding included.
   virtual std::size_t bytes() const = 0;
   virtual bool equals(const LayoutKind&) const = 0;
+  /// A number that layouts have in common, also in different processes, just where they lie alike;
+  /// 0 where the back end cannot tell: such a layout is like none.
+  virtual std::uint64_t fingerprint() const = 0;
 };
 
 /// Plain, contiguous n-c-h-w unless made from a LayoutKind.
@@ -29,6 +33,7 @@ class Layout {
   bool plain() const { return !kind_; }
   const LayoutKind* kind() const { return kind_.get(); }
   std::string name() const { return kind_ ? kind_->name() : "nchw"; }
+  std::uint64_t fingerprint() const { return kind_ ? kind_->fingerprint() : 1; }
 
   friend bool operator==(const Layout& a, const Layout& b) {
     if (a.kind_ == b.kind_) return true;
@@ -49,6 +54,14 @@ struct Form {
     return layout.plain() ? std::size_t(shape.size()) * size_of(dtype) : layout.kind()->bytes();
   }
   bool operator==(const Form&) const = default;
+  /// Of shape, dtype and layout together; 0 where that of the layout is.
+  std::uint64_t fingerprint() const {
+    std::uint64_t h = layout.fingerprint();
+    if (h == 0) return 0;
+    for (const std::int64_t v : {shape.n, shape.c, shape.h, shape.w, std::int64_t(dtype)})
+      h = (h ^ std::uint64_t(v)) * 0x100000001B3;  // FNV-1a, a word at a time
+    return h;
+  }
   std::string text() const { return lamina::text(shape, ' ', name(dtype), ' ', layout.name()); }
 };
 

@@ -1,0 +1,46 @@
+// Choice: how a back end picks among the implementations that its library has, and what it
+// remembers of them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace lamina {
+
+/// How far implementations were from others of the same operation. A back end asks before it
+/// compares: once is enough for one library on one processor. These are kept in memory.
+class Verdicts {
+ public:
+  virtual ~Verdicts() = default;
+  /// The largest difference relative to the largest value; nothing where it was never found out.
+  virtual std::optional<double> find(const std::string& what) {
+    const auto at = known_.find(what);
+    return at == known_.end() ? std::nullopt : std::optional(at->second);
+  }
+  virtual void keep(const std::string& what, double difference) { known_[what] = difference; }
+
+ private:
+  std::map<std::string, double> known_;
+};
+
+/// Those of all processes on machines with this processor, in a file beside the measured ceilings
+/// (cached_machine() says where); in memory where there is nowhere to keep it.
+std::shared_ptr<Verdicts> kept_verdicts();
+
+struct Choice {
+  /// For tests: takes the first implementation whose name has this in it, right or wrong, in every
+  /// pass that has one. Empty: the fastest that is right.
+  std::string only = {};
+  /// For tests: gets the names of all implementations that the library has for the passes.
+  std::set<std::string>* offered = nullptr;
+  /// For tests: false leaves even what is known to be wrong to the comparison.
+  bool avoid_known = true;
+  /// Null: those of this back end alone.
+  std::shared_ptr<Verdicts> verdicts = {};
+};
+
+}  // namespace lamina
