@@ -20,6 +20,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 extern char** environ;
 
@@ -181,6 +183,25 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .seed = o.seed};
 }
 
+namespace {
+
+/// What layers say about their kernels, on any rank: a line each.
+std::string remarks(const Network& net, const World& world) {
+  std::string mine, all;
+  for (const Step& step : net.steps())
+    if (!step.placement.remark.empty())
+      mine += text("# ", step.name, ": ", step.placement.remark, '\n');
+  std::set<std::string> seen;
+  for (const std::string& theirs : world.comm().all_gather_text(mine)) {
+    std::istringstream lines(theirs);
+    for (std::string line; std::getline(lines, line);)
+      if (seen.insert(line).second) all += line + '\n';
+  }
+  return all;
+}
+
+}  // namespace
+
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
                      const RunPlan& plan, const World& world) {
   const Network& net = trainer.network();
@@ -223,6 +244,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                 world.size() > 1 ? "the fullest rank" : "the rank", double(m.parameters) / 1e6,
                 double(m.gradients) / 1e6, double(m.optimizer) / 1e6, double(m.activations) / 1e6,
                 double(m.workspace) / 1e6, double(m.messages) / 1e6));
+  append(s, remarks(net, world));
   if (plan.shown) {
     const int width = table_width() - int(comment.size());
     append(s, commented(plan_table(plan.decisions, net, {.width = width, .wide = o.wide})));

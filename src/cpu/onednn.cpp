@@ -48,14 +48,11 @@ auto made(const char* who, const Form& x, const Make& make) {
 
 class OneDnn final : public Backend {
  public:
+  explicit OneDnn(Choice choice) : context_(std::make_shared<Context>(std::move(choice))) {}
+
   std::string name() const override { return "onednn"; }
 
-  std::string description() const override {
-    const dnnl_version_t* v = dnnl_version();
-    const int threads = omp_get_max_threads();
-    return text("oneDNN ", v->major, '.', v->minor, '.', v->patch, ", ", isa_name(), ", OpenMP, ",
-                threads, threads == 1 ? " thread" : " threads");
-  }
+  std::string description() const override { return library(); }
 
   bool supports(DType t) const override { return t == DType::f32; }
 
@@ -134,7 +131,7 @@ class OneDnn final : public Backend {
   }
 
  private:
-  ContextPtr context_ = std::make_shared<Context>();
+  ContextPtr context_;
   std::shared_ptr<const Backend> reference_ = reference_backend();  // its loops serve the loss
 };
 
@@ -163,7 +160,16 @@ void OneDnn::copy(const View& from, const View& to) const {
 
 }  // namespace
 
-std::shared_ptr<const Backend> onednn_backend() { return std::make_shared<const OneDnn>(); }
+std::string detail::library() {
+  const dnnl_version_t* v = dnnl_version();
+  const int threads = omp_get_max_threads();
+  return text("oneDNN ", v->major, '.', v->minor, '.', v->patch, ", ", isa_name(), ", OpenMP, ",
+              threads, threads == 1 ? " thread" : " threads");
+}
+
+std::shared_ptr<const Backend> onednn_backend(Choice choice) {
+  return std::make_shared<const OneDnn>(std::move(choice));
+}
 
 bool has_onednn() { return true; }
 

@@ -3,7 +3,7 @@
 
 namespace lamina {
 
-std::shared_ptr<const Backend> onednn_backend() {
+std::shared_ptr<const Backend> onednn_backend(Choice) {
   throw Error(
       "oneDNN is not built in: install its development files (libdnnl-dev) and configure with "
       "-DLAMINA_ONEDNN=ON, or ask for the back end 'reference'");

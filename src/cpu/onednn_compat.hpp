@@ -13,17 +13,28 @@ using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
 /// How the elements of a descriptor lie: outer strides per dimension, and inner blocks, outermost
-/// first, each of a dimension `inner_dims[i]`. Not `blocked`: known to oneDNN alone.
+/// first, each of a dimension `inner_dims[i]`. Not `blocked`: known to oneDNN alone, but for
+/// `dims`.
 struct Blocking {
   bool blocked = false;
   Dims dims, padded, strides, inner_blocks, inner_dims;
   std::int64_t offset = 0;
 };
 
+/// Goes on from oneDNN's first choice until `accept` takes one; else empty.
+template <class PrimitiveDesc, class Accept>
+PrimitiveDesc first_accepted(PrimitiveDesc pd, const Accept& accept) {
+  while (pd && !accept(pd))
+    if (!pd.next_impl()) return {};
+  return pd;
+}
+
 #if DNNL_VERSION_MAJOR >= 3
 
 inline Blocking blocking(const Desc& d) {
-  if (d.get_format_kind() != dnnl::memory::format_kind::blocked) return {};
+  if (d.get_format_kind() != dnnl::memory::format_kind::blocked)
+    return {
+        .dims = d.get_dims(), .padded = {}, .strides = {}, .inner_blocks = {}, .inner_dims = {}};
   return {true,
           d.get_dims(),
           d.get_padded_dims(),
@@ -33,16 +44,67 @@ inline Blocking blocking(const Desc& d) {
           d.get_submemory_offset()};
 }
 
-/// A descriptor that is empty where oneDNN has no implementation.
+/// oneDNN's first description that `accept` takes; empty where there is none.
+template <class Primitive, class Accept, class... Args>
+auto forward_desc_where(const Accept& accept, const dnnl::engine& engine,
+                        const dnnl::primitive_attr& attr, Args&&... args) {
+  return first_accepted(typename Primitive::primitive_desc(engine, args..., attr, true), accept);
+}
+template <class Primitive, class Accept, class Hint, class... Args>
+auto backward_desc_where(const Accept& accept, const dnnl::engine& engine,
+                         const dnnl::primitive_attr& attr, const Hint& hint, Args&&... args) {
+  return first_accepted(typename Primitive::primitive_desc(engine, args..., hint, attr, true),
+                        accept);
+}
+
+#else
+
+inline Blocking blocking(const Desc& d) {
+  const auto n = d.data.ndims;
+  const Dims dims(d.data.dims, d.data.dims + n);
+  if (d.data.format_kind != dnnl_blocked)
+    return {.dims = dims, .padded = {}, .strides = {}, .inner_blocks = {}, .inner_dims = {}};
+  const auto& b = d.data.format_desc.blocking;
+  return {true,
+          dims,
+          Dims(d.data.padded_dims, d.data.padded_dims + n),
+          Dims(b.strides, b.strides + n),
+          Dims(b.inner_blks, b.inner_blks + b.inner_nblks),
+          Dims(b.inner_idxs, b.inner_idxs + b.inner_nblks),
+          d.data.offset0};
+}
+
+/// oneDNN's first description that `accept` takes; empty where there is none.
+template <class Primitive, class Accept, class... Args>
+auto forward_desc_where(const Accept& accept, const dnnl::engine& engine,
+                        const dnnl::primitive_attr& attr, Args&&... args) {
+  const typename Primitive::desc operation(args...);  // to which going on to the next one refers
+  return first_accepted(typename Primitive::primitive_desc(operation, attr, engine, true), accept);
+}
+template <class Primitive, class Accept, class Hint, class... Args>
+auto backward_desc_where(const Accept& accept, const dnnl::engine& engine,
+                         const dnnl::primitive_attr& attr, const Hint& hint, Args&&... args) {
+  const typename Primitive::desc operation(args...);
+  return first_accepted(typename Primitive::primitive_desc(operation, attr, engine, hint, true),
+                        accept);
+}
+
+#endif
+
+/// oneDNN's first choice; empty where it has no implementation.
 template <class Primitive, class... Args>
 auto forward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, Args&&... args) {
-  return typename Primitive::primitive_desc(engine, args..., attr, true);
+  const auto all = [](const auto&) { return true; };
+  return forward_desc_where<Primitive>(all, engine, attr, args...);
 }
 template <class Primitive, class Hint, class... Args>
 auto backward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Hint& hint,
                    Args&&... args) {
-  return typename Primitive::primitive_desc(engine, args..., hint, attr, true);
+  const auto all = [](const auto&) { return true; };
+  return backward_desc_where<Primitive>(all, engine, attr, hint, args...);
 }
+
+#if DNNL_VERSION_MAJOR >= 3
 
 inline auto eltwise_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
                          dnnl::algorithm kind, const Desc& x) {
@@ -97,31 +159,6 @@ inline auto softmax_grad_desc(const dnnl::engine& engine, const dnnl::primitive_
 }
 
 #else
-
-inline Blocking blocking(const Desc& d) {
-  if (d.data.format_kind != dnnl_blocked) return {};
-  const auto n = d.data.ndims;
-  const auto& b = d.data.format_desc.blocking;
-  return {true,
-          Dims(d.data.dims, d.data.dims + n),
-          Dims(d.data.padded_dims, d.data.padded_dims + n),
-          Dims(b.strides, b.strides + n),
-          Dims(b.inner_blks, b.inner_blks + b.inner_nblks),
-          Dims(b.inner_idxs, b.inner_idxs + b.inner_nblks),
-          d.data.offset0};
-}
-
-/// A descriptor that is empty where oneDNN has no implementation.
-template <class Primitive, class... Args>
-auto forward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, Args&&... args) {
-  return typename Primitive::primitive_desc(typename Primitive::desc(args...), attr, engine, true);
-}
-template <class Primitive, class Hint, class... Args>
-auto backward_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr, const Hint& hint,
-                   Args&&... args) {
-  return typename Primitive::primitive_desc(typename Primitive::desc(args...), attr, engine, hint,
-                                            true);
-}
 
 inline auto eltwise_desc(const dnnl::engine& engine, const dnnl::primitive_attr& attr,
                          dnnl::algorithm kind, const Desc& x) {

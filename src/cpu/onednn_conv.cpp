@@ -1,7 +1,9 @@
 // Convolution by oneDNN.
+#include "cpu/onednn_compare.hpp"
 #include "cpu/onednn_weighted.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 namespace lamina::detail {
@@ -84,12 +86,26 @@ auto choose(const Desc& kept, const Dims& dims, const Make& make) {
 }
 
 // Where forward is faster by Winograd, so is backward, though oneDNN's choice is not always that.
-template <class Make>
-auto as_forward(const Forward::primitive_desc& f, const Make& make) {
-  if (is(f, "wino")) {
-    if (auto same = make(Algorithm::convolution_winograd)) return same;
-  }
-  return make(Algorithm::convolution_auto);
+Algorithm as_forward(const Forward::primitive_desc& f) {
+  return is(f, "wino") ? Algorithm::convolution_winograd : Algorithm::convolution_auto;
+}
+
+std::vector<Compared> operands(const Forward::primitive_desc& a, const Forward::primitive_desc& b) {
+  return {{DNNL_ARG_SRC, a.src_desc(), b.src_desc()},
+          {DNNL_ARG_WEIGHTS, a.weights_desc(), b.weights_desc()},
+          {DNNL_ARG_BIAS, a.bias_desc(), b.bias_desc()},
+          {DNNL_ARG_DST, a.dst_desc(), b.dst_desc(), true}};
+}
+std::vector<Compared> operands(const Data::primitive_desc& a, const Data::primitive_desc& b) {
+  return {{DNNL_ARG_WEIGHTS, a.weights_desc(), b.weights_desc()},
+          {DNNL_ARG_DIFF_DST, a.diff_dst_desc(), b.diff_dst_desc()},
+          {DNNL_ARG_DIFF_SRC, a.diff_src_desc(), b.diff_src_desc(), true}};
+}
+std::vector<Compared> operands(const Weights::primitive_desc& a, const Weights::primitive_desc& b) {
+  return {{DNNL_ARG_SRC, a.src_desc(), b.src_desc()},
+          {DNNL_ARG_DIFF_DST, a.diff_dst_desc(), b.diff_dst_desc()},
+          {DNNL_ARG_DIFF_WEIGHTS, a.diff_weights_desc(), b.diff_weights_desc(), true},
+          {DNNL_ARG_DIFF_BIAS, a.diff_bias_desc(), b.diff_bias_desc(), true}};
 }
 
 class Conv final : public OneDnnWeighted {
@@ -106,6 +122,10 @@ class Conv final : public OneDnnWeighted {
           " output channels");
     check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
     y_ = g.output(x.shape);
+    geometry_ = text("x ", x.shape, ", ", g.channels, " channels, kernel ", g.kernel.h, 'x',
+                     g.kernel.w, ", stride ", g.stride.h, ',', g.stride.w, ", pad ", g.pad.top, ',',
+                     g.pad.left, ',', g.pad.bottom, ',', g.pad.right, ", dilation ", g.dilation.h,
+                     ',', g.dilation.w, ", groups ", g.groups, g.bias ? ", bias" : "");
     check_output("conv", x.shape, y_);
     const Shape shape = g.weight(x.shape);
     w_ = dims(shape);
@@ -116,7 +136,7 @@ class Conv final : public OneDnnWeighted {
     if (g.bias) bias_desc_ = plain({g.channels});
 
     if (wide(g, x)) return;
-    const auto forward = choose_forward(x);
+    const auto forward = forward_pass(x);
     const auto data = data_pass(forward, x.shape);
     const auto weights = weights_pass(forward);
     inputs = {to_form(x.shape, forward.src_desc())};
@@ -136,8 +156,10 @@ class Conv final : public OneDnnWeighted {
     const Dims narrow = w_;
     Form wide_x{x.shape, DType::f32, {}};
     wide_x.shape.c = w_[1] = (x.shape.c + block - 1) / block * block;
-    const auto forward = forward_desc_of(Algorithm::convolution_auto, any(dims(wide_x.shape)));
-    if (!forward || is(forward, "ref")) return w_ = narrow, false;
+    const auto forward = right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
+      return forward_desc_of(how, any(dims(wide_x.shape)));
+    });
+    if (!forward || is(forward, "ref") || !forced().empty()) return w_ = narrow, false;
     const auto data = data_pass(forward, wide_x.shape);
     const auto weights = weights_pass(forward);
     using Tag = dnnl::memory::format_tag;
@@ -158,59 +180,125 @@ class Conv final : public OneDnnWeighted {
     return w_ = narrow, false;
   }
 
-  Data::primitive_desc data_pass(const Forward::primitive_desc& forward, const Shape& x) const {
-    const auto with = [&](const Desc& image) {
-      return choose(forward.weights_desc(), w_,
-                    [&](const Desc& layout) { return data_desc(forward, image, layout); });
-    };
-    const auto same = with(forward.src_desc());
-    // There is no fast kernel for the gradient of an image in a few plain channels.
-    if (!is(same, "ref")) return same;
-    const auto blocked = with(any(dims(x)));
-    return is(blocked, "ref") ? same : blocked;
-  }
-
-  Weights::primitive_desc weights_pass(const Forward::primitive_desc& forward) const {
-    return choose(forward.weights_desc(), w_,
-                  [&](const Desc& layout) { return weights_desc(forward, layout); });
-  }
-
-  Forward::primitive_desc forward_desc_of(Algorithm how, const Desc& x) const {
-    return forward_desc<Forward>(context_->engine, context_->attr,
-                                 dnnl::prop_kind::forward_training, how, x, any(w_), bias_desc_,
-                                 any(dims(y_)), stride_, dilation_, before_, after_);
-  }
+  // ---- a pass, as oneDNN would take it, unless that is wrong
 
   // The layout that x has stays, unless another one leads to another implementation. Images of one
   // to three channels stay plain: Winograd would pad them to sixteen and take three times as long.
-  Forward::primitive_desc choose_forward(const Form& x) const {
+  Forward::primitive_desc forward_pass(const Form& x) {
     if (x.shape.c <= 3 && x.layout.plain()) {
       const auto direct = forward_desc_of(Algorithm::convolution_direct, to_desc(x));
       if (direct && is(direct, "jit:")) return direct;
     }
-    const auto free = forward_desc_of(Algorithm::convolution_auto, any(dims(x.shape)));
-    check(bool(free), "conv: oneDNN has no implementation for ", x, " and these windows");
-    if (to_layout(free.src_desc()) == x.layout) return free;
-    const auto given = forward_desc_of(Algorithm::convolution_auto, to_desc(x));
-    const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
-    return as_good ? given : free;
+    return right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
+      const auto free = forward_desc_of(how, any(dims(x.shape)));
+      check(bool(free), "conv: oneDNN has no implementation for ", x, " and these windows");
+      if (to_layout(free.src_desc()) == x.layout) return free;
+      const auto given = forward_desc_of(how, to_desc(x));
+      const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
+      return as_good ? given : free;
+    });
   }
 
-  Data::primitive_desc data_desc(const Forward::primitive_desc& f, const Desc& x,
+  Data::primitive_desc data_pass(const Forward::primitive_desc& forward, const Shape& x) {
+    return right<Data>("dx", as_forward(forward), [&](Algorithm how) {
+      const auto with = [&](const Desc& image) {
+        return choose(forward.weights_desc(), w_,
+                      [&](const Desc& layout) { return data_desc(forward, how, image, layout); });
+      };
+      const auto same = with(forward.src_desc());
+      // There is no fast kernel for the gradient of an image in a few plain channels.
+      if (!is(same, "ref") && (forced().empty() || is(same, forced().c_str()))) return same;
+      const auto blocked = with(any(dims(x)));
+      return is(blocked, "ref") ? same : blocked;
+    });
+  }
+
+  Weights::primitive_desc weights_pass(const Forward::primitive_desc& forward) {
+    return right<Weights>("dw", as_forward(forward), [&](Algorithm how) {
+      return choose(forward.weights_desc(), w_,
+                    [&](const Desc& layout) { return weights_desc(forward, how, layout); });
+    });
+  }
+
+  // oneDNN 2.6's Winograd gives a wrong dx where there is more padding above than below, or less.
+  bool known_wrong(std::string_view result, const dnnl::primitive_desc_base& pd) const {
+    return result == "dx" && is(pd, "wino") && before_[0] != after_[0];
+  }
+
+  // What `make(how)` describes, unless its `result` is known or found to be wrong: the direct one
+  // then.
+  template <class Primitive, class Make>
+  typename Primitive::primitive_desc right(std::string_view result, Algorithm how,
+                                           const Make& make) {
+    auto pd = make(how);
+    if (!pd || !forced().empty()) return pd;
+    const auto direct = make(Algorithm::convolution_direct);
+    if (!direct || direct.impl_info_str() == std::string(pd.impl_info_str())) return pd;
+    if (context_->choice.avoid_known && known_wrong(result, pd)) return direct;
+    const std::string what =
+        text(library(), ": ", result, " by ", pd.impl_info_str(), " of ", geometry_);
+    std::optional<double> off = context_->choice.verdicts->find(what);
+    if (!off) {
+      off =
+          difference(context_, pd, Primitive(pd), direct, Primitive(direct), operands(pd, direct));
+      context_->choice.verdicts->keep(what, *off);
+    }
+    if (*off < tolerance) return pd;
+    remark +=
+        text(remark.empty() ? "" : "; ", result, " by ", pd.impl_info_str(), " is off by ",
+             format("%.2g", *off), " for ", geometry_, ": taken from ", direct.impl_info_str());
+    return direct;
+  }
+
+  // ---- oneDNN's descriptions: what a test forces, where there is such, or else its first choice
+
+  const std::string& forced() const { return context_->choice.only; }
+
+  template <class Make>
+  auto first(Algorithm how, const Make& make) const {
+    const Choice& choice = context_->choice;
+    if (choice.offered || !forced().empty())
+      for (const Algorithm any : {Algorithm::convolution_auto, Algorithm::convolution_winograd}) {
+        const auto found = make(any, [&](const dnnl::primitive_desc_base& pd) {
+          if (choice.offered) choice.offered->insert(pd.impl_info_str());
+          return !forced().empty() && is(pd, forced().c_str());
+        });
+        if (found) return found;
+      }
+    const auto all = [](const auto&) { return true; };
+    const auto pd = make(how, all);
+    return pd ? pd : make(Algorithm::convolution_auto, all);
+  }
+
+  Forward::primitive_desc forward_desc_of(Algorithm asked, const Desc& x) const {
+    return first(asked, [&](Algorithm how, const auto& accept) {
+      return forward_desc_where<Forward>(
+          accept, context_->engine, context_->attr, dnnl::prop_kind::forward_training, how, x,
+          any(w_), bias_desc_, any(dims(y_)), stride_, dilation_, before_, after_);
+    });
+  }
+
+  Data::primitive_desc data_desc(const Forward::primitive_desc& f, Algorithm asked, const Desc& x,
                                  const Desc& layout) const {
-    return as_forward(f, [&](Algorithm how) {
-      return backward_desc<Data>(context_->engine, context_->attr, f, how, x, layout, f.dst_desc(),
-                                 stride_, dilation_, before_, after_);
+    return first(asked, [&](Algorithm how, const auto& accept) {
+      return backward_desc_where<Data>(accept, context_->engine, context_->attr, f, how, x, layout,
+                                       f.dst_desc(), stride_, dilation_, before_, after_);
     });
   }
 
-  Weights::primitive_desc weights_desc(const Forward::primitive_desc& f, const Desc& layout) const {
-    return as_forward(f, [&](Algorithm how) {
-      return backward_desc<Weights>(context_->engine, context_->attr, f, how, f.src_desc(), layout,
-                                    bias_desc_, f.dst_desc(), stride_, dilation_, before_, after_);
+  Weights::primitive_desc weights_desc(const Forward::primitive_desc& f, Algorithm asked,
+                                       const Desc& layout) const {
+    return first(asked, [&](Algorithm how, const auto& accept) {
+      return backward_desc_where<Weights>(accept, context_->engine, context_->attr, f, how,
+                                          f.src_desc(), layout, bias_desc_, f.dst_desc(), stride_,
+                                          dilation_, before_, after_);
     });
   }
 
+  /// Of random data, relative to the largest value. Winograd in f32 is off by 1e-5 at most.
+  static constexpr double tolerance = 1e-3;
+
+  std::string geometry_;  // of all that an implementation can depend on
   Shape y_;
   Dims w_, stride_, dilation_, before_, after_;
   Desc bias_desc_;

@@ -45,17 +45,6 @@ Json key(const World& world, const Backend& backend) {
           {"backend", backend.description()}};
 }
 
-std::string folder() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-  };
-  if (const std::string own = variable("LAMINA_CACHE"); !own.empty()) return own == "0" ? "" : own;
-  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/lamina";
-  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/lamina";
-  return "";
-}
-
 /// FNV-1a: the same number for the same text, in every build.
 std::uint64_t hash(const std::string& s) {
   std::uint64_t h = 0xCBF29CE484222325;
@@ -88,7 +77,7 @@ void store(const std::string& path, const Json& key, const Machine& machine) {
 }
 
 std::string path_for(const Json& key) {
-  const std::string in = folder();
+  const std::string in = cache_folder();
   if (in.empty()) return "";
   return text(in, "/machine-", format("%016llx", static_cast<unsigned long long>(hash(dump(key)))),
               ".json");
@@ -105,6 +94,17 @@ std::optional<Machine> load_on_all(const World& world, const Json& key) {
 }
 
 }  // namespace
+
+std::string cache_folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+  };
+  if (const std::string own = variable("LAMINA_CACHE"); !own.empty()) return own == "0" ? "" : own;
+  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/lamina";
+  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/lamina";
+  return "";
+}
 
 std::string cache_file(const World& world, const Backend& backend) {
   return path_for(key(world, backend));

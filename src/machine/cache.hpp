@@ -7,6 +7,10 @@
 
 namespace lamina::detail {
 
+/// Where such things are kept: $LAMINA_CACHE, else $XDG_CACHE_HOME/lamina or ~/.cache/lamina; empty
+/// where there is no such place, or LAMINA_CACHE is 0.
+std::string cache_folder();
+
 /// The cache's file for this machine, job and back end; empty where there is nowhere to keep it, or
 /// LAMINA_CACHE is 0.
 std::string cache_file(const World& world, const Backend& backend);

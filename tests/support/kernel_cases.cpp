@@ -6,26 +6,16 @@
 #include <lamina/kernels/dropout_mask.hpp>
 
 namespace lamina::test {
-namespace {
 
-using Inputs = std::vector<Values>;
-using Results = std::vector<Values>;
-
-// Tolerances of f32 against f64, in units of difference(): f32 rounds to 6e-8.
-constexpr double exact = 0;            // copies and selections do not round
-constexpr double one_rounding = 5e-7;  // a few operations per element
-constexpr double sums = 2e-5;          // up to some thousand terms in an order of the kernel's own
-constexpr double functions = 2e-5;     // exp, tanh and powers are approximated to some 1e-6
-constexpr double winograd = 3e-4;      // its transforms amplify rounding by one to two digits
-
-Results run_weighted(Setup& setup, WeightedKernel& kernel, const Inputs& in, const Values& dy) {
+std::vector<Values> run_weighted(Setup& setup, WeightedKernel& kernel,
+                                 const std::vector<Values>& in, const Values& dy) {
   setup.algorithm = kernel.algorithm;
   const bool bias = in.size() == 3;
   const Tensor x = setup.place(kernel.inputs[0], in[0]), w = setup.place(kernel.w, in[1]);
   const Tensor b = bias ? setup.place(kernel.b, in[2]) : Tensor();
   const Tensor y = dirty(kernel.output);
   setup.run([&] { kernel.forward(setup.stream, x, w, b, y); });
-  Results results{setup.read(y)};
+  std::vector<Values> results{setup.read(y)};
   if (dy.empty()) return results;
   const Tensor gradient = setup.place(kernel.output, dy);
   const Tensor dx = dirty(kernel.inputs[0]), dw = dirty(kernel.w);
@@ -39,6 +29,18 @@ Results run_weighted(Setup& setup, WeightedKernel& kernel, const Inputs& in, con
   if (bias) results.push_back(setup.read(db));
   return results;
 }
+
+namespace {
+
+using Inputs = std::vector<Values>;
+using Results = std::vector<Values>;
+
+// Tolerances of f32 against f64, in units of difference(): f32 rounds to 6e-8.
+constexpr double exact = 0;            // copies and selections do not round
+constexpr double one_rounding = 5e-7;  // a few operations per element
+constexpr double sums = 2e-5;          // up to some thousand terms in an order of the kernel's own
+constexpr double functions = 2e-5;     // exp, tanh and powers are approximated to some 1e-6
+constexpr double winograd = 3e-4;      // its transforms amplify rounding by one to two digits
 
 /// Operands that the kernel says it does not read are absent.
 Results run_unary(Setup& setup, UnaryKernel& kernel, const Inputs& in, const Values& dy) {

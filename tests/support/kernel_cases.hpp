@@ -29,4 +29,8 @@ struct Case {
 
 std::vector<Case> kernel_cases();
 
+/// y, dx, dw and db of a kernel for x, w and b (`in`), or y alone where there is no `dy`.
+std::vector<Values> run_weighted(Setup& setup, WeightedKernel& kernel,
+                                 const std::vector<Values>& in, const Values& dy);
+
 }  // namespace lamina::test

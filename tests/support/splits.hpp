@@ -22,12 +22,21 @@ struct Whole {
 };
 
 struct StepOn {
+  /// As make_backend() takes it, or "unlike NAME": oneDNN, which every second rank lets choose only
+  /// implementations of that name, so that neighbours have unlike layouts.
   std::string backend = "reference";
   DType dtype = DType::f64;
   std::int64_t batch = 10;
   std::map<std::string, Split> splits = {};  ///< by layer; all others by batch
   bool training = true;
+  int threads = 0;  ///< 0: as many as there are
 };
+
+inline std::shared_ptr<const Backend> backend_of(const StepOn& o, int rank) {
+  constexpr std::string_view unlike = "unlike ";
+  if (!o.backend.starts_with(unlike)) return make_backend(o.backend, o.dtype);
+  return onednn_backend({.only = rank % 2 ? o.backend.substr(unlike.size()) : ""});
+}
 
 /// Splits of all vertices of a network.
 inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ranks) {
@@ -43,8 +52,9 @@ inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ran
 /// which all ranks share. The last row is padding.
 inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, Whole& whole,
                      std::mutex& mutex) {
+  if (o.threads > 0) set_threads(o.threads);
   net.place({.batch = o.batch,
-             .backend = make_backend(o.backend, o.dtype),
+             .backend = backend_of(o, ranks.rank()),
              .ranks = ranks,
              .splits = splits_of(net, o, ranks.size()),
              .dtype = o.dtype,

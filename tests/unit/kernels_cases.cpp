@@ -69,7 +69,7 @@ TEST_CASE("reference gradients equal finite differences") {
   }
 }
 
-TEST_CASE("every back end in f32 agrees with the reference in f64") {
+TEST_CASE("every back end in f32 agrees with the reference in f64", "[isa]") {
   const auto reference = reference_backend();
   const auto all = kernel_cases();
   std::vector<std::vector<Values>> wanted;

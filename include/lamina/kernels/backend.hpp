@@ -24,6 +24,7 @@ class Kernel {
   std::vector<Form> inputs;      ///< wanted forms of x (one per input)
   Form output;                   ///< form of y
   std::string algorithm;         ///< for example "brg:avx512_core", for logs and profiles
+  std::string remark;            ///< why it is not the one that the library would have taken
   std::size_t workspace = 0;     ///< bytes that the kernel owns beside its operands
   std::size_t dx_workspace = 0;  ///< and takes only where input_grad runs
   std::size_t scratch = 0;  ///< bytes it uses while it runs, of a buffer that all kernels share

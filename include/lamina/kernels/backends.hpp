@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/kernels/backend.hpp>
+#include <lamina/kernels/choice.hpp>
 
 #include <memory>
 #include <string_view>
@@ -11,8 +12,10 @@ namespace lamina {
 /// Plain loops and Eigen, f32 and f64 (kernels/reference.hpp).
 std::shared_ptr<const Backend> reference_backend();
 
-/// oneDNN, f32. Throws Error where it is not built in.
-std::shared_ptr<const Backend> onednn_backend();
+/// oneDNN, f32. Throws Error where it is not built in. Kernels that are not the direct ones
+/// (Winograd) are compared with those on random data when they are made, unless the verdict is
+/// known, and not taken where they differ; Kernel::remark says so.
+std::shared_ptr<const Backend> onednn_backend(Choice choice = {});
 
 /// Whether onednn_backend() is built in.
 bool has_onednn();
@@ -27,8 +30,8 @@ bool has_cuda();
 /// where the CUDA back end is not built in.
 std::unique_ptr<Listener> cuda_ranges();
 
-/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and supports `dtype`.
-/// Throws Error for other names, and for a named back end that is absent or lacks the dtype.
+/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and supports `dtype`,
+/// with kept_verdicts(). Throws Error for other names, and for a named back end that is absent or lacks the dtype.
 std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype);
 
 }  // namespace lamina

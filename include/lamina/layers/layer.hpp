@@ -37,6 +37,7 @@ struct Placement {
   bool passes_gradient = false;  ///< every dx equals dy: the network aliases them (Add)
   bool alias = false;            ///< y is x under another shape, dx is dy: nothing runs (Flatten)
   std::string algorithm;         ///< of the kernels
+  std::string remark;            ///< theirs (Kernel::remark)
   std::size_t workspace = 0;     ///< bytes that the layer owns beside parameters
   std::size_t dx_workspace = 0;  ///< and takes only where its dx is wanted
   std::size_t messages = 0;      ///< of `workspace`: where what travels between ranks waits
@@ -47,7 +48,7 @@ struct Placement {
 inline Placement placed(const Kernel& kernel) {
   Placement p;
   p.output = kernel.output, p.inputs = kernel.inputs;
-  p.algorithm = kernel.algorithm, p.workspace = kernel.workspace;
+  p.algorithm = kernel.algorithm, p.remark = kernel.remark, p.workspace = kernel.workspace;
   p.dx_workspace = kernel.dx_workspace, p.scratch = kernel.scratch;
   return p;
 }

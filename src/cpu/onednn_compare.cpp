@@ -1,0 +1,99 @@
+// How two implementations are compared. Every buffer is as large as the layer's own; they are gone
+// before the network takes memory for its activations, which is more.
+#include "cpu/onednn_compare.hpp"
+
+#include <lamina/base/random.hpp>
+
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+
+namespace lamina::detail {
+namespace {
+
+using Arguments = std::unordered_map<int, dnnl::memory>;
+
+void run(const ContextPtr& context, const dnnl::primitive_desc_base& desc,
+         const dnnl::primitive& primitive, Arguments arguments) {
+  const Desc scratch = desc.scratchpad_desc();
+  if (scratch.get_size() > 0)
+    arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratch, context->engine));
+  primitive.execute(context->stream, arguments);
+  context->stream.wait();
+}
+
+std::size_t elements(const Desc& desc) {
+  std::size_t n = 1;
+  for (const std::int64_t d : blocking(desc).dims) n *= std::size_t(d);
+  return n;
+}
+
+float* data(const dnnl::memory& m) { return static_cast<float*>(m.get_data_handle()); }
+
+/// Between -1 and 1, from a cheap generator: there may be a hundred million of them.
+dnnl::memory random_operand(const ContextPtr& context, const Desc& desc, int id) {
+  dnnl::memory m(plain(blocking(desc).dims), context->engine);
+  const std::size_t count = elements(desc);
+  std::uint32_t state = 0x9E3779B9u * std::uint32_t(id + 1) | 1u;
+  for (std::size_t i = 0; i < count; ++i) {
+    state ^= state << 13, state ^= state >> 17,
+        state ^= state << 5;  // Marsaglia (2003), xorshift32
+    data(m)[i] = float(std::int32_t(state)) * 0x1p-31f;
+  }
+  return m;
+}
+
+dnnl::memory as(const ContextPtr& context, const dnnl::memory& m, const Desc& desc) {
+  if (m.get_desc() == desc) return m;
+  dnnl::memory to(desc, context->engine);
+  dnnl::reorder(m, to).execute(context->stream, const_cast<dnnl::memory&>(m), to);
+  context->stream.wait();
+  return to;
+}
+
+/// Filled with what is not a number, so that an element which nobody writes is seen.
+dnnl::memory result(const ContextPtr& context, const Desc& desc) {
+  dnnl::memory m(desc, context->engine);
+  std::fill_n(data(m), desc.get_size() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+  return m;
+}
+
+double difference(const dnnl::memory& a, const dnnl::memory& b) {
+  const std::size_t count = elements(a.get_desc());
+  double apart = 0, largest = 1e-30;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double d = std::abs(double(data(a)[i]) - double(data(b)[i]));
+    if (!std::isfinite(d)) return std::numeric_limits<double>::infinity();
+    apart = std::max(apart, d), largest = std::max(largest, std::abs(double(data(b)[i])));
+  }
+  return apart / largest;
+}
+
+}  // namespace
+
+double difference(const ContextPtr& context, const dnnl::primitive_desc_base& first_desc,
+                  const dnnl::primitive& first, const dnnl::primitive_desc_base& second_desc,
+                  const dnnl::primitive& second, const std::vector<Compared>& operands) {
+  Arguments one, two;
+  for (const Compared& c : operands) {
+    if (c.first.get_size() == 0) continue;
+    if (c.result) {
+      one.emplace(c.id, result(context, c.first)), two.emplace(c.id, result(context, c.second));
+    } else {
+      const dnnl::memory random = random_operand(context, c.first, c.id);
+      one.emplace(c.id, as(context, random, c.first));
+      two.emplace(c.id, as(context, random, c.second));
+    }
+  }
+  run(context, first_desc, first, one), run(context, second_desc, second, two);
+  double worst = 0;
+  for (const Compared& c : operands) {
+    if (!c.result || c.first.get_size() == 0) continue;
+    const Desc flat = plain(blocking(c.first).dims);
+    worst = std::max(worst,
+                     difference(as(context, one.at(c.id), flat), as(context, two.at(c.id), flat)));
+  }
+  return worst;
+}
+
+}  // namespace lamina::detail

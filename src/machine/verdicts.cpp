@@ -1,0 +1,70 @@
+// Verdicts on kernels in a file: one line each, "difference<tab>what". Processes append at the same
+// time, so a line is written at once, and lines that make no sense are passed over.
+#include "machine/cache.hpp"
+#include "machine/measure.hpp"
+
+#include <lamina/base/file.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/kernels/choice.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+
+namespace lamina {
+namespace {
+
+class KeptVerdicts final : public Verdicts {
+ public:
+  explicit KeptVerdicts(std::string path) : path_(std::move(path)) {}
+
+  std::optional<double> find(const std::string& what) override {
+    if (!std::exchange(read_, true)) read();
+    return Verdicts::find(what);
+  }
+
+  void keep(const std::string& what, double difference) override {
+    Verdicts::keep(what, difference);
+    try {
+      std::error_code failed;  // the file says what is wrong, if anything is
+      std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), failed);
+      // Before it too: the last line may have been cut off by a full disk or a kill.
+      const std::string line = text('\n', format("%.3g", difference), '\t', what, '\n');
+      File(path_, File::Mode::append).write(line.data(), line.size());
+    } catch (const Error&) {  // a full disk, or nobody's home: compared anew next time
+    }
+  }
+
+ private:
+  void read() {
+    constexpr std::uint64_t most_bytes = 16 << 20;  // of a file that could be ours
+    try {
+      std::istringstream lines(read_file(path_, most_bytes));
+      for (std::string line; std::getline(lines, line);) {
+        const auto tab = line.find('\t');
+        if (tab == std::string::npos) continue;
+        char* end = nullptr;
+        const double difference = std::strtod(line.c_str(), &end);
+        if (end == line.c_str() + tab && difference >= 0)
+          Verdicts::keep(line.substr(tab + 1), difference);
+      }
+    } catch (const Error&) {  // there is none yet
+    }
+  }
+
+  std::string path_;
+  bool read_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Verdicts> kept_verdicts() {
+  const std::string folder = detail::cache_folder();
+  if (folder.empty()) return std::make_shared<Verdicts>();
+  const auto processor = static_cast<unsigned long long>(key_of(detail::processor_name()));
+  return std::make_shared<KeptVerdicts>(
+      text(folder, "/kernels-", format("%016llx", processor), ".txt"));
+}
+
+}  // namespace lamina

@@ -1,0 +1,70 @@
+// Verdicts on kernels, as they are kept between runs.
+#include "catch.hpp"
+
+#include <lamina/kernels/choice.hpp>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+using namespace lamina;
+
+namespace {
+
+/// A folder that LAMINA_CACHE names, and that goes with the test.
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("lamina-verdicts-" + std::to_string(getpid()));
+  Folder() {
+    std::filesystem::remove_all(path);
+    setenv("LAMINA_CACHE", path.c_str(), 1);
+  }
+  ~Folder() {
+    unsetenv("LAMINA_CACHE");
+    std::filesystem::remove_all(path);
+  }
+  std::filesystem::path file() const { return std::filesystem::directory_iterator(path)->path(); }
+};
+
+}  // namespace
+
+TEST_CASE("verdicts are kept in a file for later runs") {
+  const Folder folder;
+  const auto first = kept_verdicts();
+  CHECK(!first->find("dx by this"));
+  first->keep("dx by this", 0.5), first->keep("y by that", 1e-7);
+  CHECK(first->find("dx by this") == 0.5);
+  const auto second = kept_verdicts();
+  CHECK(second->find("dx by this") == 0.5);
+  CHECK(second->find("y by that") == 1e-7);
+  CHECK(!second->find("dw by this"));
+}
+
+TEST_CASE("lines of verdicts that make no sense are passed over") {
+  const Folder folder;
+  kept_verdicts()->keep("good", 0.25);
+  std::ofstream(folder.file(), std::ios::app)
+      << "nonsense\n-1\tnegative\nnan\tnone\n\t\n0.5 x\tno\n1.5\tcut o";
+  kept_verdicts()->keep("after", 0.75);
+  const auto read = kept_verdicts();
+  CHECK(read->find("good") == 0.25);
+  CHECK(read->find("after") == 0.75);
+  for (const char* what : {"negative", "none", "", "no", "cut off"}) CHECK(!read->find(what));
+}
+
+TEST_CASE("verdicts stay in memory where they cannot be kept") {
+  const Folder folder;
+  const std::string blocked = (folder.path / "file" / "folder").string();
+  std::filesystem::create_directories(folder.path);
+  std::ofstream(folder.path / "file") << "not a folder";
+  for (const char* cache : {"0", blocked.c_str()}) {
+    setenv("LAMINA_CACHE", cache, 1);
+    const auto verdicts = kept_verdicts();
+    CHECK(!verdicts->find("x"));
+    verdicts->keep("x", 2);
+    CHECK(verdicts->find("x") == 2.0);
+    CHECK(!kept_verdicts()->find("x"));
+  }
+}

@@ -1,0 +1,110 @@
+// Splits where the ranks' kernels are unlike: other layouts, as on unlike processors or with uneven
+// parts, and Winograd, which large blocks get. CTest runs this for several instruction sets.
+#include "catch.hpp"
+#include "support/splits.hpp"
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// Back ends under which neighbours lay out x, y and w differently.
+std::vector<std::string> unlike_backends() {
+  std::vector<std::string> all{"unlike gemm"};
+  if (onednn_backend()->description().find("AVX-512") != std::string::npos)
+    all.push_back("unlike jit:avx2");
+  return all;
+}
+
+auto wide_between(std::int64_t channels, Conv2D::Options options) {
+  return [=] {
+    Network net({.c = 3, .h = 9, .w = 8});
+    net.add<Conv2D>({.channels = channels, .kernel = 3, .pad = 1}, "first");
+    net.add<Conv2D>(options, "it");
+    net.add<ReLU>({}, "relu");
+    net.add<Conv2D>({.channels = 16, .kernel = 2, .stride = 2, .pad = 1}, "then");
+    net.add<Linear>({.features = 5}, "fc");
+    net.add<SoftmaxCrossEntropy>({.label_smoothing = 0.1}, "loss");
+    return net;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("Conv2D under every split equals one rank where neighbours have unlike layouts",
+          "[isa]") {
+  if (!has_onednn()) return;
+  for (const std::string& backend : unlike_backends()) {
+    CAPTURE(backend);
+    const StepOn on{.backend = backend, .dtype = DType::f32};
+    check_all(wide_between(16, {.channels = 32, .kernel = 3, .pad = 1}),
+              {.channel = 32, .input = 16, .height = 9, .width = 8}, 1e-4, on, {2, 3});
+    check_all(wide_between(20, {.channels = 12, .kernel = 3, .stride = 2, .pad = 1, .bias = false}),
+              {.channel = 12, .input = 20, .height = 5, .width = 4}, 1e-4, on, {2, 4});
+  }
+}
+
+TEST_CASE("global pools and linear layers equal one rank where neighbours have unlike layouts",
+          "[isa]") {
+  if (!has_onednn()) return;
+  for (const std::string& backend : unlike_backends()) {
+    CAPTURE(backend);
+    const StepOn on{.backend = backend, .dtype = DType::f32};
+    check_all(
+        [] {
+          Network net({.c = 3, .h = 6, .w = 5});
+          net.add<Conv2D>({.channels = 20, .kernel = 3, .pad = 1}, "first");
+          net.add<GlobalAvgPool>({}, "it");
+          net.add<Linear>({.features = 5}, "fc");
+          net.add<SoftmaxCrossEntropy>({}, "loss");
+          return net;
+        },
+        {.channel = 20, .height = 6, .width = 5}, 1e-4, on, {2, 3, 4});
+    check_all(between<Linear>({.features = 7}), {.channel = 7, .input = 8}, 1e-4, on, {2, 3, 4});
+  }
+}
+
+// The same on like ranks, whose parts of 20 or 12 channels are uneven: that is enough on processors
+// with 4 or 8 numbers to a register.
+TEST_CASE("layers cut into uneven channels equal one rank on any instruction set", "[isa]") {
+  const StepOn on{.backend = "auto", .dtype = DType::f32};
+  for (const std::int64_t channels : {12, 20, 40})
+    for (const std::int64_t stride : {1, 2}) {
+      CAPTURE(channels, stride);
+      const int rows = stride == 1 ? 9 : 5, columns = stride == 1 ? 8 : 4;
+      check_all(
+          wide_between(channels, {.channels = channels, .kernel = 3, .stride = stride, .pad = 1}),
+          {.channel = int(channels), .input = int(channels), .height = rows, .width = columns},
+          1e-4, on, {3});
+    }
+}
+
+// Large enough for Winograd on AVX-512: a block at the border of the image has padding above, but
+// not below. One thread, as several ranks of a machine have. No ReLU: a value that rounding moves
+// across zero would change a gradient, in which most terms cancel, by a hundredth.
+TEST_CASE("Conv2D under every split equals one rank at sizes where Winograd is chosen") {
+  if (!has_onednn()) return;
+  const std::string with = onednn_backend()->description();  // oneDNN 3 has none for training
+  if (!with.starts_with("oneDNN 2") || with.find("AVX-512") == std::string::npos) return;
+  const auto build = [] {
+    Network net({.c = 16, .h = 34, .w = 16});
+    net.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "first");
+    net.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "it");
+    net.add<GlobalAvgPool>({}, "pool");
+    net.add<Linear>({.features = 5}, "fc");
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    return net;
+  };
+  const StepOn on{.backend = "auto", .dtype = DType::f32, .batch = 34, .threads = 1};
+  const int before = threads();
+  set_threads(1);
+  Network net = build();
+  net.place({.batch = on.batch, .backend = onednn_backend()});
+  bool winograd = false;
+  for (const Step& s : net.steps())
+    winograd |= s.placement.algorithm.find("wino") != std::string::npos;
+  CHECK(winograd);
+  set_threads(before);
+  check_all(build, {.channel = 16, .input = 16, .height = 34, .width = 16}, 1e-3, on, {2, 3},
+            Axis::height | Axis::width | Axis::batch);
+}
