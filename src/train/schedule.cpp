@@ -13,7 +13,8 @@ namespace lamina {
 double Schedule::at(double rate, std::int64_t step, std::int64_t per_epoch,
                     std::int64_t total) const {
   const double position = double(step) / double(std::max<std::int64_t>(per_epoch, 1));
-  const double warm = warmup * double(per_epoch);
+  // The steps that begin within it. Rounding makes 0.1 epochs of 30 steps a little more than 3.
+  const double warm = std::ceil(std::max(warmup, 0.0) * double(per_epoch) * (1 - 1e-12));
   if (double(step) < warm) return rate * double(step + 1) / warm;
   const double rest = std::max(1.0, double(total) - warm);
   const double done = std::min(1.0, (double(step) - warm) / rest);

@@ -44,6 +44,43 @@ TEST_CASE("warm-up is linear and the schedule starts after it") {
   CHECK(at("cosine", 60, 2) == Approx(0.5));
 }
 
+TEST_CASE("warm-up over part of an epoch, or of a step, is linear over the steps it has") {
+  const auto rate = [](double epochs, std::int64_t step, std::int64_t per_epoch) {
+    return Schedule{.warmup = epochs}.at(0.02, step, per_epoch, 10 * per_epoch);
+  };
+  // Half of 15 steps: the eighth begins within it, the ninth does not.
+  for (int i = 0; i < 8; ++i) CHECK(rate(0.5, i, 15) == Approx(0.02 * (i + 1) / 8));
+  CHECK(rate(0.5, 7, 15) == 0.02);
+  CHECK(rate(0.5, 8, 15) == 0.02);
+  CHECK(rate(0.02, 0, 15) == 0.02);  // a third of a step
+  CHECK(rate(1e-9, 0, 15) == 0.02);
+  for (int i = 0; i < 5; ++i) CHECK(rate(4.5 / 15, i, 15) == Approx(0.02 * (i + 1) / 5));
+  for (int i = 0; i < 3; ++i)  // just 3 steps, although 0.1 * 30 > 3 in floating point
+    CHECK(rate(0.1, i, 30) == Approx(0.02 * (i + 1) / 3));
+  for (const double epochs : {0.0, 0.02, 0.3, 0.5, 1.0, 1.3, 2.0, 2.77})
+    for (const std::int64_t per_epoch : {1, 2, 7, 15, 30}) {
+      CAPTURE(epochs, per_epoch);
+      double last = 0;
+      for (std::int64_t i = 0; i < 3 * per_epoch; ++i) {
+        const double now = rate(epochs, i, per_epoch);
+        CHECK(now >= last);
+        CHECK(now <= 0.02);
+        last = now;
+      }
+      CHECK(last == 0.02);
+    }
+}
+
+TEST_CASE("schedules begin where a warm-up over part of an epoch ends") {
+  for (const auto* s : {"poly:1", "cosine"}) {
+    CAPTURE(s);
+    CHECK(at(s, 4, 0.45) == 1);
+    CHECK(at(s, 5, 0.45) == 1);  // 5 of 100 steps are warm-up
+    CHECK(at(s, 100, 0.45) == Approx(0).margin(1e-12));
+  }
+  CHECK(at("poly:1", 24, 0.45) == Approx(1 - 19.0 / 95));
+}
+
 TEST_CASE("a schedule that is not understood lists what is") {
   for (const auto* s : {"", "linear", "step:a", "step:1,2,3", "step:0", "multistep:1", "poly:1,2",
                         "cosine:1", "step:1;2"})

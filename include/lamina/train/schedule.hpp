@@ -8,7 +8,8 @@
 namespace lamina {
 
 /// Factors on the base rate; positions are in epochs, fractions included. All kinds start with a
-/// linear warm-up from (almost) zero over `warmup` epochs (Goyal et al., 2017).
+/// linear warm-up over `warmup` epochs (Goyal et al., 2017): of the n steps that begin within them,
+/// step i, from 1, has i/n of the base rate, so the last one has all of it.
 struct Schedule {
   enum class Kind { constant, step, multi_step, polynomial, cosine };
   Kind kind = Kind::constant;
