@@ -80,8 +80,8 @@ std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to) {
   return moves;
 }
 
-Site::Site(const Backend& backend, const Split& split, Communicator ranks)
-    : backend_(&backend), split_(split), ranks_(std::move(ranks)) {
+Site::Site(const Backend& backend, const Split& split, Communicator ranks, bool training)
+    : backend_(&backend), split_(split), ranks_(std::move(ranks)), training_(training) {
   check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
         " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),
         ranks_.size() == 1 ? " rank" : " ranks");

@@ -42,8 +42,10 @@ class BlockedNorm final : public NormKernel {
   void finish(Stream&, const View& sums, double count, double epsilon, double momentum,
               const View& mean, const View& inv_std, const View& running_mean,
               const View& running_var) override;
-  void from_running(Stream&, double epsilon, const View& running_mean, const View& running_var,
-                    const View& mean, const View& inv_std) override;
+  void running(Stream&, const View& running_mean, const View& running_var,
+               const View& sums) override;
+  void from_running(Stream&, const View& sums, int variants, double epsilon, const View& mean,
+                    const View& inv_std) override;
   void normalize(Stream&, const View& x, const View& mean, const View& inv_std, const View& w,
                  const View& b, const View& y) override;
   void gradients(Stream&, const View& x, const View& mean, const View& inv_std, const View& dy,

@@ -174,12 +174,21 @@ void BlockedNorm::finish(Stream& stream, const View& sums, double count, double 
   });
 }
 
-void BlockedNorm::from_running(Stream& stream, double epsilon, const View& running_mean,
-                               const View& running_var, const View& mean, const View& inv_std) {
+void BlockedNorm::running(Stream& stream, const View& running_mean, const View& running_var,
+                          const View& sums) {
+  stream.run(Pass::forward, "running", [&] {
+    std::copy_n(running_mean.as<float>(), channels_, sums.as<double>());
+    std::copy_n(running_var.as<float>(), channels_, sums.as<double>() + channels_);
+  });
+}
+
+void BlockedNorm::from_running(Stream& stream, const View& sums, int variants, double epsilon,
+                               const View& mean, const View& inv_std) {
   stream.run(Pass::forward, "from_running", [&] {
+    const double* s = sums.as<double>();
     for (std::int64_t c = 0; c < channels_; ++c) {
-      mean.as<double>()[c] = running_mean.as<float>()[c];
-      inv_std.as<double>()[c] = 1 / std::sqrt(running_var.as<float>()[c] + epsilon);
+      mean.as<double>()[c] = float(s[c] / variants);
+      inv_std.as<double>()[c] = 1 / std::sqrt(float(s[channels_ + c] / variants) + epsilon);
     }
   });
 }

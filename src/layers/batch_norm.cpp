@@ -40,6 +40,7 @@ Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) {
   kernel_ = site.backend().batch_norm(xs[0]);
   const Communicator replicas = site.along(replica_axes);
   group_ = site.along(group_axes());
+  variants_ = o_.global || !site.training() ? Communicator() : site.along(Axis::batch);
   const Shape &x = xs[0].shape, &whole = xs[0].whole;
   const Form vector{{1, x.c, 1, 1}, xs[0].dtype, {}}, wide{{1, x.c, 1, 1}, DType::f64, {}};
   mean_ = Tensor(wide), inv_std_ = Tensor(wide);
@@ -57,7 +58,8 @@ Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) {
                      .initial = {Initial::Kind::constant, value},
                      .trained = trained,
                      .decay = false,
-                     .replicas = replicas};
+                     .replicas = replicas,
+                     .variants = variants_};
   };
   w_ = vector_of("weight", o_.scale, true), b_ = vector_of("bias", 0, true);
   running_mean_ = vector_of("running_mean", 0, false);

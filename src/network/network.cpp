@@ -110,7 +110,8 @@ void Network::allocate() {
 const Site& Network::site_of(const Split& split) {
   for (const auto& site : sites_)
     if (site->split() == split) return *site;
-  sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks));
+  sites_.push_back(
+      std::make_unique<Site>(*options_.backend, split, options_.ranks, options_.training));
   return *sites_.back();
 }
 

@@ -21,6 +21,7 @@ std::string to_text(const Network& network) {
     const Parameter& p = *n.parameter;
     to << n.name << '\n' << p.form.text() << '\n' << p.form.fingerprint() << ' ';
     to << network.steps()[std::size_t(n.step)].vertex << ' ' << p.trained;
+    to << ' ' << p.variants->size() << ' ' << p.variants->rank();
     to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
     for (const Part& part : {p.block.n, p.block.c, p.block.h, p.block.w})
       to << ' ' << part.begin << ' ' << part.size;
@@ -49,8 +50,10 @@ void Network::spread_parameters() {
     while (std::getline(in, name) && std::getline(in, lies.form)) {
       std::size_t dims = 0;
       Box block;
+      int variant = 0;
       Spread s{.name = name, .dtype = options_.dtype};
-      in >> lies.fingerprint >> s.vertex >> s.trained >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
+      in >> lies.fingerprint >> s.vertex >> s.trained >> s.variants >> variant;
+      in >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
       for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
       in >> dims;
       s.dims.resize(dims);
@@ -62,7 +65,7 @@ void Network::spread_parameters() {
       if (at == all_parameters_.end()) {
         const auto after = std::ranges::upper_bound(all_parameters_, s.vertex, {}, &Spread::vertex);
         at = all_parameters_.insert(after, s);
-        at->blocks.resize(all.size());
+        at->blocks.resize(all.size()), at->variant.resize(all.size());
         forms[name].resize(all.size());
       }
       for (std::size_t other = 0; other < r; ++other)
@@ -70,7 +73,7 @@ void Network::spread_parameters() {
                   (lies.fingerprint != 0 && lies.fingerprint == forms[name][other].fingerprint),
               name, ": rank ", r, " keeps it as ", lies.form, ", but rank ", other, " as ",
               forms[name][other].form);
-      at->blocks[r] = block, forms[name][r] = lies;
+      at->blocks[r] = block, at->variant[r] = variant, forms[name][r] = lies;
     }
   }
   const auto me = std::size_t(options_.ranks.rank());
@@ -90,6 +93,8 @@ void Network::plan_parameters() {
     if (!step.layer || !step.active) continue;
     for (Parameter* p : step.layer->parameters()) {
       if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
+      if (p->trained || !options_.training) p->variants = Communicator();
+      if (!p->variants) p->variants = p->replicas;
       parameters_.push_back({text(step.name, '.', p->name), p, i});
       p->room = std::int64_t(room_of(*p) / size_of(p->form.dtype));
       step.memory.parameters += room_of(*p), memory_.parameters += room_of(*p);

@@ -94,7 +94,7 @@ Profile profile(Network& network, const Communicator& ranks, ProfileOptions opti
       kept.emplace_back(&v, std::string(v.as<char>(), v.bytes()));
 
   Stream stream;
-  Context context{.stream = stream, .rows = double(network.placing().batch), .labels = labels};
+  Context context{.stream = stream, .labels = labels};
   const auto step = [&] {
     network.forward(context);
     network.backward(context);

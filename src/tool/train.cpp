@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace lamina::cli {
 
@@ -66,7 +68,8 @@ int train(const TrainOptions& o, World& world) {
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
   if (!o.init.empty()) load_parameters(o.init, net, !o.not_strict, world.comm());
-  if (o.resumes) trainer.resume(o.resume.empty() ? o.save : o.resume);
+  std::vector<std::string> averaged;
+  if (o.resumes) averaged = trainer.resume(o.resume.empty() ? o.save : o.resume);
 
   const bool first = world.rank() == 0;
   std::unique_ptr<JsonLog> log;
@@ -101,6 +104,11 @@ int train(const TrainOptions& o, World& world) {
                 validation ? text(", validation ", validation->size()).c_str() : "");
     if (o.resumes)
       std::printf("# resumed at step %lld\n", static_cast<long long>(trainer.progress().step));
+    if (!averaged.empty())
+      std::printf(
+          "# %zu running statistics go on from their mean over the ranks: the checkpoint does not "
+          "have those of as many\n",
+          averaged.size());
     std::fflush(stdout);
   }
   if (first && !o.log.empty()) log = std::make_unique<JsonLog>(o.log, o.resumes);

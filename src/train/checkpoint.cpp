@@ -21,6 +21,7 @@ using nlohmann::json;
 constexpr const char* version_key = "lamina.checkpoint";
 constexpr const char* version = "1";
 constexpr std::string_view setting_prefix = "setting.";
+constexpr std::string_view local_prefix = "local/";
 constexpr std::int64_t piece = 1 << 21;  ///< elements that are read and sent at a time
 
 /// What `work` returns on rank 0, on all ranks; what it throws there, all ranks throw.
@@ -50,11 +51,30 @@ struct Slot {
   /// Of a state that ranks with the same block keep in parts: `mine` is then but a form.
   const Parameter* in_parts = nullptr;
   std::size_t state = 0;
+  /// Of which ranks have values of their own: files hold their mean, and in another slot each.
+  const Parameter* averaged = nullptr;
+  bool local = false;     ///< that other slot: a row for each of them
   bool together = false;  ///< rank 0 cannot write it alone
 
   bool held(int rank) const { return !blocks[std::size_t(rank)].empty(); }
   bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole.shape); }
 };
+
+/// Of what ranks have values of their own of: one after the other.
+Slot local_slot(const Network::Spread& p) {
+  Slot slot{.name = text(local_prefix, p.name),
+            .dims = {p.variants},
+            .whole = {p.whole, p.dtype, {}},
+            .blocks = p.blocks,
+            .mine = p.mine ? p.mine->value : View(),
+            .local = true,
+            .together = true};
+  slot.dims.insert(slot.dims.end(), p.dims.begin(), p.dims.end());
+  slot.whole.shape.n *= p.variants;
+  for (std::size_t r = 0; r < slot.blocks.size(); ++r)
+    if (slot.held(int(r))) slot.blocks[r].n.begin += p.variant[r] * p.whole.n;
+  return slot;
+}
 
 /// The same list on all ranks of the network.
 std::vector<Slot> slots_of(const Network& network, bool with_states) {
@@ -70,8 +90,9 @@ std::vector<Slot> slots_of(const Network& network, bool with_states) {
                      .dims = p.dims,
                      .whole = {p.whole, p.dtype, {}},
                      .blocks = p.blocks,
-                     .mine = p.mine ? p.mine->value : View()});
-    slots.back().together = !slots.back().held_whole(0);
+                     .mine = p.mine ? p.mine->value : View(),
+                     .averaged = p.variants > 1 ? p.mine : nullptr});
+    slots.back().together = !slots.back().held_whole(0) || p.variants > 1;
     if (p.mine) most = std::max(most, p.mine->states.size());
   }
   if (!with_states) most = 0;
@@ -93,6 +114,8 @@ std::vector<Slot> slots_of(const Network& network, bool with_states) {
                        .state = i});
       slots.back().together = network.placing().shard_optimizer || !slots.back().held_whole(0);
     }
+  for (const Network::Spread& p : network.all_parameters())
+    if (with_states && p.variants > 1) slots.push_back(local_slot(p));
   // The format wants wide elements first.
   std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
     return size_of(a.whole.dtype) > size_of(b.whole.dtype);
@@ -122,6 +145,7 @@ void for_runs(const Box& block, const Shape& whole, std::int64_t first, std::int
 bool is_state(std::string_view name) {
   return name.starts_with("optimizer.") && name.find('/') != name.npos;
 }
+bool is_local(std::string_view name) { return name.starts_with(local_prefix); }
 
 std::string dims_text(const std::vector<std::int64_t>& dims) {
   if (dims.empty()) return "scalar";
@@ -197,6 +221,23 @@ std::string describe(const Unmatched& u) {
   return s;
 }
 
+/// Takes out the slots of local values that the file does not have, or not of as many ranks, and
+/// returns the names of these values; also of those that the file alone has by rank.
+std::set<std::string> take_out_local(const SafetensorsFile& file, std::vector<Slot>& slots) {
+  std::set<std::string> names;
+  for (const StoredTensor& t : file.tensors())
+    if (is_local(t.name)) names.insert(t.name.substr(local_prefix.size()));
+  std::erase_if(slots, [&](const Slot& slot) {
+    if (!slot.local) return false;
+    const StoredTensor* t = file.find(slot.name);
+    const bool fits = t && t->dims == slot.dims;
+    const std::string name = slot.name.substr(local_prefix.size());
+    fits ? void(names.erase(name)) : void(names.insert(name));
+    return !fits;
+  });
+  return names;
+}
+
 /// Compares the file with the network's slots; takes those out that the file cannot fill.
 Unmatched match(const SafetensorsFile& file, std::vector<Slot>& slots, bool with_states) {
   Unmatched u;
@@ -204,7 +245,7 @@ Unmatched match(const SafetensorsFile& file, std::vector<Slot>& slots, bool with
   for (const Slot& slot : slots) wanted.insert(slot.name);
   for (const StoredTensor& t : file.tensors())
     if (!wanted.contains(t.name) && !t.name.ends_with("num_batches_tracked") &&
-        (with_states || !is_state(t.name)))
+        (with_states || !is_state(t.name)) && !is_local(t.name))
       u.unexpected.push_back(t.name);
   std::erase_if(slots, [&](const Slot& slot) {
     const StoredTensor* t = file.find(slot.name);
@@ -288,6 +329,16 @@ class BucketState {
   Tensor all_;
 };
 
+/// What ranks have values of their own of becomes their mean, rounded once.
+void average(const Tensor& plain, const Communicator& variants, const Backend& backend) {
+  const Tensor wide(plain.view().shape, DType::f64);
+  backend.copy(plain, wide);
+  Stream stream;
+  variants.all_reduce(stream, Pass::update, wide).wait(stream);
+  for (double& v : wide.elements<double>()) v /= variants.size();
+  backend.copy(wide, plain);
+}
+
 /// The whole of a slot, plain, on rank 0: there it takes the room of the whole, of a block and a
 /// few MB, elsewhere that of the block. Collective unless rank 0 holds it whole.
 Tensor gather(const Slot& slot, const Network& network, BucketState& state) {
@@ -295,7 +346,9 @@ Tensor gather(const Slot& slot, const Network& network, BucketState& state) {
   const bool held = slot.held(ranks.rank());
   Tensor plain = held ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
   state.see(slot);
-  if (held) network.placing().backend->copy(slot.in_parts ? state.of(slot) : slot.mine, plain);
+  const Backend& backend = *network.placing().backend;
+  if (held) backend.copy(slot.in_parts ? state.of(slot) : slot.mine, plain);
+  if (slot.averaged) average(plain, *slot.averaged->variants, backend);
   if (slot.held_whole(0)) return plain;
 
   const bool first_rank = ranks.rank() == 0;
@@ -368,18 +421,24 @@ void save_checkpoint(const std::string& path, const Network& network, const Prog
   });
 }
 
-Progress load_checkpoint(const std::string& path, Network& network, const Communicator& ranks) {
+Resumed load_checkpoint(const std::string& path, Network& network, const Communicator& ranks) {
   std::vector<Slot> slots = slots_of(network, true);
   std::optional<SafetensorsFile> file;
-  const json metadata = from_first(ranks, [&] {
+  const json answer = from_first(ranks, [&] {
     file.emplace(path);
     to_progress(path, file->metadata());
+    const std::set<std::string> averaged = take_out_local(*file, slots);
     const Unmatched u = match(*file, slots, true);
     check(u.empty(), path, ": checkpoint for another model or optimizer: ", describe(u));
-    return file->metadata();
+    return json{file->metadata(), averaged};
+  });
+  const auto averaged = answer[1].get<std::set<std::string>>();
+  std::erase_if(slots, [&](const Slot& s) {
+    return s.local && averaged.contains(s.name.substr(local_prefix.size()));
   });
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
-  return to_progress(path, metadata.get<std::map<std::string, std::string>>());
+  return {to_progress(path, answer[0].get<std::map<std::string, std::string>>()),
+          {averaged.begin(), averaged.end()}};
 }
 
 Progress read_progress(const std::string& path, const Communicator& ranks) {

@@ -242,7 +242,7 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
          const Tensor in_x = setup.place(logits, in[0]), p = dirty(logits);
          const Tensor label =
              setup.place({{x.n, 1, 1, 1}, DType::i32, {}}, Values(labels.begin(), labels.end()));
-         const Tensor totals = dirty({{1, 3, 1, 1}, DType::f64, {}}), dx = dirty(logits);
+         const Tensor totals = dirty({{1, 4, 1, 1}, DType::f64, {}}), dx = dirty(logits);
          const Tensor largest = dirty({{2, x.n, 1, 1}, DType::f64, {}});
          const Tensor row_sums = dirty({{3, x.n, 1, 1}, DType::f64, {}});
          setup.run([&] {

@@ -80,7 +80,7 @@ inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, W
         mine.begin + i == o.batch - 1 ? -1 : std::int32_t((mine.begin + i) % classes);
   Stream stream;
   Context context{stream, o.training};
-  context.rows = double(o.batch - 1), context.labels = labels;
+  context.labels = labels;
   net.forward(context);
   if (o.training) net.backward(context);
 

@@ -29,6 +29,19 @@ inline Network small_network(bool batch_norm, double dropout = 0.25) {
   return net;
 }
 
+/// Batch norm whose statistics are each rank's own.
+inline Network local_norm_network() {
+  Network net({.c = 3, .h = 12, .w = 12});
+  net.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1, .bias = false}, "a");
+  net.add<BatchNorm>({}, "first");
+  net.add<ReLU>({}, "relu");
+  net.add<Conv2D>({.channels = 6, .kernel = 3, .stride = 2, .bias = false}, "b");
+  net.add<BatchNorm>({.momentum = 0.3}, "second");
+  net.add<Linear>({.features = 4}, "c");
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  return net;
+}
+
 inline std::unique_ptr<Dataset> small_data(std::int64_t size = 96, bool train = true) {
   return synthetic({.train = train,
                     .limit = size,

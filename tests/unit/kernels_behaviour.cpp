@@ -55,7 +55,7 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   const auto kernel = s.backend.softmax_cross_entropy({}, form);
   const Tensor x = s.place(form, logits), p = dirty(form), dx = dirty(form);
   const Tensor label = s.place({{form.shape.n, 1, 1, 1}, DType::i32, {}}, labels);
-  const Tensor totals = dirty(f64_vector(3));
+  const Tensor totals = dirty(f64_vector(4));
   const Tensor largest = dirty({{2, form.shape.n, 1, 1}, DType::f64, {}});
   const Tensor sums = dirty({{3, form.shape.n, 1, 1}, DType::f64, {}});
   kernel->largest(s.stream, x, label, largest);
@@ -161,8 +161,13 @@ TEST_CASE("batch norm moves its running averages and uses them for inference") {
     CHECK(difference(s.read(running_var), {0.75 + 0.25 * 14 / 3, 0.75}) <
           1e-6);  // 14/3 is unbiased
 
-    const Tensor unit = s.place(parameter, {2, 4}), var = s.place(parameter, {3.5, 15.5});
-    kernel->from_running(s.stream, 0.5, unit, var, mean, inv_std);
+    // Those of two ranks, of which this one has the means 1 and 6, the other 3 and 2.
+    const Tensor one = s.place(parameter, {1, 6}), var = s.place(parameter, {3, 15.5});
+    kernel->running(s.stream, one, var, sums);
+    CHECK(s.read(sums) == Values{1, 6, 3, 15.5});
+    const double other[] = {3, 2, 4, 15.5};
+    for (int i = 0; i < 4; ++i) sums.as<double>()[i] += other[i];
+    kernel->from_running(s.stream, sums, 2, 0.5, mean, inv_std);
     CHECK(s.read(mean) == Values{2, 4});
     CHECK(difference(s.read(inv_std), {0.5, 0.25}) < 1e-12);
     const Tensor w = s.place(parameter, {3, 1}), b = s.place(parameter, {1, -1});
@@ -275,6 +280,7 @@ TEST_CASE("the loss is right for huge logits, skips rows without a label and sca
     CHECK(difference({r.totals[0]}, {std::log(2.0)}) < 1e-6);
     CHECK(r.totals[1] == 1);
     CHECK(r.totals[2] == 2);
+    CHECK(r.totals[3] == 2);
     CHECK(difference(r.p, {0.5, 0.5, 1, 0, 0.5, 0.5}) < 1e-6);
     CHECK(difference(r.dx, {0.25, -0.25, 0, 0, 0, 0}) < 1e-6);
     CHECK_THROWS_WITH(loss(s, 3, {1, 2, 3}, {3}), ContainsSubstring("label 3"));

@@ -20,8 +20,8 @@ auto classifier(double label_smoothing) {
   };
 }
 
-/// {loss, top-1 hits, top-5 hits} of these logits, row by row, as every rank of the loss finds
-/// them.
+/// {loss, top-1 hits, top-5 hits, rows} of these logits, row by row, as every rank of the loss
+/// finds them.
 std::vector<double> totals(int ranks, const Split& split, const std::vector<double>& logits,
                            const std::vector<std::int32_t>& labels) {
   const auto n = std::int64_t(labels.size()), classes = std::int64_t(logits.size()) / n;
@@ -43,14 +43,14 @@ std::vector<double> totals(int ranks, const Split& split, const std::vector<doub
     std::copy_n(labels.begin() + mine.begin, mine.size, part.as<std::int32_t>());
     Stream stream;
     Context context{stream, false};
-    context.rows = double(n), context.labels = part;
+    context.labels = part;
     net.forward(context);
     if (!net.steps().back().active) return;
     const auto y = net.y().elements<double>();
     found[me].assign(y.begin(), y.end());
   });
   for (int r = 1; r < split.ways(); ++r)  // bit by bit, even if it is not a number
-    CHECK(std::memcmp(found[std::size_t(r)].data(), found[0].data(), 3 * sizeof(double)) == 0);
+    CHECK(std::memcmp(found[std::size_t(r)].data(), found[0].data(), 4 * sizeof(double)) == 0);
   return found[0];
 }
 
@@ -94,19 +94,24 @@ TEST_CASE("hits are counted alike where logits tie across ranks") {
   constexpr std::int64_t n = 40, classes = 10;
   const std::vector<double> logits = full_of_ties(n * classes);
   std::vector<std::int32_t> labels;
-  double top1 = 0, top5 = 0;
+  double loss = 0, top1 = 0, top5 = 0, rows = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t label = i == 7 ? -1 : 3 * i % classes;
+    // The first ranks have no label at all.
+    const std::int64_t label = i < 9 || i % 3 == 0 ? -1 - i : 3 * i % classes;
     labels.push_back(std::int32_t(label));
     if (label < 0) continue;
     const double* row = &logits[std::size_t(i * classes)];
     int ahead = 0;
-    for (std::int64_t k = 0; k < classes; ++k)
+    double sum = 0;
+    for (std::int64_t k = 0; k < classes; ++k) {
       ahead += row[k] > row[label] || (row[k] == row[label] && k < label);
-    top1 += ahead < 1, top5 += ahead < 5;
+      sum += std::exp(row[k]);
+    }
+    loss += std::log(sum) - row[label];
+    top1 += ahead < 1, top5 += ahead < 5, ++rows;
   }
-  REQUIRE((0 < top1 && top1 < top5 && top5 < n - 1));
-  const double loss = totals(1, {}, logits, labels)[0];
+  loss /= rows;
+  REQUIRE((0 < top1 && top1 < top5 && top5 < rows && rows == 20));
   for (const Split& split : {Split{}, Split{.channel = 2}, Split{.channel = 3}, Split{.channel = 4},
                              Split{.channel = 10}, Split{.batch = 2, .channel = 4},
                              Split{.batch = 3, .channel = 3}, Split{.batch = 10}}) {
@@ -115,7 +120,13 @@ TEST_CASE("hits are counted alike where logits tie across ranks") {
     CHECK(y[0] == Approx(loss).epsilon(1e-12));
     CHECK(y[1] == top1);
     CHECK(y[2] == top5);
+    CHECK(y[3] == rows);
   }
+}
+
+TEST_CASE("a batch in which no row counts has no loss") {
+  for (const Split& split : {Split{}, Split{.batch = 2}, Split{.channel = 2}})
+    CHECK(totals(2, split, {1, 2, 3, 4, 5, 6, 7, 8}, {-1, -100}) == std::vector<double>(4));
 }
 
 TEST_CASE("logits whose exponentials overflow, on several ranks") {

@@ -24,7 +24,7 @@ struct Setup {
     for (int i = 0; i < 8; ++i) labels.as<std::int32_t>()[i] = i % 4;
     const auto x = net.x().elements<double>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 1).normal(i);
-    Context context{.stream = stream, .rows = 8, .labels = labels};
+    Context context{.stream = stream, .labels = labels};
     net.forward(context);
     net.backward(context);
   }

@@ -30,10 +30,12 @@ class Site {
  public:
   /// Collective over `ranks`: makes a group for every set of axes that are cut. Throws Error where
   /// the split has more parts than there are ranks.
-  Site(const Backend& backend, const Split& split, Communicator ranks);
+  Site(const Backend& backend, const Split& split, Communicator ranks, bool training = true);
 
   const Backend& backend() const { return *backend_; }
   const Split& split() const { return split_; }
+  /// False where the network is for inference alone.
+  bool training() const { return training_; }
   /// Where this rank stands; all zero where it takes no part.
   const Place& place() const { return place_; }
   /// Whether this rank takes part.
@@ -53,6 +55,7 @@ class Site {
   Split split_;
   Communicator ranks_;
   Place place_;
+  bool training_;
   std::vector<std::pair<Axis, Communicator>> groups_;
 };
 

@@ -72,6 +72,7 @@ class NaryKernel : public Kernel {
 ///
 /// forward:  statistics -> [all-reduce sums] -> finish -> normalize
 /// backward: gradients  -> [all-reduce sums] -> input_grad
+/// inference: running   -> [all-reduce sums] -> from_running -> normalize
 class NormKernel : public Kernel {
  public:
   /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
@@ -82,9 +83,13 @@ class NormKernel : public Kernel {
   virtual void finish(Stream&, const View& sums, double count, double epsilon, double momentum,
                       const View& mean, const View& inv_std, const View& running_mean,
                       const View& running_var) = 0;
-  /// For inference: mean and inv_std from the running averages.
-  virtual void from_running(Stream&, double epsilon, const View& running_mean,
-                            const View& running_var, const View& mean, const View& inv_std) = 0;
+  /// sums f64 {1, 2c, 1, 1}: running_mean, then running_var.
+  virtual void running(Stream&, const View& running_mean, const View& running_var,
+                       const View& sums) = 0;
+  /// mean and inv_std of inference from summed `sums` of `variants` running averages: their mean,
+  /// rounded to the dtype of x as it is in a file.
+  virtual void from_running(Stream&, const View& sums, int variants, double epsilon,
+                            const View& mean, const View& inv_std) = 0;
   /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} in the dtype of x, absent = 1 and 0.
   virtual void normalize(Stream&, const View& x, const View& mean, const View& inv_std,
                          const View& w, const View& b, const View& y) = 0;
@@ -122,11 +127,11 @@ class LossKernel : public Kernel {
   /// how many classes precede the label.
   virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
                     const View& sums) = 0;
-  /// p becomes the probabilities; totals f64 {1,3,1,1}: sum over the rows of the loss, of top-1
-  /// hits and of top-5 hits.
+  /// p becomes the probabilities; totals f64 {1,4,1,1}: sum over the rows that count of the loss,
+  /// of top-1 hits and of top-5 hits, and how many these rows are.
   virtual void finish(Stream&, const View& labels, const View& largest, const View& sums,
                       const View& p, const View& totals) = 0;
-  /// dx = scale * (p - target); scale is 1/(valid rows of the global batch).
+  /// dx = scale * (p - target); scale is 1/(rows of the global batch that count).
   virtual void input_grad(Stream&, const View& p, const View& labels, double scale,
                           const View& dx) = 0;
 };

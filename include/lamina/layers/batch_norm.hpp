@@ -15,7 +15,8 @@ namespace lamina {
 /// In training, mean and var are the batch's (that of the samples of this rank, or with `global` of
 /// all), and the running averages move towards them by `momentum`; in inference they are the
 /// running averages. Ranks that share samples but not rows or columns have their statistics in
-/// common, local ones too.
+/// common, local ones too. Each rank keeps the running averages of its own statistics; inference
+/// takes their mean, for which a network that was placed for training sums 2c values.
 class BatchNorm final : public Layer {
  public:
   struct Options {
@@ -47,8 +48,9 @@ class BatchNorm final : public Layer {
       kernel_->finish(s, sums_, count_, o_.epsilon, o_.momentum, mean_, inv_std_,
                       running_mean_.value, running_var_.value);
     } else {
-      kernel_->from_running(s, o_.epsilon, running_mean_.value, running_var_.value, mean_,
-                            inv_std_);
+      kernel_->running(s, running_mean_.value, running_var_.value, sums_);
+      variants_.all_reduce(s, Pass::forward, sums_).wait(s);
+      kernel_->from_running(s, sums_, variants_.size(), o_.epsilon, mean_, inv_std_);
     }
     kernel_->normalize(s, xs[0], mean_, inv_std_, w_.value, b_.value, y);
   }
@@ -72,7 +74,8 @@ class BatchNorm final : public Layer {
 
   Options o_;
   std::unique_ptr<NormKernel> kernel_;
-  Communicator group_;  // the ranks that share statistics
+  Communicator group_;     // the ranks that share statistics
+  Communicator variants_;  // those that have statistics of their own
   Parameter w_, b_, running_mean_, running_var_;
   Tensor mean_, inv_std_, sums_;
   double count_ = 0;

@@ -19,7 +19,6 @@ struct Context {
   bool training = true;
   std::uint64_t seed = 0;
   std::int64_t step = 0;  ///< of training, counted over all epochs
-  double rows = 1;        ///< samples of the global batch that count; losses are means over them
   View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
                      ///< does not count
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers

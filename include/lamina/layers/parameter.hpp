@@ -7,6 +7,7 @@
 #include <lamina/tensor/tensor.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,10 @@ struct Parameter {
   bool decay = true;  ///< false for biases and batch norm: weight decay may skip them
 
   Communicator replicas = {};  ///< the ranks that hold the same values
+  /// Of what is not trained: the ranks that have values of their own all the same, as the running
+  /// statistics of local batch norm. What counts, in inference and in files, is their mean. By
+  /// default all replicas.
+  std::optional<Communicator> variants = {};
   View value = {}, grad = {};
   std::vector<View> states = {};  ///< the optimizer's
   Bucket* bucket = nullptr;

@@ -3,17 +3,19 @@
 
 #include <lamina/layers/layer.hpp>
 
+#include <algorithm>
+
 namespace lamina {
 
 /// p = softmax(x);  loss = - sum_c target[c] log p[c], target = (1-e) onehot(label) + e/C with
 /// e = label_smoothing;  dx = (p - target) / rows
 ///
-/// y = {mean loss, rows whose label is the largest x, rows whose label is among the five largest},
-/// f64, over the `rows` of the global batch that count: the same on all ranks. In training y is
-/// complete when backward returns, in inference when forward does.
+/// y = {mean loss, rows whose label is the largest x, rows whose label is among the five largest,
+/// rows}, f64, over the rows of the global batch that count, whose label is not below zero: the
+/// same on all ranks. Where none counts, the loss is 0, and so is dx.
 ///
 /// split      forward                                                   backward
-/// batch      all-reduce 3 sums  behind dx
+/// batch      all-reduce 4 sums
 /// channel    all-reduce, per row, 2 maxima (logits; that of the
 ///            label), then 3 sums (exp; logits; classes ahead)
 ///
@@ -57,28 +59,23 @@ class SoftmaxCrossEntropy final : public Layer {
     kernel_->sums(s, xs[0], context.labels, largest_, p_, sums_);
     parts_.all_reduce(s, Pass::forward, sums_).wait(s);
     kernel_->finish(s, context.labels, largest_, sums_, p_, y);
-    total_ = ranks_.all_reduce(s, Pass::forward, y);
-    if (!context.training) finish(context, y);
+    ranks_.all_reduce(s, Pass::forward, y).wait(s);
+    rows_ = std::max(y.as<double>()[3], 1.0);
+    y.as<double>()[0] /= rows_;
   }
 
   /// dy is not read: this is the end.
-  void backward(Context& context, std::span<const View>, const View& y, const View&,
+  void backward(Context& context, std::span<const View>, const View&, const View&,
                 std::span<const View> dxs) override {
-    if (dxs[0]) kernel_->input_grad(context.stream, p_, context.labels, 1 / context.rows, dxs[0]);
-    finish(context, y);
+    if (dxs[0]) kernel_->input_grad(context.stream, p_, context.labels, 1 / rows_, dxs[0]);
   }
 
  private:
-  void finish(Context& context, const View& y) {
-    total_.wait(context.stream);
-    y.as<double>()[0] /= context.rows;
-  }
-
   Options o_;
   std::unique_ptr<LossKernel> kernel_;
   Communicator ranks_, parts_;  // that have other samples; other classes
   Tensor p_, largest_, sums_;
-  Pending total_;
+  double rows_ = 1;
 };
 
 }  // namespace lamina

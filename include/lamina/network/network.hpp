@@ -160,8 +160,10 @@ class Network {
     Shape whole = {};
     DType dtype = DType::f32;
     bool trained = true;
-    std::vector<Box> blocks = {};  ///< by rank; {} where a rank holds nothing of it
-    Parameter* mine = nullptr;     ///< null where this rank holds nothing of it
+    std::vector<Box> blocks = {};   ///< by rank; {} where a rank holds nothing of it
+    int variants = 1;               ///< how many ranks have values of their own of each element
+    std::vector<int> variant = {};  ///< by rank: which of them it holds
+    Parameter* mine = nullptr;      ///< null where this rank holds nothing of it
 
     bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole); }
     /// Whether every rank has all of it.

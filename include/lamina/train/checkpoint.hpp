@@ -26,10 +26,19 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
+/// A training that goes on from a checkpoint.
+struct Resumed : Progress {
+  /// Running statistics that go on from their mean, since the checkpoint does not have those of
+  /// each rank, or of another number of ranks. All else is as it was saved.
+  std::vector<std::string> averaged = {};
+};
+
 /// Writes everything a resumed run needs, each tensor whole, however the ranks share it. Rank 0
 /// writes what the others send it, one tensor at a time; if it fails, the previous file is intact
 /// and all ranks throw the same Error. The same state gives the same bytes under every plan.
-/// `ranks` are those of the network.
+/// `ranks` are those of the network. Of running statistics that each rank has of its own (local
+/// batch norm) it writes their mean, which inference takes, and beside it each rank's; nothing of
+/// the network changes.
 void save_checkpoint(const std::string& path, const Network&, const Progress&,
                      const Communicator& ranks = {});
 
@@ -37,9 +46,8 @@ void save_checkpoint(const std::string& path, const Network&, const Progress&,
 /// it had come. Every tensor of the network, its optimizer states included, must be in the file and
 /// vice versa; under which plan it was saved does not matter. Rank 0 reads and sends to the others;
 /// all ranks throw the same Error if the file does not fit, before anything of the network has
-/// changed. The network must be placed, the states
-/// made.
-Progress load_checkpoint(const std::string& path, Network&, const Communicator& ranks = {});
+/// changed. The network must be placed, the states made.
+Resumed load_checkpoint(const std::string& path, Network&, const Communicator& ranks = {});
 
 /// The Progress alone, for who must know it before a network is made.
 Progress read_progress(const std::string& path, const Communicator& ranks = {});

@@ -1,4 +1,5 @@
-// Labels: from the ranks that load the samples to those that compute the loss.
+// Labels, from the ranks that load the samples to those that compute the loss; and Outcome, what
+// these found, to all.
 #pragma once
 
 #include <lamina/layers/exchange.hpp>
@@ -28,5 +29,16 @@ class Labels {
   Tensor loaded_, wanted_;
   Exchange exchange_;
 };
+
+/// What SoftmaxCrossEntropy found at the end of a network, over the global batch.
+struct Outcome {
+  double loss = 0;            ///< mean over the rows that count; 0 where none does
+  double top1 = 0, top5 = 0;  ///< hits
+  double rows = 0;            ///< that count: those with a label that is not below zero
+};
+
+/// Of the last forward; on all ranks, those that take no part in the loss, too. Collective where
+/// there are such.
+Outcome outcome(const Network& network, Stream& stream);
 
 }  // namespace lamina

@@ -16,6 +16,8 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lamina {
 
@@ -43,7 +45,7 @@ struct StepResult {
   double images_per_second = 0;
 };
 
-/// Means over all samples of a data set.
+/// Means over all samples of a data set that have a label.
 struct Evaluation {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t samples = 0;
@@ -159,45 +161,44 @@ class Trainer {
     r.count = per_epoch;
     r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
     optimizer_.update(network_, stream_, r.rate, progress_.step + 1);
-    const double* y = outcome();
-    r.loss = y[0], r.top1 = y[1] / context.rows;
+    const Outcome found = outcome(network_, stream_);
+    r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0);
     r.epoch = progress_.epoch, r.index = ++progress_.batch;
     r.step = ++progress_.step;
     if (progress_.batch >= r.count) ++progress_.epoch, progress_.batch = 0;
     r.seconds = now() - begin;
-    r.images_per_second = context.rows / r.seconds;
+    r.images_per_second = double(batch.global_valid) / r.seconds;
     check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
           std::isnan(r.loss) ? "not a number" : "infinite",
           ": a lower learning rate, warm-up or gradient clipping may help");
     return r;
   }
 
-  /// Over all samples of a data set, each counted once, without dropout and with running
-  /// statistics.
+  /// Over all samples of a data set that have a label, each counted once, without dropout and with
+  /// running statistics. Training goes on as if it had not been.
   Evaluation evaluate(const Dataset& data) {
-    synchronize_statistics();
     Loader loader = this->loader(data, false);
     Evaluation e;
     for (std::int64_t i = 0; i < loader.batches(); ++i) {
       Context context = load(next(loader), false);
       network_.forward(context);
-      const double* y = outcome();
-      e.loss += y[0] * context.rows, e.top1 += y[1], e.top5 += y[2];
-      e.samples += std::int64_t(context.rows);
+      const Outcome found = outcome(network_, stream_);
+      e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
+      e.samples += std::int64_t(found.rows);
     }
+    check(e.samples > 0, data.name(), ": has no image with a label to evaluate");
     for (double* sum : {&e.loss, &e.top1, &e.top5}) *sum /= double(e.samples);
     return e;
   }
 
   /// Everything that resuming needs. On failure the file is what it was, and all ranks throw.
   void save(const std::string& path) {
-    synchronize_statistics();
     describe();
     save_checkpoint(path, network_, progress_, ranks_);
   }
   /// Continues from a checkpoint of the same model, optimizer, global batch and seed. Throws Error,
-  /// before anything has changed, if it is of others.
-  void resume(const std::string& path) {
+  /// before anything has changed, if it is of others. Returns Resumed::averaged.
+  std::vector<std::string> resume(const std::string& path) {
     const Progress p = read_progress(path, ranks_);
     describe();
     for (const auto& [key, mine] : progress_.settings) {
@@ -207,7 +208,9 @@ class Trainer {
     }
     check(p.seed == options_.seed, path, ": was saved with seed ", p.seed, ", but this run has ",
           options_.seed);
-    progress_ = load_checkpoint(path, network_, ranks_);
+    Resumed resumed = load_checkpoint(path, network_, ranks_);
+    progress_ = resumed;
+    return std::move(resumed.averaged);
   }
 
   class Fit;
@@ -239,18 +242,7 @@ class Trainer {
             .training = training,
             .seed = options_.seed,
             .step = progress_.step,
-            .rows = double(batch.global_valid),
             .labels = labels_.move(stream_)};
-  }
-
-  /// What the last layer found: loss and hits. Ranks that take no part in it hear of it.
-  const double* outcome() {
-    if (network_.placing().splits.back().ways() == ranks_.size()) return network_.y().as<double>();
-    if (!outcome_.view()) outcome_ = Tensor({1, 3, 1, 1}, DType::f64);
-    if (network_.steps().back().active)
-      std::memcpy(outcome_.view().data, network_.y().data, outcome_.bytes());
-    ranks_.broadcast(stream_, Pass::forward, outcome_, 0).wait(stream_);
-    return outcome_.as<double>();
   }
 
   /// What a checkpoint must agree on with the run that continues it.
@@ -260,27 +252,12 @@ class Trainer {
     progress_.settings["global_batch"] = text(options_.batch);
   }
 
-  /// With local statistics every rank has running averages of its own: from here on their mean.
-  void synchronize_statistics() {
-    if (ranks_.size() == 1) return;
-    const Backend& backend = *network_.placing().backend;
-    for (const auto& n : network_.parameters()) {
-      const Parameter& p = *n.parameter;
-      if (p.trained || p.replicas.size() == 1) continue;
-      const Tensor plain(p.form.shape, DType::f64);
-      backend.copy(p.value, plain);
-      p.replicas.all_reduce(stream_, Pass::update, plain).wait(stream_);
-      for (double& v : plain.elements<double>()) v /= p.replicas.size();
-      backend.copy(plain, p.value);
-    }
-  }
-
   Network& network_;
   Communicator ranks_;
   Optimizer optimizer_;
   TrainerOptions options_;
   Stream stream_;
-  Tensor states_, outcome_;
+  Tensor states_;
   Labels labels_;
   Progress progress_;
 };

@@ -69,11 +69,11 @@ class ReferenceLoss final : public LossKernel {
               const View& p, const View& totals) override {
     expect(labels, labels_, "loss labels"), expect(largest, largest_, "loss largest");
     expect(sums, sums_, "loss sums"), expect(p, output, "loss p");
-    expect(totals, f64_vector(3), "loss totals");
+    expect(totals, f64_vector(4), "loss totals");
     stream.run(Pass::forward, "loss_finish", [&] {
       const double *top = largest.as<double>(), *at_label = top + rows_;
       const double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
-      double loss = 0, top1 = 0, top5 = 0;
+      double loss = 0, top1 = 0, top5 = 0, count = 0;
       for (Index n = 0; n < rows_; ++n) {
         for (Index i = n * part_; i < (n + 1) * part_; ++i) p.as<T>()[i] = T(p.as<T>()[i] / sum[n]);
         if (label_of(labels, n) < 0) continue;
@@ -81,10 +81,10 @@ class ReferenceLoss final : public LossKernel {
                 smoothing_ * logits[n] / double(classes_);
         top1 += ahead[n] < 1;
         top5 += ahead[n] < 5;
+        ++count;
       }
-      totals.as<double>()[0] = loss;
-      totals.as<double>()[1] = top1;
-      totals.as<double>()[2] = top5;
+      const double all[] = {loss, top1, top5, count};
+      std::copy_n(all, 4, totals.as<double>());
     });
   }
 

@@ -55,16 +55,26 @@ class ReferenceNorm final : public NormKernel {
     });
   }
 
-  void from_running(Stream& stream, double epsilon, const View& running_mean,
-                    const View& running_var, const View& mean, const View& inv_std) override {
+  void running(Stream& stream, const View& running_mean, const View& running_var,
+               const View& sums) override {
     expect(running_mean, parameter(), "batch_norm running_mean");
     expect(running_var, parameter(), "batch_norm running_var");
-    expect(mean, f64_vector(x_.c), "batch_norm mean");
-    expect(inv_std, f64_vector(x_.c), "batch_norm inv_std");
+    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    stream.run(Pass::forward, "batch_norm_running", [&] {
+      std::copy_n(running_mean.as<T>(), x_.c, sums.as<double>());
+      std::copy_n(running_var.as<T>(), x_.c, sums.as<double>() + x_.c);
+    });
+  }
+
+  void from_running(Stream& stream, const View& sums, int variants, double epsilon,
+                    const View& mean, const View& inv_std) override {
+    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    check_statistics(mean, inv_std);
     stream.run(Pass::forward, "batch_norm_finish", [&] {
       for (Index c = 0; c < x_.c; ++c) {
-        mean.as<double>()[c] = running_mean.as<T>()[c];
-        inv_std.as<double>()[c] = 1 / std::sqrt(running_var.as<T>()[c] + epsilon);
+        const double var = T(sums.as<double>()[x_.c + c] / variants);
+        mean.as<double>()[c] = T(sums.as<double>()[c] / variants);
+        inv_std.as<double>()[c] = 1 / std::sqrt(var + epsilon);
       }
     });
   }

@@ -14,7 +14,7 @@ namespace lamina {
 /// Labelled images with random access. To add a source of one's own, implement size() and read().
 class Dataset {
  public:
-  /// `name` is for messages; labels are 0 to classes-1.
+  /// `name` is for messages; labels are 0 to classes-1, or below zero: does not count.
   Dataset(std::string name, int classes, Transform transform)
       : name_(std::move(name)), classes_(classes), transform_(transform) {}
   virtual ~Dataset() = default;

@@ -26,7 +26,7 @@ struct LoaderOptions {
 /// This rank's part of a global batch. Valid until the next call of the loader.
 struct Batch {
   const float* images = nullptr;         ///< size x c x h x w, normalised
-  const std::int32_t* labels = nullptr;  ///< size; -1 marks a padded row
+  const std::int32_t* labels = nullptr;  ///< size; below zero: does not count
   std::int64_t size = 0;                 ///< rows, padded ones included; the same in every batch
   std::int64_t valid = 0;                ///< rows that hold an image; they come first
   std::int64_t first = 0;                ///< place of row 0 in the order of the epoch
