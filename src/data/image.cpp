@@ -4,7 +4,10 @@
 #include <png.h>
 #include <turbojpeg.h>
 
+#include <csetjmp>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string_view>
 
 namespace lamina::detail {
@@ -67,19 +70,95 @@ void decode_jpeg(const std::string& path, Sample& s) {
   if (cmyk) cmyk_to_rgb(s.pixels), s.channels = 3;
 }
 
+/// libpng's reader of one file. libpng leaves a call that fails by longjmp: run() is where it
+/// lands, and what it jumps out of owns nothing.
+class PngReader {
+ public:
+  explicit PngReader(const std::vector<std::uint8_t>& file)
+      : at_(file.data()),
+        end_(at_ + file.size()),
+        png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, this, failed, warned)),
+        info_(png_ ? png_create_info_struct(png_) : nullptr) {}
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+
+  /// `calls(png, info)`; whether libpng came to their end. Otherwise message() says why not.
+  template <class Calls>
+  bool run(const Calls& calls) {
+    if (!info_) return false;
+    if (setjmp(png_jmpbuf(png_))) return false;
+    calls(png_, info_);
+    return true;
+  }
+  const char* message() const { return message_; }
+
+  static void read(png_structp png, png_bytep to, std::size_t bytes) {
+    auto& self = *static_cast<PngReader*>(png_get_io_ptr(png));
+    if (std::size_t(self.end_ - self.at_) < bytes) png_error(png, "the file ends too early");
+    std::memcpy(to, self.at_, bytes);
+    self.at_ += bytes;
+  }
+
+ private:
+  [[noreturn]] static void failed(png_structp png, png_const_charp message) {
+    auto& self = *static_cast<PngReader*>(png_get_error_ptr(png));
+    std::snprintf(self.message_, sizeof self.message_, "%s", message);
+    png_longjmp(png, 1);
+  }
+  /// libpng goes on without a chunk that it cannot read. Without that of transparency, it would be
+  /// another picture.
+  static void warned(png_structp png, png_const_charp message) {
+    if (std::strncmp(message, "tRNS", 4) == 0) png_error(png, message);
+  }
+
+  const std::uint8_t* at_;
+  const std::uint8_t* end_;
+  char message_[128] = "out of memory";
+  png_structp png_;
+  png_infop info_;
+};
+
+/// Grey or colour, each followed by how opaque it is, over white: the values as they are, without
+/// regard to a gamma.
+void over_white(std::vector<std::uint8_t>& p, std::size_t colours) {
+  const auto count = p.size() / (colours + 1);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int alpha = p[i * (colours + 1) + colours];
+    for (std::size_t c = 0; c < colours; ++c)
+      p[i * colours + c] =
+          std::uint8_t((p[i * (colours + 1) + c] * alpha + 255 * (255 - alpha) + 127) / 255);
+  }
+  p.resize(colours * count);
+}
+
+/// The bytes as they are in the file: no gamma and no profile changes them. Of 16 bits, the upper
+/// 8; fewer than 8 are spread over 0 to 255.
 void decode_png(const std::string& path, Sample& s) {
-  struct Image : png_image {
-    Image() : png_image{} { version = PNG_IMAGE_VERSION; }
-    ~Image() { png_image_free(this); }
-  } png;
-  check(png_image_begin_read_from_memory(&png, s.file.data(), s.file.size()) != 0, path,
-        ": corrupt PNG: ", png.message);
-  const bool colour = (png.format & PNG_FORMAT_FLAG_COLOR) != 0;
-  set_size(path, s, png.width, png.height, colour ? 3 : 1);
-  png.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  const png_color white{255, 255, 255};  // behind what is transparent
-  check(png_image_finish_read(&png, &white, s.pixels.data(), 0, nullptr) != 0, path,
-        ": corrupt PNG: ", png.message);
+  PngReader reader(s.file);
+  png_uint_32 width = 0, height = 0;
+  int channels = 0, passes = 1;
+  const auto begin = [&](png_structp png, png_infop info) {
+    png_set_read_fn(png, &reader, PngReader::read);
+    png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_read_info(png, info);
+    png_set_expand(png);
+    png_set_strip_16(png);
+    passes = png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    width = png_get_image_width(png, info), height = png_get_image_height(png, info);
+    channels = png_get_channels(png, info);
+  };
+  check(reader.run(begin), path, ": corrupt PNG: ", reader.message());
+  set_size(path, s, width, height, channels);
+  const auto rows = [&](png_structp png, png_infop) {
+    for (int pass = 0; pass < passes; ++pass)
+      for (png_uint_32 row = 0; row < height; ++row)
+        png_read_row(png, s.pixels.data() + std::size_t(row) * width * std::size_t(channels),
+                     nullptr);
+  };
+  check(reader.run(rows), path, ": corrupt PNG: ", reader.message());
+  if (channels % 2 == 0) over_white(s.pixels, std::size_t(--s.channels));
 }
 
 }  // namespace
