@@ -1,4 +1,4 @@
-// Ranks as processes, where MPI was not built in.
+// Ranks as processes, in a program without MPI.
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/world.hpp>
 
@@ -10,8 +10,8 @@ namespace detail {
 
 std::unique_ptr<Job> start_mpi(int&, char**&) {
   throw Error(
-      "started by an MPI launcher, but MPI was not built in: install its development files and "
-      "configure again (-DLAMINA_MPI=ON)");
+      "started by an MPI launcher, but MPI was not built in: install its development files, "
+      "configure Lamina with -DLAMINA_MPI=ON, and ask find_package() for the component mpi");
 }
 
 }  // namespace detail
