@@ -67,9 +67,21 @@ void check_batch(std::int64_t batch, int ranks) {
         " ranks: expected at least one sample per rank, or a plan that cuts something else");
 }
 
+/// Throws Error naming a layer whose output is for nobody.
+void Network::check_ends() const {
+  std::vector<bool> read(graph_.size());
+  for (const Vertex& v : graph_)
+    for (const int input : v.inputs) read[std::size_t(input)] = true;
+  for (std::size_t i = 1; i + 1 < graph_.size(); ++i)
+    check(read[i], title(graph_[i].name, *graph_[i].layer),
+          ": no layer reads its output; expected one that does, or that it is the last layer, as ",
+          title(graph_.back().name, *graph_.back().layer), " is");
+}
+
 void Network::prepare(PlaceOptions options) {
   check(steps_.empty(), "the network is placed already");
   check(graph_.size() > 1, "the network has no layers");
+  check_ends();
   check(options.backend != nullptr, "no back end was given");
   check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
         " does not compute in ", name(options.dtype));

@@ -6,6 +6,7 @@
 #include <lamina/cost/site.hpp>
 #include <lamina/layers/parameter.hpp>
 
+#include <concepts>
 #include <span>
 #include <string>
 #include <string_view>
@@ -103,6 +104,12 @@ class Layer {
                         std::span<const View> dxs) = 0;
 
   virtual std::vector<Parameter*> parameters() { return {}; }
+};
+
+/// What a network can add: a class derived from Layer, with the Options that it is made from.
+template <class L>
+concept LayerType = std::derived_from<L, Layer> && requires {
+  typename L::Options;
 };
 
 /// The one input of a layer that takes exactly one.

@@ -19,12 +19,26 @@ namespace lamina {
 
 class Network;
 
+namespace detail {
+// What takes the calls of add() and join() where L is no type of layer, so that the compiler's
+// error is one that says so, and not a list of all that does not fit.
+template <class L>
+concept NoLayerType = !LayerType<L>;
+template <class L>
+struct NoNode;
+struct AnyOptions {
+  AnyOptions(auto&&...) {}
+};
+}  // namespace detail
+
 /// The output of a layer while a network is built. Valid as long as the network is not moved.
 class Node {
  public:
   /// Appends a layer that reads this output; returns that layer's output.
-  template <class L>
+  template <LayerType L>
   Node add(typename L::Options options = {}, std::string name = {}) const;
+  template <detail::NoLayerType L>
+  detail::NoNode<L> add(detail::AnyOptions = {}, std::string = {}) const;
   /// Of one sample.
   const Shape& shape() const;
 
@@ -33,6 +47,12 @@ class Node {
   Node(Network* network, int index) : network_(network), index_(index) {}
   Network* network_;
   int index_;
+};
+
+template <class L>
+struct detail::NoNode : Node {
+  static constexpr bool is_layer_type = LayerType<L>;
+  static_assert(is_layer_type, "expected a class derived from lamina::Layer, with its Options");
 };
 
 /// How a network is placed on the ranks.
@@ -89,12 +109,12 @@ class Network {
 
   /// Appends a layer after the last one. Throws Error if its input does not fit or the name is
   /// taken.
-  template <class L>
+  template <LayerType L>
   Node add(typename L::Options options = {}, std::string name = {}) {
     return insert<L>({int(graph_.size()) - 1}, std::move(options), std::move(name));
   }
   /// Adds a layer with several inputs.
-  template <class L>
+  template <LayerType L>
   Node join(std::vector<Node> inputs, typename L::Options options = {}, std::string name = {}) {
     std::vector<int> indices;
     for (const Node& n : inputs) {
@@ -103,6 +123,10 @@ class Network {
     }
     return insert<L>(std::move(indices), std::move(options), std::move(name));
   }
+  template <detail::NoLayerType L>
+  detail::NoNode<L> add(detail::AnyOptions = {}, std::string = {});
+  template <detail::NoLayerType L>
+  detail::NoNode<L> join(std::vector<Node>, detail::AnyOptions = {}, std::string = {});
 
   // The graph, before and after placing.
 
@@ -191,6 +215,7 @@ class Network {
   template <class L>
   Node insert(std::vector<int> inputs, typename L::Options options, std::string name);
   Node append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name);
+  void check_ends() const;
   void place_layers();
   const Site& site_of(const Split& split);
   Spec spec_of(const Form& form, const Blocks& blocks, const Split& split) const;
@@ -248,7 +273,7 @@ void check_batch(std::int64_t batch, int ranks);
 std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
                         int ranks);
 
-template <class L>
+template <LayerType L>
 Node Node::add(typename L::Options options, std::string name) const {
   return network_->join<L>({*this}, std::move(options), std::move(name));
 }
