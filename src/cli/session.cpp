@@ -1,5 +1,6 @@
 #include "session.hpp"
 
+#include "crowding.hpp"
 #include "terminal.hpp"
 
 #include <lamina/base/version.hpp>
@@ -232,6 +233,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   for (int r = 0; r < world.size(); ++r)
     append(s, text("# rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device cpu  threads ",
                    counts[std::size_t(r)], "  batch ", rows[std::size_t(r)], '\n'));
+  append(s, crowding(world));
   append(s, text("# global batch ", placing.batch, " over ", world.size(), " rank",
                  world.size() > 1 ? "s" : "", ", plan ", plan.name,
                  plan.shard_optimizer ? ", sharded optimizer" : "", '\n'));
