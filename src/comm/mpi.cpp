@@ -4,6 +4,7 @@
 // a loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when
 // the process of a peer on this host is gone.
 #include "comm/mpi_group.hpp"
+#include "comm/mpi_leftovers.hpp"
 #include "comm/mpi_nodes.hpp"
 #include "comm/mpi_shared.hpp"
 
@@ -83,6 +84,7 @@ struct Process {
 class Session final : public Lookout {
  public:
   Session(int& argc, char**& argv) {
+    JobNote::remove_leftovers();
     int running = 0, given = 0;
     check_mpi(MPI_Initialized(&running), "MPI_Initialized");
     owner_ = !running;
@@ -106,6 +108,7 @@ class Session final : public Lookout {
         MPI_Allgather(&self_, sizeof self_, MPI_BYTE, peers_.data(), sizeof self_, MPI_BYTE, world),
         "MPI_Allgather");
     node = std::make_unique<SharedNode>(world);
+    note_ = std::make_unique<JobNote>();
   }
 
   ~Session() override {
@@ -182,6 +185,7 @@ class Session final : public Lookout {
   const bool check_collectives = is_on("LAMINA_CHECK_COLLECTIVES", debug_build);
 
  private:
+  std::unique_ptr<JobNote> note_;
   bool owner_ = false;
   int exit_code_ = 0;
   MPI_Comm control_ = MPI_COMM_NULL;  // for notices, so that they never meet the program's messages
