@@ -1,5 +1,5 @@
 # What is compared: models, dtypes, ranks, plans, batches; optimizers and schedules.
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 PLANS = ("data", "owt", "spatial", "filter")
 RANDOM_PLANS = 2  # for each number of ranks
@@ -20,6 +20,11 @@ class Model:
     exact_batches: tuple = None  # in f64; None: the same
 
     @property
+    def label(self):
+        width = "" if self.width == 1 else f"*{self.width:g}"
+        return f"{self.name}{width}@{self.size}"
+
+    @property
     def norms(self):
         """Whether statistics are of the global batch; of both kinds where there is batch norm."""
         return (False, True) if self.name.startswith("resnet") else (False,)
@@ -31,8 +36,8 @@ MODELS = {m.name: m for m in (
     Model("lenet", 28, (4, 10, 16, 64), channels=1),
     Model("resnet20", 32, (4, 8, 16, 64), exact_batches=(4, 8, 16)),
     Model("resnet18", 64, (4, 8, 16), exact_batches=(4,)),
-    Model("resnet50", 64, (4, 8, 16), exact_batches=(4,)),
-    Model("alexnet", 224, (4, 8), width=0.25),
+    Model("resnet50", 64, (4, 10), exact_batches=(4,)),
+    Model("alexnet", 224, (4, 8), width=0.25, exact_batches=(4,)),
     Model("vgg11", 224, (4, 8), width=0.125, exact_batches=(4,)),
     Model("resnet56", 32, (4, 8), exact_batches=(4,), plans=("data", "spatial", "filter"),
           random_plans=1),
@@ -83,7 +88,6 @@ class Case:
     threads: int = 1
     isas: tuple = ()          # DNNL_MAX_CPU_ISA by rank, over and over; empty: the machine's
     recipe: str = ""          # of RECIPES; empty: one step
-    rows: tuple = field(default=(), compare=False)
 
     @property
     def flags(self):
@@ -91,10 +95,9 @@ class Case:
 
     @property
     def name(self):
-        width = "" if self.model.width == 1 else f"*{self.model.width:g}"
         plan = f"random {self.seed}" if self.plan == "random" else self.plan
         per_rank = self.batch / self.ranks
-        words = [f"{self.model.name}{width}@{self.model.size}", self.dtype,
+        words = [self.model.label, self.dtype,
                  f"{self.ranks}x{per_rank:g}", plan,
                  *(["global norm"] if self.global_norm else []),
                  *([f"{self.threads} threads"] if self.threads > 1 else []),
@@ -113,21 +116,22 @@ def steps_of(model):
                     model.exact_batches)
                 if batch not in batches:
                     continue
-                for threads in (1, 2) if dtype == "f32" and ranks < 3 else (1,):
-                    yield from plans_of(model, dtype, ranks, ranks * batch, threads)
+                yield from plans_of(model, dtype, ranks, ranks * batch)
 
 
-def plans_of(model, dtype, ranks, batch, threads):
-    one = Case(model, dtype, ranks, batch, "data", threads=threads)
+def plans_of(model, dtype, ranks, batch):
+    one = Case(model, dtype, ranks, batch, "data")
+    if ranks < 3 and dtype == "f32":  # the reference back end has one thread
+        yield replace(one, threads=2, plan="data" if ranks == 1 else "spatial")
     if ranks == 1:
         yield one
         return
-    for global_norm in model.norms:
-        yield replace(one, global_norm=global_norm)
-    rest = [p for p in model.plans if p != "data"] if threads == 1 else ["spatial"]
-    for i, plan in enumerate(rest):
+    if "data" in model.plans:
+        for global_norm in model.norms:
+            yield replace(one, global_norm=global_norm)
+    for i, plan in enumerate(p for p in model.plans if p != "data"):
         yield replace(one, plan=plan, global_norm=model.norms[i % len(model.norms)])
-    for seed in range(model.random_plans if threads == 1 else 0):
+    for seed in range(model.random_plans):
         # Another plan for each batch and dtype.
         drawn = 100 * batch + 10 * (dtype == "f32") + seed
         yield replace(one, plan="random", seed=drawn, global_norm=model.norms[seed % 2 - 1])

@@ -38,7 +38,7 @@ def arguments():
                    help="DNNL_MAX_CPU_ISA of rank 0, 1, ..., over and over: AVX2, or AVX512_CORE,AVX2")
     p.add_argument("--fresh", action="store_true", help="forget what earlier calls found")
     p.add_argument("--table", metavar="FILE", help="write the table of all cases done, as Markdown")
-    p.add_argument("--program", default="build/bin/parity_run", metavar="FILE")
+    p.add_argument("--program", default="build-ci/bin/parity_run", metavar="FILE")
     p.add_argument("--folder", default="build/parity", metavar="DIR", help="for what is computed")
     p.add_argument("-v", action="store_true", help="every kind of value that is off, each run")
     return p.parse_args()
@@ -51,6 +51,7 @@ class Runner:
         self.oracles = collections.OrderedDict()
         (self.folder / "inputs").mkdir(parents=True, exist_ok=True)
         self.inputs_made = set()
+        self.about = {}  # what ran, by dtype
 
     # ---- inputs
 
@@ -113,8 +114,10 @@ class Runner:
         done = subprocess.run(line, capture_output=True, text=True, timeout=1800, env=environment,
                               stdin=subprocess.DEVNULL)
         if done.returncode:
-            raise RuntimeError(f"status {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
-        lines = [json.loads(l) for l in open(f"{out}.jsonl")]
+            said = [l for l in done.stderr.splitlines() if l.startswith("lamina: ")]
+            raise RuntimeError(f"status {done.returncode}: {said[0] if said else done.stderr}")
+        about, *lines = [json.loads(l) for l in open(f"{out}.jsonl")]
+        self.about[case.dtype] = "Lamina {version}, {backend}".format(**about)
         return lines, load_file(f"{out}.safetensors")
 
     # ---- both
@@ -244,13 +247,15 @@ class Results:
         if self.path.exists():
             for line in open(self.path):
                 r = json.loads(line)
-                if r["of"] == self.of:
+                if r["of"] == self.of and not r["failure"]:
                     self.found[r["case"]] = r
 
-    def add(self, case, kinds, failure, seconds):
-        r = {"of": self.of, "case": case.name, "model": case.model.name, "dtype": case.dtype,
+    def add(self, case, kinds, failure, seconds, about):
+        r = {"of": self.of, "case": case.name, "model": case.model.label, "dtype": case.dtype,
+             "ranks": case.ranks, "batch": case.batch / case.ranks, "plan": case.plan,
+             "threads": case.threads, "isas": "+".join(case.isas), "recipe": case.recipe,
              "kinds": kinds, "failure": failure, "seconds": round(seconds, 2),
-             "date": datetime.date.today().isoformat()}
+             "date": datetime.date.today().isoformat(), "about": about}
         self.found[case.name] = r
         with open(self.path, "a") as file:
             print(json.dumps(r), file=file)
@@ -272,7 +277,8 @@ def run_all(o, todo, runner, results):
                 kinds = {k: asdict(w) for k, w in runner.run(case).items()}
             except (RuntimeError, subprocess.TimeoutExpired) as e:
                 failure = str(e)
-            r = results.add(case, kinds, failure, time.monotonic() - begin)
+            r = results.add(case, kinds, failure, time.monotonic() - begin,
+                            runner.about.get("f32", ""))
         print(report.line(r, o.v), flush=True)
     return left
 
@@ -302,7 +308,7 @@ def main():
     off = [r for r in done if report.is_off(r)]
     print(f"{len(done)} cases, {len(off)} off" + (f", {left} not run: call again" if left else ""))
     if o.table:
-        pathlib.Path(o.table).write_text(report.page(done, left, runner.program))
+        pathlib.Path(o.table).write_text(report.page(done, left, len(mutants("f64"))))
     return 1 if off else 0
 
 

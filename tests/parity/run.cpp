@@ -1,11 +1,12 @@
 // parity_run: trains a model of the library from the weights and on the images in files, and writes
-// what tests/parity/parity.py compares with PyTorch: a line of JSON per step and for the
-// evaluation, and a checkpoint. After one step of SGD with momentum, the momentum in there is the
-// gradient, bit by bit.
+// what tests/parity/parity.py compares with PyTorch: a line of JSON about itself, one per step, one
+// for the evaluation; and a checkpoint. After one step of SGD with momentum, the momentum in there
+// is the gradient, bit by bit.
 #include "flags.hpp"
 #include "session.hpp"
 #include "support/random_plans.hpp"
 
+#include <lamina/base/version.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/train/json_log.hpp>
 #include <lamina/train/safetensors.hpp>
@@ -32,8 +33,9 @@ class StoredImages final : public Dataset {
         pixels_(std::size_t(count * shape().sample())),
         labels_(std::size_t(count)) {
     const StoredTensor &pixels = tensor(file, "pixels", 4), &labels = tensor(file, "labels", 1);
-    check(labels.dims[0] == pixels.dims[0] && first + count <= pixels.dims[0], file.path(), ": has ",
-          pixels.dims[0], " images and ", labels.dims[0], " labels, expected ", first + count);
+    check(labels.dims[0] == pixels.dims[0] && first + count <= pixels.dims[0], file.path(),
+          ": has ", pixels.dims[0], " images and ", labels.dims[0], " labels, expected ",
+          first + count);
     const std::int64_t sample = shape().sample();
     file.read(pixels, first * sample, count * sample, DType::f32, pixels_.data());
     file.read(labels, first, count, DType::f32, labels_.data());
@@ -107,7 +109,10 @@ int train(ParityOptions& o, World& world) {
   load_parameters(o.weights, net, true, world.comm());
 
   std::optional<JsonLog> log;
-  if (world.rank() == 0) log.emplace(o.out + ".jsonl", false);
+  if (world.rank() == 0) {
+    log.emplace(o.out + ".jsonl", false);
+    log->write({{"version", version}, {"backend", net.placing().backend->description()}});
+  }
   FitOptions fit{.epochs = o.epochs, .steps = o.steps, .shuffle = false, .augment = false};
   fit.on_step = [&](const StepResult& r) {
     if (log) log->write({{"step", r.step}, {"loss", r.loss}, {"top1", r.top1}, {"rate", r.rate}});
