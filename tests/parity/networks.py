@@ -3,9 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-
-# Where a ReLU is at its kink, rounding decides whether a gradient passes, so that f32 and f64 differ
-# by 1e-3 and more with nobody being wrong. While this is set, each forward goes through it:
+# Where a ReLU is at its kink, rounding decides whether a gradient passes, so that f32 and f64
+# differ by 1e-3 and more with nobody being wrong. While this is set, each forward goes through it:
 # settle(x, bias) shifts `bias`, which was added to x, and x with it.
 settle = None
 
@@ -27,23 +26,25 @@ class ReLU(nn.Module):
 
 class BatchNorm(nn.BatchNorm2d):
     """Batch norm whose batch lies in parts, each with statistics of its own, as on ranks that do
-    not share them. What is kept are means over the parts."""
+    not share them: `local`, a row per part. For inference there are their means."""
 
-    parts = 1
+    parts, local = 1, None
 
     def forward(self, x):
         if not self.training or self.parts == 1:
             return super().forward(x)
-        means, variances, ys = [], [], []
-        for part in x.tensor_split(self.parts):  # the larger parts first, as Lamina cuts
-            mean, variance = self.running_mean.clone(), self.running_var.clone()
-            ys.append(functional.batch_norm(part, mean, variance, self.weight, self.bias, True,
-                                            self.momentum, self.eps))
-            means.append(mean)
-            variances.append(variance)
-        self.running_mean.copy_(torch.stack(means).mean(0))
-        self.running_var.copy_(torch.stack(variances).mean(0))
+        if self.local is None:
+            self.local = {k: v.repeat(self.parts, 1) for k, v in self.kept().items()}
+        ys = [functional.batch_norm(part, self.local["running_mean"][i],
+                                    self.local["running_var"][i], self.weight, self.bias, True,
+                                    self.momentum, self.eps)
+              for i, part in enumerate(x.tensor_split(self.parts))]  # the larger parts first
+        for name, kept in self.kept().items():
+            kept.copy_(self.local[name].mean(0))
         return torch.cat(ys)
+
+    def kept(self):
+        return {"running_mean": self.running_mean, "running_var": self.running_var}
 
 
 class Dropout(nn.Module):

@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler
 import networks
 
 
-# ---- Lamina's random numbers (base/random.hpp), of which dropout's masks are made -----------------
+# ---- Lamina's random numbers (base/random.hpp), of which dropout's masks are made ----------------
 
 def mix(x):
     x = (x + 0x9E3779B97F4A7C15) % 2**64
@@ -48,7 +48,7 @@ def give_masks(model, seed, step):
         module.mask = lambda shape, n=layer, r=module.rate: dropout_mask(seed, step, n, r, shape)
 
 
-# ---- optimizers and schedules ---------------------------------------------------------------------
+# ---- optimizers and schedules --------------------------------------------------------------------
 
 def make_optimizer(model, o):
     named = list(model.named_parameters())
@@ -98,7 +98,7 @@ def make_schedule(optimizer, o, per_epoch, total):
     return lr_scheduler.SequentialLR(optimizer, [ramp, after], [warm]) if warm else after
 
 
-# ---- a run ------------------------------------------------------------------------------------------
+# ---- a run ---------------------------------------------------------------------------------------
 
 def hits(logits, labels, best):
     return (logits.topk(best).indices == labels[:, None]).any(1).sum().item()
@@ -154,6 +154,9 @@ def evaluate(model, o, x, labels):
 def tensors(model, optimizer):
     """Under the names of Lamina's checkpoints."""
     found = {n: t for n, t in model.state_dict().items() if not n.endswith("num_batches_tracked")}
+    for name, module in model.named_modules():
+        for kept, rows in (getattr(module, "local", None) or {}).items():
+            found[f"local/{name}.{kept}"] = rows
     for name, p in model.named_parameters():
         state = optimizer.state.get(p, {})
         for key, number in (("momentum_buffer", 0), ("exp_avg", 0), ("exp_avg_sq", 1)):
@@ -162,7 +165,7 @@ def tensors(model, optimizer):
     return {n: t.detach().double() for n, t in found.items()}
 
 
-# ---- inputs -----------------------------------------------------------------------------------------
+# ---- inputs --------------------------------------------------------------------------------------
 
 @torch.no_grad()
 def make_weights(model_name, classes, width, x, apart):

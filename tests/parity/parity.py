@@ -35,7 +35,8 @@ def arguments():
     p.add_argument("--minutes", type=float, default=0, metavar="N",
                    help="start no case after so long; the next call goes on from there")
     p.add_argument("--isa", metavar="ISA[,ISA...]", default="",
-                   help="DNNL_MAX_CPU_ISA of rank 0, 1, ..., over and over: AVX2, or AVX512_CORE,AVX2")
+                   help="DNNL_MAX_CPU_ISA of all ranks, or of rank 0, 1, ..., over and over: "
+                        "AVX2, or AVX512_CORE,AVX2")
     p.add_argument("--fresh", action="store_true", help="forget what earlier calls found")
     p.add_argument("--table", metavar="FILE", help="write the table of all cases done, as Markdown")
     p.add_argument("--program", default="build-ci/bin/parity_run", metavar="FILE")
@@ -63,7 +64,7 @@ class Runner:
         weights = self.folder / "inputs" / f"{name}.safetensors"
         images = self.folder / "inputs" / f"images-{model.channels}-{model.size}.safetensors"
         if weights not in self.inputs_made:
-            count = 320 if model.size <= 32 else 80 if model.size <= 64 else 40
+            count = 320 if model.size <= 32 else 80 if model.size <= 64 else 60
             made = oracle.make_images(count, model.channels, model.size, CLASSES)
             save_file(made, images)
             x = made["pixels"][:32].float() / 64 - 2
@@ -76,7 +77,7 @@ class Runner:
         steps = 1 if not case.recipe else 0
         o = {"model": case.model.name, "width": case.model.width, "classes": CLASSES, "seed": 3,
              "global_batch": case.batch, "train_images": case.batch * (1 if steps else 4),
-             "eval_images": max(5, case.batch // 2 + 1),  # never a multiple: the last batch is padded
+             "eval_images": max(5, case.batch // 2 + 1),  # so that the last batch is padded
              "epochs": 1 if steps else 3, "steps": steps, "weight_decay": 0.0, "decay": "all",
              "momentum": 0.9, "nesterov": False, "clip_norm": 0.0, "schedule": "constant",
              "warmup_epochs": 0.0, "label_smoothing": 0.0}
@@ -170,7 +171,7 @@ class Runner:
     # ---- the judge, judged
 
     def self_test(self):
-        """Small errors, put into what Lamina found, must be seen; without them all must be right."""
+        """Small errors, put into what Lamina found, must be seen; without them all is right."""
         for dtype in ("f64", "f32"):
             case = cases.Case(cases.MODELS["resnet20"], dtype, 1, 4, "data")
             weights, images = self.inputs(case)

@@ -124,7 +124,8 @@ release, and this page is what it wrote then (`./dev parity --table docs/parity.
 ```sh
 ./dev parity --minutes 30            # what half an hour allows; the next call goes on from there
 ./dev parity --only 'resnet20.*2x8'  # the cases whose names match; --list prints the names
-./dev parity --isa AVX2              # f32 by other kernels of oneDNN; AVX512_CORE,AVX2: rank by rank
+./dev parity --isa AVX2              # f32 by other kernels of oneDNN
+./dev parity --isa AVX512_CORE,AVX2  # by these on even ranks, by those on odd ones
 ```
 
 A figure is |Lamina - PyTorch in f64| / |PyTorch in f64| of a tensor (2-norm), the worst of all

@@ -21,8 +21,9 @@ stand_in() {
   work=$(mktemp -d)
   nm -D --defined-only "$lib"/*.so* 2>/dev/null | awk 'NF == 3 { sub(/@.*/, "", $3); print $3 }' |
     sort -u >"$work/defined"
-  nm -D --undefined-only "$lib"/*.so 2>/dev/null | awk '$1 == "U" { sub(/@.*/, "", $2); print $2 }' |
-    grep -E '^_*(cu|nccl|nv)' | sort -u >"$work/undefined"
+  nm -D --undefined-only "$lib"/*.so 2>/dev/null |
+    awk '$1 == "U" { sub(/@.*/, "", $2); if ($2 ~ /^_*(cu|nccl|nv)/) print $2 }' |
+    sort -u >"$work/undefined"
   # All names are one function: 35 is cudaErrorInsufficientDriver.
   {
     echo '.text'
