@@ -36,7 +36,7 @@ MODELS = {m.name: m for m in (
     Model("lenet", 28, (4, 10, 16, 64), channels=1),
     Model("resnet20", 32, (4, 8, 16, 64), exact_batches=(4, 8, 16)),
     Model("resnet18", 64, (4, 8, 16), exact_batches=(4,)),
-    Model("resnet50", 64, (4, 10), exact_batches=(4,)),
+    Model("resnet50", 64, (4, 8), exact_batches=(4,)),
     Model("alexnet", 224, (4, 8), width=0.25, exact_batches=(4,)),
     Model("vgg11", 224, (4, 8), width=0.125, exact_batches=(4,)),
     Model("resnet56", 32, (4, 8), exact_batches=(4,), plans=("data", "spatial", "filter"),
@@ -152,12 +152,20 @@ def trainings():
             yield Case(dropping, dtype, 2, 12, "owt", recipe=recipe)
 
 
+def instruction_sets():
+    """f32 by other kernels of oneDNN than this machine's best, and by unlike ones on two ranks."""
+    for model in ("lenet", "resnet20", "resnet18"):
+        for isas in (("SSE41",), ("AVX2",), ("AVX512_CORE", "AVX2")):
+            for plan in ("spatial", "filter", "random"):
+                yield Case(MODELS[model], "f32", 2, 16, plan, seed=7 * len(plan), isas=isas)
+
+
 def all_cases():
     """Those that take seconds first, so that what a limit of time leaves out is what costs most."""
     small = [c for name in ("lenet", "resnet20") for c in steps_of(MODELS[name])
              if c.batch // c.ranks <= 16]
     rest = [c for model in MODELS.values() for c in steps_of(model)]
     seen = {}
-    for case in (*small, *trainings(), *rest):
+    for case in (*small, *trainings(), *instruction_sets(), *rest):
         seen.setdefault(case.name, case)
     return list(seen.values())
