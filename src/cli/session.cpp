@@ -107,7 +107,7 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   bool found = false;
   Machine machine;
   if (o.ceilings == "auto") machine = cached_machine(world, backend, &found);
-  if (found) return machine;
+  if (found && machine.peak(parse_dtype(o.dtype)) > 0 && machine.bandwidth() > 0) return machine;
   if (world.rank() == 0) {
     std::puts("# measuring what this machine can do (once: `lamina info --machine` shows it)");
     std::fflush(stdout);

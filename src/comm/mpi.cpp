@@ -202,17 +202,19 @@ class MpiTransport final : public Transport {
       : session_(std::move(session)), comm_(comm), group_(comm, *session_) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
-    SharedGroup group(*session_->node, *session_, members(), rank_);
+    members_ = ranks_in_world();
+    SharedGroup group(*session_->node, *session_, members_, rank_);
     if (group.whole() && group.useful())
       shared_ = std::make_unique<SharedGroup>(std::move(group));
     else if (group.useful())
-      nodes_ = std::make_unique<NodeGroup>(*session_->node, *session_, comm_, members());
+      nodes_ = std::make_unique<NodeGroup>(*session_->node, *session_, comm_, members_);
   }
   // The MPI_Comm is never freed: that would be a collective call from whichever thread drops the
   // last reference. Groups are made at set-up, few, and MPI_Finalize takes them.
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  std::span<const int> members() const override { return members_; }
   void poll() override { session_->look_around(nullptr, 0); }
   std::string carrier() const override {
     if (shared_) return "shared memory";
@@ -244,8 +246,7 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  /// The ranks of this group, by their rank in the world.
-  std::vector<int> members() const {
+  std::vector<int> ranks_in_world() const {
     MPI_Group ours = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
     MPI_Comm_group(comm_, &ours);
     MPI_Comm_group(session_->world, &all);
@@ -273,6 +274,7 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_;
   MpiGroup group_;
   int rank_ = 0, size_ = 1;
+  std::vector<int> members_;             // of this group, by their rank in the world
   std::unique_ptr<SharedGroup> shared_;  // where all members share memory
   std::unique_ptr<NodeGroup> nodes_;     // where some do
 };

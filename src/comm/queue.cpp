@@ -1,4 +1,5 @@
 // The communication thread.
+#include <lamina/base/random.hpp>
 #include <lamina/comm/queue.hpp>
 #include <lamina/comm/volume.hpp>
 
@@ -11,6 +12,16 @@
 #include <vector>
 
 namespace lamina {
+
+namespace {
+
+/// The same number on all ranks of a group, and hardly ever that of another one.
+std::uint64_t group_of(std::span<const int> members) {
+  const auto* bytes = reinterpret_cast<const char*>(members.data());
+  return members.empty() ? 0 : key_of({bytes, members.size_bytes()});
+}
+
+}  // namespace
 
 struct CommQueue::Impl {
   explicit Impl(std::shared_ptr<Transport> world) : world_(std::move(world)) {
@@ -107,11 +118,13 @@ struct CommQueue::Impl {
     const Operation& op = job.operation;
     const double begin = now();
     job.group->run(op);
-    if (job.recorder)
-      job.recorder->record(
-          {op.layer, op.pass, Lane::communication, name(op.collective), begin, now(),
-           op.bytes(job.group->size()),
-           op.bytes(job.group->size()) * bus_factor(op.collective, job.group->size())});
+    if (!job.recorder) return;
+    const int size = job.group->size();
+    Span span{
+        op.layer, op.pass, Lane::communication, name(op.collective),
+        begin,    now(),   op.bytes(size),      op.bytes(size) * bus_factor(op.collective, size)};
+    span.party = {group_of(job.group->members()), job.group->rank(), op.to, op.from};
+    job.recorder->record(span);
   }
 
   // The three below need the mutex, except that failed() may be read at any time.
@@ -141,7 +154,12 @@ CommQueue::~CommQueue() { stop(); }
 
 CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport>& group,
                                    const Operation& operation, Recorder* recorder) {
-  return impl_->push({group, operation, recorder, nullptr, nullptr});
+  if (!recorder) return impl_->push({group, operation, nullptr, nullptr, nullptr});
+  // Waking the communication thread may cost the caller its processor.
+  const double begin = now();
+  const Ticket ticket = impl_->push({group, operation, recorder, nullptr, nullptr});
+  recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
+  return ticket;
 }
 void CommQueue::call(void (*invoke)(void*), void* work) {
   impl_->wait(impl_->push({nullptr, {}, nullptr, invoke, work}));

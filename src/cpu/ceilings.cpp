@@ -249,24 +249,40 @@ Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
   const Loops& loops = *available().back().loops;
   const int team = threads();
   constexpr std::size_t block = 128;  // floats that read() takes at a time, at most
-  const std::size_t whole =
-      std::max<std::size_t>(bytes / sizeof(float) / (3 * block), 1) * 3 * block;
-  const std::size_t third = whole / 3;
+  // A large set is gone through piece by piece, so that a slice need not hold all of it.
+  constexpr std::size_t most = std::size_t(6) << 20;
+  const std::size_t pieces = (bytes + most - 1) / most;
+  const std::size_t piece =
+      std::max<std::size_t>(bytes / pieces / sizeof(float) / (3 * block), 1) * 3 * block;
+  const std::size_t third = piece / 3, whole = pieces * piece;
   const Buffer buffer(whole * std::size_t(team) * sizeof(float));
-  const auto part = [&](int thread) { return buffer.data.get() + whole * std::size_t(thread); };
 #pragma omp parallel for schedule(static, 1) num_threads(team)
-  for (int thread = 0; thread < team; ++thread) std::fill_n(part(thread), whole, 0.5F);
-  const double read = rate_of_team(slices, [&](int thread, std::size_t times) {
-    [[maybe_unused]] volatile float sink = loops.read(part(thread), whole, times);
+  for (int thread = 0; thread < team; ++thread)
+    std::fill_n(buffer.data.get() + whole * std::size_t(thread), whole, 0.5F);
+  struct alignas(64) Place {
+    std::size_t piece = 0;
+  };
+  std::vector<Place> places(static_cast<std::size_t>(team));
+  const auto rate = [&](auto&& loop) {
+    return rate_of_team(slices, [&](int thread, std::size_t times) {
+      float* const part = buffer.data.get() + whole * std::size_t(thread);
+      if (pieces == 1) return loop(part, times);
+      for (std::size_t& at = places[std::size_t(thread)].piece; times > 0; --times) {
+        loop(part + at * piece, 1);
+        at = (at + 1) % pieces;
+      }
+    });
+  };
+  const double read = rate([&](float* x, std::size_t times) {
+    [[maybe_unused]] volatile float sink = loops.read(x, piece, times);
   });
-  const double triad = rate_of_team(slices, [&](int thread, std::size_t times) {
-    float* a = part(thread);
+  const double triad = rate([&](float* a, std::size_t times) {
     loops.triad(a, a + third, a + 2 * third, third, 0.5F, times);
   });
-  const double passed = double(whole * sizeof(float));
-  const double scale = rate_of_team(slices, [&](int thread, std::size_t times) {
+  const double passed = double(piece * sizeof(float));
+  const double scale = rate([&](float* x, std::size_t times) {
     volatile float one = 1;  // as far as the compiler knows, any number
-    loops.scale(part(thread), whole, one, times);
+    loops.scale(x, piece, one, times);
   });
   return {triad * passed, read * passed, scale * 2 * passed};
 }

@@ -40,6 +40,7 @@ Json machine_to_json(const Machine& machine) {
   json["nodes"] = machine.nodes;
   json["date"] = machine.date;
   json["launch"] = machine.launch;
+  json["missing"] = machine.missing;
   json["compute"] = Json::array();
   for (const ComputeCeiling& c : machine.compute)
     json["compute"].push_back({{"kind", kinds[std::size_t(c.kind)]},
@@ -60,6 +61,13 @@ Json machine_to_json(const Machine& machine) {
                             {"stride", c.stride},
                             {"bytes", c.bytes},
                             {"seconds", c.seconds}});
+  const auto mark = [](Json& list, const auto& ceilings) {
+    for (std::size_t i = 0; i < ceilings.size(); ++i)
+      if (ceilings[i].disturbed) list[i]["disturbed"] = true;
+  };
+  mark(json["compute"], machine.compute);
+  mark(json["memory"], machine.memory);
+  mark(json["comm"], machine.comm);
   return json;
 }
 
@@ -70,24 +78,31 @@ Machine machine_from_json(const JsonPart& json) {
   machine.threads = count(json.at("threads")), machine.ranks = count(json.at("ranks"));
   machine.nodes = count(json.at("nodes"));
   machine.launch = measured(json.at("launch"));
+  machine.missing = int(json.at("missing").whole(0, INT32_MAX));
+  const auto disturbed = [](const JsonPart& c) {
+    const auto mark = c.find("disturbed");
+    if (mark && !mark->json().is_boolean()) mark->fail("true or false");
+    return mark && mark->json().get<bool>();
+  };
   const auto each = [&](const char* list, auto&& read) {
     const JsonPart all = json.at(list);
     for (std::size_t i = 0; i < all.size(); ++i) read(all.at(i));
   };
   each("compute", [&](const JsonPart& c) {
     const int kind = c.at("kind").one_of(int(kinds.size()), [](int i) { return kinds[i]; });
-    machine.compute.push_back(
-        {Kind(kind), c.at("name").string(), dtype(c.at("dtype")), rate(c.at("flops"))});
+    machine.compute.push_back({Kind(kind), c.at("name").string(), dtype(c.at("dtype")),
+                               rate(c.at("flops")), disturbed(c)});
   });
   each("memory", [&](const JsonPart& m) {
     machine.memory.push_back({m.at("level").string(), measured(m.at("capacity")),
-                              rate(m.at("triad")), rate(m.at("read")), rate(m.at("scale"))});
+                              rate(m.at("triad")), rate(m.at("read")), rate(m.at("scale")),
+                              disturbed(m)});
   });
   each("comm", [&](const JsonPart& c) {
     const auto collective = [](int i) { return lamina::name(Collective(i)); };
     const int op = c.at("op").one_of(int(Collective::barrier) + 1, collective);
     machine.comm.push_back({Collective(op), count(c.at("ranks")), count(c.at("stride")),
-                            measured(c.at("bytes")), measured(c.at("seconds"))});
+                            measured(c.at("bytes")), measured(c.at("seconds")), disturbed(c)});
   });
   return machine;
 }

@@ -6,6 +6,7 @@
 #include "machine/time_collective.hpp"
 
 #include <lamina/kernels/threads.hpp>
+#include <lamina/profile/usage.hpp>
 
 #include <unistd.h>
 
@@ -20,49 +21,77 @@ namespace detail {
 
 namespace {
 
+/// What one round of measuring gave, and whether it was left in peace.
+struct Round {
+  std::vector<double> rates;
+  bool quiet = true;
+};
+
+struct Best {
+  std::vector<double> rates;
+  bool disturbed = true;  // no two quiet rounds agree on every best
+};
+
 /// The best of what round() gives, element by element. A machine that others use too may be busy
-/// all through one round: goes on until two of them agree on every best, but not for ever.
-template <class Round>
-std::vector<double> best_of_rounds(const Round& round) {
-  std::vector<std::vector<double>> rounds;
-  std::vector<double> best;
-  for (bool agreed = false; !agreed && rounds.size() < 6;) {
-    rounds.push_back(round());
-    best.resize(rounds[0].size());
-    agreed = true;
-    for (std::size_t k = 0; k < best.size(); ++k) {
-      best[k] = std::max(best[k], rounds.back()[k]);
-      const auto near = [&](const std::vector<double>& r) { return r[k] > 0.97 * best[k]; };
-      agreed = agreed && std::count_if(rounds.begin(), rounds.end(), near) > 1;
+/// all through one round: goes on until two of them agree, but not for ever.
+template <class Measure>
+Best best_of_rounds(const Measure& round) {
+  std::vector<std::vector<double>> quiet;
+  Best best;
+  for (int n = 0; best.disturbed && n < 6; ++n) {
+    const Round latest = round();
+    best.rates.resize(latest.rates.size());
+    for (std::size_t k = 0; k < best.rates.size(); ++k)
+      best.rates[k] = std::max(best.rates[k], latest.rates[k]);
+    if (latest.quiet) quiet.push_back(latest.rates);
+    best.disturbed = false;
+    for (std::size_t k = 0; k < best.rates.size(); ++k) {
+      const auto near = [&](const auto& r) { return r[k] > 0.97 * best.rates[k]; };
+      best.disturbed |= std::count_if(quiet.begin(), quiet.end(), near) < 2;
     }
   }
   return best;
 }
 
+struct Found {
+  std::vector<Rate> rates;
+  bool disturbed = false;
+};
+
 /// Rates of measure(slices): while the other ranks sleep, then of all ranks at once, the slowest
 /// one's. The nodes are taken to be alike, so that one rank's turn is enough.
+///
+/// Of one rank the fastest slices count, for which it had its processor, or they would not be the
+/// fastest. Of all ranks at once the middle ones do: there, a rank that lacked its processor for
+/// a fifth of the time has spoilt the round.
 template <class Measure>
-std::vector<Rate> in_turn(const World& world, double seconds, const Measure& measure) {
+Found in_turn(const World& world, double seconds, const Measure& measure) {
   const Communicator& ranks = world.comm();
-  std::vector<double> alone;
+  Best alone;
   ranks.barrier();
   if (ranks.rank() == 0)
-    alone = best_of_rounds([&] { return measure(Slices{.seconds = seconds}); });
-  std::vector<Rate> rates;
+    alone = best_of_rounds([&] { return Round{measure(Slices{.seconds = seconds})}; });
+  Found found;
   if (ranks.size() == 1) {
-    for (const double rate : alone) rates.push_back({rate, rate});
-    return rates;
+    for (const double rate : alone.rates) found.rates.push_back({rate, rate});
+    found.disturbed = alone.disturbed;
+    return found;
   }
-  const std::vector<double> together = best_of_rounds([&] {
+  const Best together = best_of_rounds([&] {
     ranks.barrier();
-    auto mine = measure(Slices{.seconds = seconds, .middle = true});
-    for (double& rate : mine) rate = ranks.all_reduce_value(rate, ReduceOp::min);
+    const Usage before = usage();
+    const double begin = now();
+    Round mine{measure(Slices{.seconds = seconds, .middle = true})};
+    const double denied = (usage() - before).denied / (now() - begin);
+    for (double& rate : mine.rates) rate = ranks.all_reduce_value(rate, ReduceOp::min);
+    mine.quiet = ranks.all_reduce_value(denied, ReduceOp::max) < 0.2;
     return mine;
   });
-  alone.resize(together.size());
-  for (std::size_t i = 0; i < together.size(); ++i)
-    rates.push_back({ranks.all_gather_value(alone[i])[0], together[i]});
-  return rates;
+  alone.rates.resize(together.rates.size());
+  for (std::size_t i = 0; i < together.rates.size(); ++i)
+    found.rates.push_back({ranks.all_gather_value(alone.rates[i])[0], together.rates[i]});
+  found.disturbed = together.disturbed || ranks.all_gather_value(int(alone.disturbed))[0] != 0;
+  return found;
 }
 
 /// Numbers that no processor treats differently, in any layout.
@@ -76,7 +105,7 @@ Tensor operand(const Form& form) {
 }
 
 /// FLOP/s of one pass of `kernel`, each of which does `flops`.
-Rate rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pass, double flops) {
+Found rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pass, double flops) {
   const Tensor x = operand(kernel.inputs.at(0)), w = operand(kernel.w), y = operand(kernel.output);
   Stream stream;
   const auto run = [&](std::size_t times) {
@@ -91,7 +120,7 @@ Rate rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pa
   run(1);  // first touch
   return in_turn(world, seconds, [&](const Slices& slices) {
     return std::vector<double>{rate_in(slices, run, run) * flops};
-  })[0];
+  });
 }
 
 /// A kernel's algorithm in one pass: there are three, joined by '|', where they differ.
@@ -129,10 +158,10 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
     if (flops > 0.25 * gemm.flops.together && n > 384) break;  // takes too long here
     const auto kernel = backend.linear(std::int64_t(n), false,
                                        {{std::int64_t(n), std::int64_t(n), 1, 1}, dtype, {}});
-    const Rate rate = rate_of(world, effort.loop, *kernel, Pass::forward, flops);
-    if (rate.together <= gemm.flops.together) continue;
+    const Found rate = rate_of(world, effort.loop, *kernel, Pass::forward, flops);
+    if (rate.rates[0].together <= gemm.flops.together) continue;
     gemm.name = "linear " + algorithm_in(Pass::forward, kernel->algorithm);
-    gemm.flops = rate;
+    gemm.flops = rate.rates[0], gemm.disturbed = rate.disturbed;
   }
   best.push_back(gemm);
   for (const ConvShape& s : conv_shapes) {
@@ -140,11 +169,13 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
     const ConvGeometry g{.channels = s.filters, .kernel = s.kernel, .bias = false};
     const auto kernel = backend.conv(g, backend.conv(g, {x, dtype, {}})->inputs.at(0));
     const double flops = 2.0 * double(g.output(x).size() * g.weight(x).sample());
-    for (const Pass pass : {Pass::forward, Pass::input_grad, Pass::weight_grad})
+    for (const Pass pass : {Pass::forward, Pass::input_grad, Pass::weight_grad}) {
+      const Found rate = rate_of(world, effort.loop / 2, *kernel, pass, flops);
       keep(best,
            {Kind::conv,
             text("conv ", s.kernel, 'x', s.kernel, ' ', algorithm_in(pass, kernel->algorithm)),
-            dtype, rate_of(world, effort.loop / 2, *kernel, pass, flops)});
+            dtype, rate.rates[0], rate.disturbed});
+    }
   }
 }
 
@@ -164,10 +195,10 @@ std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort
   for (std::size_t at = 0, end; (end = sets.find(' ', at)) != std::string::npos; at = end + 1)
     for (const DType dtype : {DType::f32, DType::f64}) {
       const std::string set = sets.substr(at, end - at);
-      all.push_back({ComputeCeiling::Kind::fma, set, dtype,
-                     in_turn(world, effort.loop, [&](const Slices& slices) {
-                       return std::vector<double>{fma_rate(set, dtype, slices)};
-                     })[0]});
+      const Found rate = in_turn(world, effort.loop, [&](const Slices& slices) {
+        return std::vector<double>{fma_rate(set, dtype, slices)};
+      });
+      all.push_back({ComputeCeiling::Kind::fma, set, dtype, rate.rates[0], rate.disturbed});
     }
   return all;
 }
@@ -180,30 +211,56 @@ std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& b
   return best;
 }
 
+double memory_set(double told, int threads, double available) {
+  constexpr double gib = 1 << 30;
+  const double unknown = std::clamp(threads * gib / 2, gib, 4 * gib);
+  return std::min(std::max(4 * told, unknown), available / 4);
+}
+
+double available_memory() {
+  double available = 1e18;
+  std::ifstream machine("/proc/meminfo");
+  for (std::string word; machine >> word;)
+    if (double kib = 0; word == "MemAvailable:" && machine >> kib) available = 1024 * kib;
+  const auto number = [](const char* path) {  // "max" where there is no limit
+    double value = -1;
+    return std::ifstream(path) >> value ? value : -1;
+  };
+  const double most = number("/sys/fs/cgroup/memory.max");
+  const double taken = number("/sys/fs/cgroup/memory.current");
+  if (most >= 0 && taken >= 0) available = std::min(available, std::max(0.0, most - taken));
+  const double first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+  return first >= 0 ? std::min(available, first) : available;
+}
+
 std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effort) {
   std::vector<MemoryCeiling> all;
-  const auto add = [&](std::string name, double capacity, std::size_t bytes) {
-    const double seconds = capacity > 0 ? effort.loop : 2 * effort.loop;  // few passes in a slice
-    const auto rates = in_turn(world, seconds, [&](const Slices& slices) {
-      const Bandwidths b = bandwidths(bytes, slices);
+  const auto team = std::size_t(threads());
+  // Bytes per thread: while one rank is at work, and while all of the node are.
+  const auto add = [&](std::string name, double capacity, std::size_t one, std::size_t each) {
+    const auto found = in_turn(world, effort.loop, [&](const Slices& slices) {
+      const Bandwidths b = bandwidths(slices.middle ? each : one, slices);
       return std::vector<double>{b.triad, b.read, b.scale};
     });
-    all.push_back({std::move(name), capacity, rates[0], rates[1], rates[2]});
+    const auto& rates = found.rates;
+    all.push_back({std::move(name), capacity, rates[0], rates[1], rates[2], found.disturbed});
   };
-  const auto team = std::size_t(threads());
-  std::size_t inner = 0;   // bytes of the level before, per thread
-  std::size_t memory = 0;  // bytes per rank that no cache holds
+  std::size_t inner = 0;  // bytes of the level before, per thread
+  double told = 0;        // bytes of the last level, of all threads of the node
+  const auto node = team * std::size_t(world.local_size());
   for (const CacheLevel& level : cache_levels()) {
     const std::size_t share = level.bytes / sharing(world, level);
     // Half of it leaves room for other things; but most must not fit into the level before.
     const std::size_t bytes = std::max(share / 2, std::min(2 * inner, share / 4 * 3));
-    add(level.name, double(share * team), bytes);
+    add(level.name, double(share * team), bytes, bytes);
     inner = share;
-    // STREAM wants 4 times the last level; a rank alone has all of it.
-    memory = std::max({memory, 4 * share * team, 2 * level.bytes});
+    told = double(std::max(share * node, level.bytes));
   }
-  memory = std::clamp(memory, std::size_t(64) << 20, std::size_t(1) << 30);
-  add("memory", 0, memory / team);
+  const Communicator& ranks = world.comm();
+  const double available = ranks.all_reduce_value(available_memory(), ReduceOp::min);
+  const double set = std::min(memory_set(told, int(node), available), effort.memory);
+  add("memory", 0, std::size_t(set) / team, std::size_t(set) / node);
+  all.back().disturbed |= set < 2 * told;  // too little memory is left to tell
   return all;
 }
 
@@ -217,11 +274,13 @@ double measure_launch(const World& world, const Backend& backend, const Effort& 
     for (std::size_t i = 0; i < times; ++i) kernel->forward(stream, x, y);
     return now() - begin;
   };
+  // Ranks share nothing here: what one gets undisturbed is what all get.
   return 1 / in_turn(world, effort.loop,
                      [&](const Slices& slices) {
                        return std::vector<double>{rate_in(slices, run, run)};
-                     })[0]
-                 .together;
+                     })
+                 .rates[0]
+                 .alone;
 }
 
 std::vector<CommCeiling> measure_collectives(const World& world, const Effort& effort) {
@@ -241,10 +300,12 @@ std::vector<CommCeiling> measure_collectives(const World& world, const Effort& e
         if (group.size() == size) {
           TimedCollective timed(group, op, DType::f32, std::size_t(bytes));
           c.bytes = double(timed.bytes());
-          c.seconds = timed.best_time(effort.transfer);
+          const auto [seconds, agreed] = timed.best_time(effort.transfer);
+          c.seconds = seconds, c.disturbed = !agreed;
         }
         c.bytes = ranks.all_reduce_value(c.bytes, ReduceOp::min);
         c.seconds = ranks.all_reduce_value(c.seconds, ReduceOp::max);
+        c.disturbed = ranks.all_reduce_value(int(c.disturbed), ReduceOp::max) > 0;
         all.push_back(c);
       }
     }
@@ -298,6 +359,23 @@ Machine measure_machine(const World& world, const Backend& backend) {
                         : std::string();
   return detail::machine_from_json(
       detail::JsonPart(nlohmann::ordered_json::parse(world.comm().broadcast_text(json))));
+}
+
+int Machine::disturbed() const {
+  const auto count = [](const auto& ceilings) {
+    return int(
+        std::count_if(ceilings.begin(), ceilings.end(), [](auto& c) { return c.disturbed; }));
+  };
+  return count(compute) + count(memory) + count(comm);
+}
+
+bool Machine::disturbed(DType t) const {
+  const double best = peak(t);
+  for (const ComputeCeiling& c : compute)
+    if (c.kind == ComputeCeiling::Kind::fma && c.dtype == t && c.flops.together == best &&
+        c.disturbed)
+      return true;
+  return bandwidth() > 0 && memory.back().disturbed;
 }
 
 double Machine::bus_bandwidth(Collective op, int group) const {

@@ -13,7 +13,17 @@ struct Effort {
   double loop = 0.06;                   ///< per loop, or size of a kernel
   double transfer = 0.02;               ///< per collective and size
   double max_bytes = 16 * 1024 * 1024;  ///< of collectives
+  double memory = 1e18;  ///< bytes that a node may take to measure its memory, at most
 };
+
+/// Bytes that the threads of a node go through to measure its memory: so many that no cache holds a
+/// part worth mentioning, neither those that the system tells of (`told` bytes in the last level,
+/// all together) nor those of a host that tells its virtual machines of fewer. No processor has
+/// more than 100 MB of the last level beside a core, or 1.2 GB in all. At most a quarter of what is
+/// `available`.
+double memory_set(double told, int threads, double available);
+/// Bytes that this process may still take: of the machine, and of its control group.
+double available_memory();
 
 std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort = {});
 /// The best GEMM of each dtype, and the best convolution of each kernel size and algorithm.

@@ -27,6 +27,9 @@ std::string aligned(const std::vector<std::array<std::string, Columns>>& rows, s
   return lines;
 }
 
+/// Behind the names of ceilings that may be too low.
+std::string mark(bool disturbed) { return disturbed ? " ?" : ""; }
+
 std::string giga(double x) { return format("%.1f", x * 1e-9); }
 
 /// "1 KiB", "16 MiB", or plain bytes.
@@ -50,19 +53,26 @@ std::string table(const Machine& m) {
       {"compute", "type", "what", "GFLOP/s alone", "together"}};
   constexpr std::string_view kinds[] = {"fma", "gemm", "conv"};
   for (const ComputeCeiling& c : m.compute)
-    compute.push_back({std::string(kinds[int(c.kind)]), std::string(name(c.dtype)), c.name,
-                       giga(c.flops.alone), giga(c.flops.together)});
+    compute.push_back({std::string(kinds[int(c.kind)]), std::string(name(c.dtype)),
+                       c.name + mark(c.disturbed), giga(c.flops.alone), giga(c.flops.together)});
   all += aligned(compute, 3) + '\n';
 
   std::vector<std::array<std::string, 8>> memory = {{"memory", "KiB of a rank", "triad GB/s alone",
                                                      "together", "read GB/s alone", "together",
                                                      "scale GB/s alone", "together"}};
   for (const MemoryCeiling& l : m.memory)
-    memory.push_back({l.level, l.capacity > 0 ? format("%.0f", l.capacity / 1024) : "",
-                      giga(l.triad.alone), giga(l.triad.together), giga(l.read.alone),
-                      giga(l.read.together), giga(l.scale.alone), giga(l.scale.together)});
+    memory.push_back({l.level + mark(l.disturbed),
+                      l.capacity > 0 ? format("%.0f", l.capacity / 1024) : "", giga(l.triad.alone),
+                      giga(l.triad.together), giga(l.read.alone), giga(l.read.together),
+                      giga(l.scale.alone), giga(l.scale.together)});
   all += aligned(memory, 1) + '\n';
   all += format("launch of a kernel  %.2f us\n", m.launch * 1e6);
+  if (m.disturbed() > 0)
+    all += text("\n? disturbed: others used the machine while this was measured, again and again. ",
+                "It may do better;\n  what is marked (", m.disturbed(),
+                ") is not kept for later runs\n");
+  if (m.missing > 0)
+    all += text("\nnot here, since disturbed when they were measured: ", m.missing, "\n");
   if (m.comm.empty()) return all;
 
   // Sizes go down, operations across: time in us and bus bandwidth in GB/s of each.
@@ -87,7 +97,8 @@ std::string table(const Machine& m) {
         sizes.push_back(c.bytes);
         rows.push_back({size(c.bytes)});
       }
-      rows[at + 1][op + 1] = format("%.1f (%.2f)", c.seconds * 1e6, c.bus_bandwidth() * 1e-9);
+      rows[at + 1][op + 1] = format("%.1f (%.2f)", c.seconds * 1e6, c.bus_bandwidth() * 1e-9) +
+                             (c.disturbed ? "?" : "");
     }
     all += text("\ncollectives of ", g->ranks, " ranks",
                 g->stride > 1 ? text(", each ", g->stride, " apart") : std::string(), '\n');

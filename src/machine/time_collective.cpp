@@ -93,15 +93,22 @@ double TimedCollective::time(int calls) {
   return ranks_.all_reduce_value((now() - begin) / calls, ReduceOp::max);
 }
 
-double TimedCollective::best_time(double seconds) {
+TimedCollective::Best TimedCollective::best_time(double seconds) {
   constexpr int tries = 4;
   time(1);
   const double once = std::max(time(1), 1e-7);
   // All ranks have the same times, and so call the same number of times.
   const int calls = std::clamp(int(seconds / tries / once), 1, 1000);
-  double best = once;
-  for (double spent = 0, t; spent < seconds; spent += std::max(t * calls, seconds / tries))
-    best = std::min(best, t = time(calls));
+  Best best{once, false};
+  double second = 1e18;
+  // Goes on for a while where no two tries are close.
+  for (double spent = 0, t; spent < (best.agreed ? 1 : 4) * seconds;
+       spent += std::max(t * calls, seconds / tries)) {
+    t = time(calls);
+    second = std::min(second, std::max(best.seconds, t));
+    best.seconds = std::min(best.seconds, t);
+    best.agreed = second < 1.25 * best.seconds;
+  }
   return best;
 }
 

@@ -26,8 +26,12 @@ class TimedCollective {
   double wrong();
   /// Mean seconds of that many calls in a row, on the slowest rank.
   double time(int calls);
+  struct Best {
+    double seconds = 0;
+    bool agreed = false;  ///< another try came close to it
+  };
   /// The same, as the best of a few tries that take about `seconds` together, after a warm-up.
-  double best_time(double seconds);
+  Best best_time(double seconds);
 
  private:
   void call();

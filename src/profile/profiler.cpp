@@ -55,6 +55,7 @@ void Profiler::record(const Span& span) {
 void Profiler::begin_step() {
   close();
   written_.store(0, std::memory_order_relaxed);
+  used_before_ = usage();
   if (counters_) counted_ = counters_->read();
   begin_ = now();
   claimed_.store(0, std::memory_order_release);
@@ -63,6 +64,7 @@ void Profiler::begin_step() {
 void Profiler::end_step() {
   end_ = now();
   check(begin_ > 0, "end_step() without begin_step()");
+  usage_ += usage() - used_before_;
   used_ = close();
   if (!overflow_.empty()) {
     spans_.insert(spans_.end(), overflow_.begin(), overflow_.end());
@@ -121,6 +123,26 @@ void Profiler::fold() {
     }
     open_.push_back(i);
   }
+  if (step < sample) fold_waits();
+}
+
+/// Keeps the step's collectives, and which of them ran while this rank waited. They run one after
+/// the other, so that those that a wait overlaps follow each other.
+void Profiler::fold_waits() {
+  const std::size_t before = runs_.size();
+  for (std::size_t i = 0; i < used_; ++i)
+    if (const Span& s = spans_[i]; s.lane == Lane::communication)
+      runs_.push_back({s.party, steps() - 1, s.begin, s.end});
+  for (std::size_t i = 0; i < used_; ++i) {
+    const Span& s = spans_[i];
+    if (s.lane != Lane::wait || !std::strcmp(s.what, "post")) continue;
+    const auto begins_later = [](double end, const Run& run) { return end < run.end; };
+    auto run = std::upper_bound(runs_.begin() + std::ptrdiff_t(before), runs_.end(), s.begin,
+                                begins_later);
+    for (; run != runs_.end() && run->begin < s.end; ++run)
+      waits_.push_back({std::size_t(run - runs_.begin()), s.layer, s.pass,
+                        std::max(s.begin, run->begin), std::min(s.end, run->end)});
+  }
 }
 
 Profiler::Cell& Profiler::cell_at(std::int32_t layer, Pass pass) {
@@ -132,6 +154,7 @@ Profiler::Cell& Profiler::cell_at(std::int32_t layer, Pass pass) {
 void Profiler::add(const Span& span, std::size_t step, double seconds, int calls) {
   Cell& cell = cell_at(span.layer, span.pass);
   cell.seconds[std::size_t(span.lane)] += seconds;
+  if (span.lane == Lane::wait && step < sample) cell.sampled += seconds;
   cell.bytes += calls * span.bytes, cell.wire += calls * span.wire;
   if (span.lane == Lane::compute) {
     if (cell.steps.empty()) cell.steps.reserve(seconds_.capacity());

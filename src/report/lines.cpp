@@ -23,6 +23,10 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 }  // namespace
 
+double hidden(const ProfileRow& r) {
+  return std::max(0.0, r.comm.mean - r.late.mean - r.transfer.mean);
+}
+
 int Line::layers() const {
   std::vector<int> all;
   for (const ProfileRow* r : rows) all.push_back(r->layer);
@@ -40,12 +44,12 @@ std::string Line::shared(std::string ProfileRow::*words) const {
 }
 
 double Line::hidden() const {
-  return sum([](const ProfileRow& r) { return std::max(0.0, r.comm.mean - r.exposed.mean); });
+  return sum([](const ProfileRow& r) { return detail::hidden(r); });
 }
 
 double Line::slowdown() const {
-  return ratio(sum([](const ProfileRow& r) { return r.alone.mean > 0 ? r.time.mean : 0; }),
-               alone());
+  const double beside = sum([](const ProfileRow& r) { return r.alone.mean > 0 ? r.time.mean : 0; });
+  return alone() > 0 ? std::max(1.0, beside / alone()) : 0;
 }
 
 double Line::imbalance() const {

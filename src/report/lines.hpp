@@ -9,6 +9,9 @@
 
 namespace lamina::detail {
 
+/// Seconds of a row's collectives behind kernels: while nobody waited.
+double hidden(const ProfileRow& row);
+
 /// A pass, a layer with its passes, a group, or the rest: rows of a profile, whose numbers add up.
 struct Line {
   std::string name;
@@ -38,9 +41,18 @@ struct Line {
   double exposed() const {
     return sum([](const ProfileRow& r) { return r.exposed.mean; });
   }
-  /// Behind kernels. A row may wait longer than it communicates, as waking up takes time, too.
+  /// Of `exposed`: while ranks had not come, and while bytes moved; the rest went into handing over
+  /// and waking up.
+  double late() const {
+    return sum([](const ProfileRow& r) { return r.late.mean; });
+  }
+  double transfer() const {
+    return sum([](const ProfileRow& r) { return r.transfer.mean; });
+  }
+  /// Of `comm`, behind kernels.
   double hidden() const;
-  /// Time without communication, where it was measured, and how much longer kernels take with it.
+  /// Time without communication, where it was measured, and how many times as long kernels take
+  /// with it: 1 where they take no longer, since nothing gets faster by it.
   double alone() const {
     return sum([](const ProfileRow& r) { return r.alone.mean; });
   }

@@ -1,4 +1,7 @@
 // How a profile is made of what the ranks recorded.
+#include "report/late.hpp"
+#include "report/pack.hpp"
+
 #include <lamina/base/median.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/layers/add.hpp>
@@ -18,23 +21,11 @@ struct RankRow {
   std::uint64_t key = 0;  ///< of layer name and pass: ranks may differ in their reorders
   double time = 0, comm = 0, exposed = 0;  // seconds
   double comm_bytes = 0, wire_bytes = 0;
+  double late = 0, transfer = 0;  // seconds of `exposed`
 };
 
 std::uint64_t key_of_row(const std::string& layer, Pass pass) {
   return key_of(text(layer, '\n', name(pass)));
-}
-
-/// All ranks' lists of plain structs, by rank.
-template <class T>
-std::vector<std::vector<T>> gather(const Communicator& ranks, const std::vector<T>& mine) {
-  std::string bytes(mine.size() * sizeof(T), '\0');
-  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
-  std::vector<std::vector<T>> all;
-  for (const std::string& s : ranks.all_gather_text(bytes)) {
-    all.emplace_back(s.size() / sizeof(T));
-    if (!s.empty()) std::memcpy(all.back().data(), s.data(), s.size());
-  }
-  return all;
 }
 
 /// The rows of all ranks that have the same key as row i of `all[rank]`, by rank; empty ones where
@@ -119,6 +110,7 @@ void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<Pr
   const RankRow sum = mine[starter];
   rows[starter].comm_bytes = rows[starter].wire_bytes = 0;
   mine[starter].comm = mine[starter].exposed = 0;
+  mine[starter].late = mine[starter].transfer = 0;
   std::erase_if(rows[starter].kernels, [](const auto& k) { return k.lane != Lane::compute; });
   for (const auto& [step, bytes] : layers) {
     const double part = bytes / total;
@@ -126,6 +118,7 @@ void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<Pr
     RankRow& its = mine[row_of(step)];
     row.comm_bytes += part * all.comm_bytes, row.wire_bytes += part * all.wire_bytes;
     its.comm += part * sum.comm, its.exposed += part * sum.exposed;
+    its.late += part * sum.late, its.transfer += part * sum.transfer;
     for (ProfileKernel k : all.kernels) {
       if (k.lane == Lane::compute) continue;
       k.calls *= part, k.seconds *= part, k.bytes *= part;
@@ -146,6 +139,57 @@ void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
     share_bucket(layers, Pass::weight_grad, rows, mine);
     if (bucket->sharded) share_bucket(layers, Pass::update, rows, mine);
   }
+}
+
+/// Splits this rank's waiting into that for late ranks and that for transfer. Returns how far apart
+/// the clocks may be, in seconds. Collective.
+double tell_apart(const Profiler& profiler, const Communicator& ranks, std::vector<RankRow>& mine) {
+  const auto offsets = detail::clock_offsets(ranks);
+  const auto runs =
+      detail::unpack<Profiler::Run>(ranks.all_gather_text(detail::pack(profiler.runs())));
+  const auto came = detail::all_had_come(runs, std::size_t(ranks.rank()), offsets);
+  for (const Profiler::Wait& wait : profiler.waits()) {
+    const std::size_t i = std::size_t(wait.layer + 1) * pass_count + std::size_t(wait.pass);
+    if (i >= mine.size()) continue;
+    // The sample's steps stand for all.
+    const Profiler::Cell& cell = profiler.cell(wait.layer, wait.pass);
+    const double scale = cell.sampled > 0 ? mine[i].exposed / cell.sampled : 0;
+    const double late = std::clamp(came[wait.run] - wait.begin, 0.0, wait.end - wait.begin);
+    mine[i].late += late * scale, mine[i].transfer += (wait.end - wait.begin - late) * scale;
+  }
+  double error = 0;
+  for (const auto& offset : offsets) error = std::max(error, offset.error);
+  return error;
+}
+
+/// What a rank had of its processors in a step, and how far apart the clocks of others may be.
+struct RankUse {
+  double time, denied, switches, stolen, clock_error;
+};
+
+/// `busy`: seconds of a step that this rank did not wait.
+RankUse use_of(const Profiler& profiler, double busy) {
+  const double steps = profiler.steps();
+  const Usage& used = profiler.used();
+  RankUse use{used.processor / steps, 0, used.switches / steps, 0, 0};
+  // Where the system does not say, what no thread of the process had is a lower bound; but who was
+  // never interrupted slept of its own will.
+  use.denied = used.denied >= 0    ? used.denied / steps
+               : used.switches > 0 ? std::max(0.0, busy - use.time)
+                                   : 0;
+  if (used.processors > 0) use.stolen = used.stolen / used.processors;
+  return use;
+}
+
+void put_together(const std::vector<RankUse>& ranks, Profile& p) {
+  const auto spread = [&](double RankUse::*member) {
+    std::vector<double> values;
+    for (const RankUse& r : ranks) values.push_back(r.*member);
+    return Spread::of(values);
+  };
+  p.processor = {spread(&RankUse::time), spread(&RankUse::denied), spread(&RankUse::switches),
+                 spread(&RankUse::stolen).max};
+  p.clock_error = spread(&RankUse::clock_error).max;
 }
 
 /// The states that an optimizer has attached to a step's parameters, in bytes.
@@ -257,16 +301,20 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
       p.rows.push_back(std::move(row));
     }
   }
+  RankUse use = use_of(profiler, wall - waiting);
+  use.clock_error = tell_apart(profiler, ranks, mine);
   share_buckets(network, p.rows, mine);
   for (std::size_t i = 0; i < mine.size(); ++i)
     mine[i].comm_bytes = p.rows[i].comm_bytes, mine[i].wire_bytes = p.rows[i].wire_bytes;
 
-  const auto all = gather(ranks, mine);
+  const auto all = detail::unpack<RankRow>(ranks.all_gather_text(detail::pack(mine)));
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const auto rows = same_row(all, mine[i].key, i);
     p.rows[i].time = spread(rows, &RankRow::time);
     p.rows[i].comm = spread(rows, &RankRow::comm);
     p.rows[i].exposed = spread(rows, &RankRow::exposed);
+    p.rows[i].late = spread(rows, &RankRow::late);
+    p.rows[i].transfer = spread(rows, &RankRow::transfer);
     p.rows[i].comm_bytes = spread(rows, &RankRow::comm_bytes).max;
     p.rows[i].wire_bytes = spread(rows, &RankRow::wire_bytes).max;
   }
@@ -280,6 +328,7 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   p.compute = Spread::of(ranks.all_gather_value(compute));
   p.sum_layers = Spread::of(ranks.all_gather_value(compute + waiting));
   p.end_to_end = Spread::of(ranks.all_gather_value(wall));
+  put_together(ranks.all_gather_value(use), p);
 
   p.memory = network.memory();
   for (const Step& step : network.steps()) {
@@ -304,7 +353,7 @@ void add_alone(Profile& profile, const Network& network, const Profiler& alone,
       mine.push_back({key_of_row(layer, Pass(k)),
                       alone.cell(i, Pass(k)).seconds[int(Lane::compute)] / alone.steps()});
     }
-  const auto all = gather(ranks, mine);
+  const auto all = detail::unpack<RankRow>(ranks.all_gather_text(detail::pack(mine)));
   for (ProfileRow& row : profile.rows)
     row.alone = spread(same_row(all, key_of_row(row.name, row.pass),
                                 std::size_t(row.layer + 1) * pass_count + std::size_t(row.pass)),

@@ -126,7 +126,7 @@ Roof roof(const Profile& profile, const ProfileRow& row) {
 Roof roof(const Profile& profile, std::span<const ProfileRow* const> rows) {
   const Ceilings c = ceilings_of(profile);
   Roof sum;
-  double flops = 0, time = 0, parts[4] = {};
+  double flops = 0, time = 0, parts[bound_count] = {};
   bool known = true;
   for (const ProfileRow* r : rows) {
     const double compute = r->work.flops / c.peak, memory = r->work.bytes / c.bandwidth;
@@ -141,6 +141,7 @@ Roof roof(const Profile& profile, std::span<const ProfileRow* const> rows) {
     parts[int(Bound::compute)] += compute, parts[int(Bound::memory)] += memory;
     parts[int(Bound::communication)] += r->exposed.mean;
     parts[int(Bound::overhead)] += least > 0 ? launches : r->time.mean;
+    if (least > 0) parts[int(Bound::kernel)] += std::max(0.0, r->time.mean - least - launches);
     sum.seconds += least, flops += r->work.flops, time += r->time.mean;
     sum.wasted += std::max(0.0, r->time.mean - least) + r->exposed.mean;
     if (r->time.mean >= tolerance * least) continue;
@@ -155,6 +156,9 @@ Roof roof(const Profile& profile, std::span<const ProfileRow* const> rows) {
   if (time > 0) sum.fraction = sum.seconds / time;
   for (const Bound b : {Bound::compute, Bound::memory, Bound::communication})
     if (parts[int(b)] > parts[int(sum.bound)]) sum.bound = b;
+  // Against the roofs as a whole: of several rows, some may be held by one and some by the other.
+  if (parts[int(Bound::kernel)] > std::max(sum.seconds, parts[int(sum.bound)]))
+    sum.bound = Bound::kernel;
   return sum;
 }
 

@@ -88,7 +88,7 @@ def bad_input():
     bad("empty.json", file("empty.json", ""), *to)
     bad("foreign.json.*not a profile", file("foreign.json", {"schema": "other"}), *to)
     bad("list.json.*not a profile", file("list.json", []), *to)
-    bad("new.json.*version.*expected 3.*99", file("new.json", {**good, "version": 99}), *to)
+    bad("new.json.*version.*expected 4.*99", file("new.json", {**good, "version": 99}), *to)
     bad("rows.json", file("rows.json", {**good, "rows": 5}), *to)
     bad("one: expected a regular file", "one", *to)
     bad("cut.json", "one/profile.json", "cut.json", *to)

@@ -1,8 +1,12 @@
 // Collectives between the processes of mpirun, against closed forms.
+#include "../../src/report/late.hpp"
+#include "../../src/report/pack.hpp"
 #include "catch.hpp"
 #include "mpi/world.hpp"
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 using namespace lamina;
 
@@ -132,4 +136,41 @@ TEST_CASE("collectives of several groups run in program order") {
   }
   last.wait(s);
   CHECK(*x.as<double>() == 3.0 * 512);
+}
+
+TEST_CASE("processes see which of their peers was late, whatever carries the bytes") {
+  const Communicator& comm = test::world().comm();
+  const int n = comm.size(), rank = comm.rank(), last = n - 1;
+  if (n < 2) return;
+  const Communicator turned = comm.split(0, n - rank);  // the same ranks, numbered from the last
+  Profiler profiler;
+  Stream s;
+  Tensor x({5000, 1, 1, 1}, DType::f32), y({5000, 1, 1, 1}, DType::f32);
+  profiler.start(s);
+  comm.barrier();
+  if (rank == last) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  comm.all_reduce(s, Pass::forward, x).wait(s);
+  comm.barrier();
+  if (rank == last) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const int right = (rank + 1) % n, left = (rank + n - 1) % n;
+  comm.exchange(s, Pass::forward, x, right, y, left).wait(s);
+  comm.barrier();
+  if (rank == last) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  turned.broadcast(s, Pass::forward, x, 0).wait(s);
+  profiler.next_step();
+  profiler.stop();
+
+  const auto offsets = detail::clock_offsets(comm);
+  const auto runs =
+      detail::unpack<Profiler::Run>(comm.all_gather_text(detail::pack(profiler.runs())));
+  const auto came = detail::all_had_come(runs, std::size_t(rank), offsets);
+  REQUIRE(came.size() == 3);
+  const auto late = [&](std::size_t i) { return came[i] - profiler.runs()[i].begin; };
+  for (const std::size_t i : {0, 1, 2}) {
+    INFO("rank " << rank << ", collective " << i << ": " << late(i));
+    CHECK(came[i] <= profiler.runs()[i].end);
+    const bool beside = rank == last || right == last || left == last;
+    if (rank != last && (i != 1 || beside)) CHECK(late(i) > 0.02);
+  }
+  CHECK(profiler.runs()[0].party.group != profiler.runs()[2].party.group);
 }

@@ -43,13 +43,19 @@ TEST_CASE("a collective records its span, and a wait that waited") {
     s.enter(3);  // the wait belongs to the layer that started it
     pending.wait(s);
     pending.wait(s);  // finished: nothing more
-    bool moved = false, waited = false;
+    bool moved = false, waited = false, posted = false;
     for (const Span& span : spans.all) {
       check(span.layer == 7 && span.pass == Pass::weight_grad, "under the wrong layer");
-      check(std::string_view(span.what) == "all_reduce", "what: ", span.what);
       check(span.end >= span.begin, "ends before it begins");
+      if (std::string_view(span.what) == "post") {
+        check(span.lane == Lane::wait && !posted, "posted twice");
+        posted = true;
+        continue;
+      }
+      check(std::string_view(span.what) == "all_reduce", "what: ", span.what);
       if (span.lane == Lane::communication) {
         check(!moved && span.bytes == 80, "bytes: ", span.bytes);
+        check(span.party.group != 0 && span.party.rank == world.rank(), "party");
         moved = true;
       } else {
         check(span.lane == Lane::wait && !waited && span.bytes == 0, "wait");
@@ -57,6 +63,7 @@ TEST_CASE("a collective records its span, and a wait that waited") {
       }
     }
     check(moved, "no span of the communication thread");
+    check(posted, "no span of handing it over");
     check(waited || world.rank() == 1, "rank 0 waited and recorded nothing");
 
     auto done = world.comm().all_reduce(s, Pass::forward, x);

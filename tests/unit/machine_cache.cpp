@@ -1,6 +1,7 @@
 // A machine as data: what is looked up, what JSON keeps, and what the cache does with it.
 #include "../../src/machine/cache.hpp"
 #include "../../src/machine/json.hpp"
+#include "../../src/machine/measure.hpp"
 #include "catch.hpp"
 #include "profile_made.hpp"
 #include "support/golden.hpp"
@@ -27,6 +28,25 @@ std::atomic<int> measured = 0;
 Machine measure(const World& world, const Backend&) {
   if (world.rank() == 0) ++measured;
   return made_machine(world.size());
+}
+
+/// What measure_next() gives, one after the other; the last one for ever.
+std::vector<Machine> next;
+
+Machine measure_next(const World&, const Backend&) {
+  ++measured;
+  const Machine m = next.front();
+  if (next.size() > 1) next.erase(next.begin());
+  return m;
+}
+
+/// With that bandwidth of memory, disturbed or not.
+Machine with_memory(double rate, bool disturbed) {
+  Machine m = made_machine();
+  MemoryCeiling& memory = m.memory.back();
+  memory.triad = memory.read = memory.scale = {rate, rate};
+  memory.disturbed = disturbed;
+  return m;
 }
 
 /// A folder that LAMINA_CACHE names, and that goes with the test.
@@ -174,7 +194,7 @@ TEST_CASE("a damaged or foreign cache is measured anew", "[machine]") {
                                         good.substr(0, good.size() / 2),
                                         std::string(1000, '['),
                                         "\xff\xfe",
-                                        replaced("\"schema\": 1", "\"schema\": 2"),
+                                        replaced("\"schema\": 2", "\"schema\": 1"),
                                         replaced("\"threads\"", "\"thread\""),
                                         replaced("\"cpu\": \"", "\"cpu\": \"not "),
                                         replaced("\"memory\"", "\"memories\"")};
@@ -213,4 +233,78 @@ TEST_CASE("all ranks get the cached ceilings from rank 0", "[machine]") {
     });
   CHECK(measured == 1);
   for (const std::string& s : found) CHECK(s == dump(made_machine(2)));
+}
+
+TEST_CASE("disturbed ceilings are measured a second time, and not kept", "[machine]") {
+  const Folder folder;
+  const World world;
+  const auto backend = reference_backend();
+  bool found = false;
+  next = {with_memory(20e9, true), with_memory(30e9, true)};
+  Machine m = detail::cached_or(measure_next, world, *backend, false);
+  CHECK(measured == 2);
+  CHECK(m.bandwidth() == 30e9);  // the better of the two, as good as it gets, and marked
+  CHECK(m.disturbed() == 1);
+  CHECK(m.disturbed(DType::f32));
+  CHECK_THAT(table(m), ContainsSubstring("memory ?") && ContainsSubstring("? disturbed: "));
+  m = cached_machine(world, *backend, &found);
+  CHECK(found);
+  CHECK(m.missing == 1);
+  CHECK(m.disturbed() == 0);
+  CHECK(m.bandwidth() == 0);
+  CHECK(m.memory.size() == 3);
+  CHECK(m.peak(DType::f32) == 200e9);  // which was not
+
+  next = {with_memory(50e9, false)};  // what is missing is measured by the next who asks
+  m = detail::cached_or(measure_next, world, *backend, false);
+  CHECK(measured == 3);
+  CHECK(m.bandwidth() == 50e9);
+  m = detail::cached_or(measure_next, world, *backend, false);
+  CHECK(measured == 3);
+  CHECK(m.missing == 0);
+  CHECK_FALSE(m.disturbed(DType::f32));
+
+  next = {with_memory(20e9, true)};  // a disturbed run leaves the cache as it is
+  m = detail::cached_or(measure_next, world, *backend, true);
+  CHECK(m.bandwidth() == 50e9);
+  CHECK(m.missing == 0);
+  CHECK(cached_machine(world, *backend, &found).bandwidth() == 50e9);
+}
+
+TEST_CASE("the best of two measurements that is plausible counts", "[machine]") {
+  const auto best = [](double older, bool older_disturbed, double newer, bool newer_disturbed) {
+    const Machine m =
+        detail::best_of(with_memory(older, older_disturbed), with_memory(newer, newer_disturbed));
+    CHECK(m.memory.back().read.together == m.bandwidth());
+    return std::pair(m.bandwidth(), m.memory.back().disturbed);
+  };
+  using Pair = std::pair<double, bool>;
+  CHECK(best(58, true, 134, false) == Pair(134, false));
+  CHECK(best(134, false, 58, true) == Pair(134, false));
+  CHECK(best(100, false, 120, false) == Pair(120, false));
+  CHECK(best(120, false, 100, false) == Pair(120, false));
+  CHECK(best(100, false, 120, true) == Pair(120, false));
+  CHECK(best(100, false, 130, true) == Pair(100, false));  // not believed
+  CHECK(best(130, true, 100, false) == Pair(100, false));
+  CHECK(best(130, false, 100, false) == Pair(100, false));  // the machine has changed
+  CHECK(best(100, false, 130, false) == Pair(130, false));
+  CHECK(best(80, true, 100, true) == Pair(100, true));
+  CHECK(best(100, true, 100, true) == Pair(100, true));  // by the same disturbance, perhaps
+
+  Machine slow = made_machine(2), fast = made_machine(2);
+  slow.comm[3].seconds = 2 * fast.comm[3].seconds, slow.comm[3].disturbed = true;
+  slow.launch = 2e-6;
+  CHECK(detail::best_of(fast, slow).comm[3].seconds == Approx(fast.comm[3].seconds));
+  CHECK(detail::best_of(slow, fast).launch == 1e-6);
+}
+
+TEST_CASE("memory is measured with a set that no cache holds", "[machine]") {
+  constexpr double mib = 1 << 20, gib = 1 << 30;
+  CHECK(detail::memory_set(32 * mib, 1, 100 * gib) == gib);
+  CHECK(detail::memory_set(32 * mib, 4, 100 * gib) == 2 * gib);   // 512 MiB per thread
+  CHECK(detail::memory_set(32 * mib, 64, 100 * gib) == 4 * gib);  // more than any socket has
+  CHECK(detail::memory_set(1152 * mib, 96, 100 * gib) == 4 * 1152 * mib);
+  CHECK(detail::memory_set(32 * mib, 1, 2 * gib) == gib / 2);  // of memory, a quarter
+  CHECK(detail::available_memory() > 0);
+  CHECK(detail::available_memory() < 1e17);
 }

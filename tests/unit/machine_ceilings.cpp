@@ -86,7 +86,7 @@ TEST_CASE("ceilings fit together", "[machine]") {
   const OneThread one;  // other programs take turns with few threads
   const auto backend = make_backend("auto", DType::f32);
   std::string wrong = "not tried";
-  detail::Effort effort{.loop = fast ? 0.01 : 0.001};
+  detail::Effort effort{.loop = fast ? 0.01 : 0.001, .memory = 256 << 20};
   for (int i = 0; i < (fast ? 4 : 1) && !wrong.empty(); ++i, effort.loop *= 2) {
     wrong = contradiction(*backend, effort);
     if (!wrong.empty()) UNSCOPED_INFO(wrong);
@@ -121,7 +121,7 @@ TEST_CASE("caches are listed from the first level on, and ranks share them", "[m
   }
   run_ranks(2, [&](World& world) {
     const OneThread one;
-    const auto memory = detail::measure_memory(world, {.loop = 1e-3});
+    const auto memory = detail::measure_memory(world, {.loop = 1e-3, .memory = 64 << 20});
     const std::lock_guard lock([]() -> std::mutex& {
       static std::mutex mutex;
       return mutex;

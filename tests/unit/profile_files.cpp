@@ -33,7 +33,10 @@ Profile full_profile() {
   Profile p = made_profile_on_machine(2);
   p.version = "9.8.7", p.overhead = -0.0125;
   p.machine->nodes = 2;
-  p.machine->comm[0].stride = 4;
+  p.machine->comm[0].stride = 4, p.machine->missing = 3;
+  p.machine->comm[0].disturbed = p.machine->compute[0].disturbed = true;
+  p.machine->memory[3].disturbed = true;
+  p.clock_error = 2e-6, p.processor.time.slowest = 1;
   ProfileRow& r = p.rows[1];
   r.time.mean = 1.0 / 3;  // no decimal number
   r.exposed.min = 1e-9, r.exposed.slowest = 1;
@@ -103,7 +106,7 @@ TEST_CASE("the JSON says what it is") {
   const std::string text = content(folder / "p.json");
   const Json j = Json::parse(text);
   CHECK(j.at("schema") == "lamina-profile");
-  CHECK(j.at("version") == 3);
+  CHECK(j.at("version") == 4);
   CHECK(j.at("unaccounted") == Approx(p.unaccounted()));
   CHECK(j.at("rows").size() == p.rows.size());
   CHECK(j.at("rows")[1].at("flop_per_s") == Approx(236.027e6 / 1200.25e-6));
@@ -135,22 +138,23 @@ TEST_CASE("the CSV has a line of names and a line per row") {
   const auto lines = lines_of();
   CHECK(lines[0] ==
         "layer,type,split,pass,output,time_us,gflop,mbytes,ai,gflops,gbs,roof_gflops,pct_roof,"
-        "bound,wasted_us,comm_us,exposed_us,comm_bytes,wire_bytes,alone_us,pred_us,algo,ws_mb,"
-        "describe,min_us,max_us,slowest_rank,imbalance,step_min_us,step_median_us,step_std_us,"
+        "bound,wasted_us,comm_us,exposed_us,late_us,transfer_us,comm_bytes,wire_bytes,alone_us,"
+        "pred_us,algo,ws_mb,describe,min_us,max_us,slowest_rank,imbalance,step_min_us,step_median_"
+        "us,step_std_us,"
         "cycles,instructions,llc_misses,dram_bytes,schema");
   // 236 MFLOP at 200 GFLOP/s and 12.9 MB at 20 GB/s take at least 1180 us.
   CHECK(lines[1] ==
         "\"a \"\"b\"\"\",Conv2D,\"batch:2,channel:2\",forward,32x64x112x112,1200.25,0.236027,"
-        "12.883,18.3208104,196.648198,10.7335972,200,98.3240991,compute,20.115,0,0,0,0,,2000,"
+        "12.883,18.3208104,196.648198,10.7335972,200,98.3240991,compute,20.115,0,0,0,0,0,0,,2000,"
         "jit:avx512_core,1.5,64 7x7 s2 p3,600.125,1800.375,1,1.5,1200.25,1200.25,0,4e+09,,0,,"
-        "lamina-profile 3");
+        "lamina-profile 4");
   const auto columns = [](const std::string& s) { return std::count(s.begin(), s.end(), ','); };
   for (std::size_t i = 2; i < lines.size(); ++i) CHECK(columns(lines[i]) == columns(lines[0]));
-  CHECK_THAT(lines[2], ContainsSubstring(",1000,100,37632,37632,1080.225,,"));
+  CHECK_THAT(lines[2], ContainsSubstring(",1000,100,60,30,37632,37632,1080.225,,"));
   CHECK_THAT(lines.back(), ContainsSubstring("(trainer),,,forward,,40,0,0,0,0,0,,,overhead,40,"));
 
   p.machine.reset();
-  CHECK_THAT(lines_of()[2], ContainsSubstring(",196.648198,10.7335972,,,,,1000,100,37632,"));
+  CHECK_THAT(lines_of()[2], ContainsSubstring(",196.648198,10.7335972,,,,,1000,100,60,30,37632,"));
 }
 
 TEST_CASE("a path that cannot be written is one clear error") {
@@ -188,11 +192,11 @@ TEST_CASE("a file that is no profile is one clear error", "[fuzz]") {
   CHECK_THAT(of("{\"a\": NaN}"), ContainsSubstring("near byte 7"));
   CHECK_THAT(of(R"({"schema": "lamina-plan", "version": 1})"), ContainsSubstring("lamina-profile"));
   CHECK_THAT(of(R"({"schema": "lamina-profile"})"), ContainsSubstring("version"));
-  for (const char* v : {"1", "2", "4", "\"3\"", "[3]", "-3", "null"})
+  for (const char* v : {"1", "2", "3", "5", "\"4\"", "[4]", "-4", "null"})
     CHECK_THAT(of(text(R"({"schema": "lamina-profile", "version": )", v, "}")),
-               ContainsSubstring("version: expected 3"));
+               ContainsSubstring("version: expected 4"));
   CHECK(of(R"({"schema": "lamina-profile", "version": 1, "rows": []})") ==
-        path + ": version: expected 3, of the profile schema, got 1");
+        path + ": version: expected 4, of the profile schema, got 1");
   CHECK_THAT(of(std::string(100000, '[')), ContainsSubstring("deep"));
   std::string wide = "{";
   for (int i = 0; i < 100; ++i) wide += text('"', i, "\": {},");

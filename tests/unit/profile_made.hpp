@@ -71,6 +71,7 @@ inline Profile made_profile(int ranks = 1) {
       if (r.pass == Pass::weight_grad) {
         r.comm = {900e-6, 1000e-6, 1100e-6, 1};
         r.exposed = {0, 100e-6, 200e-6, 0};
+        r.late = {0, 60e-6, 120e-6, 0}, r.transfer = {0, 30e-6, 60e-6, 0};
         r.comm_bytes = r.wire_bytes = 9408 * 4;
         r.alone = {0.4 * r.time.mean, 0.9 * r.time.mean, 1.4 * r.time.mean, 1};
         r.kernels = {{"all_reduce", Lane::communication, 1, 900e-6, 9408 * 4},
@@ -82,6 +83,7 @@ inline Profile made_profile(int ranks = 1) {
   p.compute = {compute / ranks, compute, compute * (ranks > 1 ? 1.5 : 1), ranks - 1};
   p.sum_layers = {compute + waiting, compute + waiting, compute + waiting, 0};
   p.end_to_end = {6e-3, 6e-3, 6e-3, 0};
+  p.processor = {{11e-3, 11.5e-3, 12e-3, ranks - 1}, {0, 60e-6, 120e-6, 0}, {2, 3, 4, 0}, 0.01};
   for (ProfileRow& r : p.rows)
     if (r.layer >= 0) r.output = r.layer < 3 ? Shape{32, 64, 112, 112} : Shape{32, 512, 7, 7};
 

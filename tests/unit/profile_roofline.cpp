@@ -51,12 +51,31 @@ TEST_CASE("a row that waits longer than it could run is bound by communication")
 }
 
 TEST_CASE("a row of many tiny kernels is bound by overhead") {
-  ProfileRow tiny = row(10, {0.2e6, 20e3});  // 1 us and 1 us; a launch takes 1 us
+  ProfileRow tiny = row(5, {0.2e6, 20e3});  // 1 us and 1 us; a launch takes 1 us
   tiny.kernels = {{"a", Lane::compute, 3, 10e-6, 0},
                   {"all_reduce", Lane::communication, 100, 1e-6, 0}};
   CHECK(roof_of(tiny).bound == Bound::overhead);
   tiny.kernels[0].calls = 0.5;
   CHECK(roof_of(tiny).bound != Bound::overhead);
+}
+
+TEST_CASE("a kernel far below both roofs is bound by neither") {
+  // At least 50 us of compute or 10 of memory: at 12 % of the roof, neither holds it.
+  CHECK(roof_of(row(50 / 0.12, {10e6, 0.2e6})).bound == Bound::kernel);
+  CHECK(roof_of(row(50 / 0.12, {2e6, 1e6})).bound == Bound::kernel);  // 10 us, 50 us
+  CHECK(roof_of(row(101, {10e6, 0.2e6})).bound == Bound::kernel);
+  CHECK(roof_of(row(99, {10e6, 0.2e6})).bound == Bound::compute);
+  CHECK(name(Bound::kernel) == "kernel");
+  ProfileRow far = row(200, {10e6, 0.2e6});  // 150 us beyond the roof
+  far.exposed.mean = 151e-6;
+  CHECK(roof_of(far).bound == Bound::communication);
+  far.exposed.mean = 149e-6;
+  CHECK(roof_of(far).bound == Bound::kernel);
+  far.kernels = {{"a", Lane::compute, 80, 200e-6, 0}};  // launches, 1 us each, explain 80 of it
+  far.exposed.mean = 0;
+  CHECK(roof_of(far).bound == Bound::overhead);
+  far.kernels[0].calls = 70;
+  CHECK(roof_of(far).bound == Bound::kernel);
 }
 
 TEST_CASE("a row without work has no roof, and wastes all of its time") {

@@ -352,7 +352,7 @@ TEST_CASE("a comparison joins what both have", "[drawings]") {
 TEST_CASE("communication is drawn by what it hides", "[drawings]") {
   Profile p = made_profile_on_machine(2);
   for (ProfileRow& r : p.rows)
-    if (r.comm.mean > 0) r.exposed.mean = r.layer == 1 ? 0 : r.comm.mean;
+    if (r.comm.mean > 0) r.late.mean = 0, r.transfer.mean = r.layer == 1 ? 0 : r.comm.mean;
   const auto all = parse(draw_communication(p, nullptr, {}));
   const Labels x(all, "middle", "x", 0), y(all, "end", "y", 4);
   const auto dots = of(all, "data-layer");

@@ -116,9 +116,11 @@ TEST_CASE("a row of a report has the row's numbers", "[report]") {
   // relu1 input_grad: 450 us, of which 130 are wasted; 7.5 % of 6 ms.
   const std::string grad = words_of(row_with(page, "data-row=\"4\""));
   for (const char* cell : {" 71.1 ", " 130.0 ", " 450.0 ", " 7.50 "}) CHECK(has(grad, cell));
-  // conv1 weight_grad waits 100 us and hides 900 of 1000; alone 0.9 of 1200.25 us.
+  // conv1 weight_grad: of 100 us exposed, 60 are for late ranks and 30 for transfer, so that 910 of
+  // 1000 are hidden; alone 0.9 of 1200.25 us.
   const std::string conv = words_of(row_with(page, "data-row=\"1\""));
-  for (const char* cell : {" 1000.0 ", " 100.0 ", " 900.0 ", " 1.11 ", " 1.500 "})
+  for (const char* cell :
+       {" 1000.0 ", " 100.0 ", " 60.0 ", " 30.0 ", " 910.0 ", " 1.11 ", " 1.500 "})
     CHECK(has(conv, cell));
   // Ranked by wasted time: conv1 forward, which waits for nothing, after its weight gradient.
   CHECK(page.find("<tr data-row=\"1\"") < page.find("<tr data-row=\"0\""));
@@ -196,7 +198,24 @@ TEST_CASE("findings name what stands out", "[report]") {
   CHECK(has(all, "Rank 1 is the slowest"));
   CHECK(has(all, "1.500 times the mean"));
   CHECK(has(all, "kernels take 11.1 % longer than alone"));
-  CHECK(has(all, "90 % of it behind kernels"));
+  CHECK(has(all, "91 % of it behind kernels"));
+  CHECK(
+      has(all,
+          "120 \u00B5s are for ranks that came late, 60 \u00B5s for bytes to move, and 20 \u00B5s "
+          "for handing over"));
+  CHECK_FALSE(has(all, "DISTURBED"));
+  Profile busy = p;
+  busy.processor.denied = {0, 300e-6, 600e-6, 1};  // of steps of 6 ms
+  busy.machine->memory.back().disturbed = true;
+  std::string flags;
+  for (const std::string& s : detail::findings(busy)) flags += s + '\n';
+  CHECK(has(flags, "DISTURBED</b>: rank 1 was ready to run but had no processor for 10 %"));
+  CHECK(has(flags, "DISTURBED</b>: the machine was busy when its ceilings were measured"));
+  busy = p;  // a far slower kernel is held by neither roof
+  for (ProfileRow& r : busy.rows) r.time.mean *= 20;
+  flags.clear();
+  for (const std::string& s : detail::findings(busy)) flags += s + '\n';
+  CHECK(has(flags, "by kernels far below both roofs"));
   CHECK(has(all, "Winograd"));
   CHECK_FALSE(has(all, "UNEXPLAINED"));
   p.rows[0].time.mean = 100e-6;  // 2.4 TFLOP/s: no ceiling allows that

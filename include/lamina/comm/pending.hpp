@@ -30,8 +30,8 @@ class [[nodiscard]] Pending {
 
   bool done() const noexcept { return !queue_ || queue_->done(ticket_); }
 
-  /// Waits for the result, and records the wait on `stream` if there was one: the exposed part of
-  /// the collective, under the layer and pass that started it. Throws what the collective threw.
+  /// Waits for the result, and records the wait on `stream` if there was one, waking up included,
+  /// under the layer and pass that started the collective. Throws what the collective threw.
   void wait(Stream& stream) {
     if (!queue_) return;
     const auto queue = std::move(queue_);

@@ -21,8 +21,8 @@ class CommQueue {
   CommQueue(const CommQueue&) = delete;
   CommQueue& operator=(const CommQueue&) = delete;
 
-  /// Queues `operation`; blocks only while the ring is full. Allocates nothing. Throws the error of
-  /// the first job that failed, after which no job runs.
+  /// Queues `operation`; blocks only while the ring is full. Allocates nothing. Records how long
+  /// that took as waiting. Throws the error of the first job that failed, after which no job runs.
   Ticket start(const std::shared_ptr<Transport>& group, const Operation& operation,
                Recorder* recorder);
 

@@ -56,6 +56,7 @@ class ThreadTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return int(group_->members.size()); }
+  std::span<const int> members() const override { return group_->members; }
   std::string carrier() const override { return "threads"; }
 
   /// The last rank to come does the work for all, in rank order, while the others wait.

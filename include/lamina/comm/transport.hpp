@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace lamina {
@@ -24,6 +25,9 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// The ranks of this group by their rank in the world, for profiles that tell late peers from
+  /// transfer; empty where that is not known.
+  virtual std::span<const int> members() const { return {}; }
   virtual void run(const Operation&) = 0;
   /// What carries the bytes, in words for a preamble: "shared memory".
   virtual std::string carrier() const = 0;

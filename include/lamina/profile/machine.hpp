@@ -16,6 +16,9 @@ struct Rate {
   double alone = 0, together = 0;
 };
 
+/// Ceilings are `disturbed` where no two measurements agreed, or where a rank lacked a processor
+/// while all were at work: they may be too low, and are not kept in the cache.
+
 /// FLOP per second.
 struct ComputeCeiling {
   enum class Kind { fma, gemm, conv };
@@ -23,6 +26,7 @@ struct ComputeCeiling {
   std::string name;  ///< instruction set ("avx512"), or the operation and its algorithm
   DType dtype = DType::f32;
   Rate flops;
+  bool disturbed = false;
 };
 
 /// Bytes per second that kernels ask for: triad a = b + s * c as 3 operands (STREAM's count,
@@ -31,6 +35,7 @@ struct MemoryCeiling {
   std::string level;    ///< "L1", "L2", "L3", "memory"
   double capacity = 0;  ///< bytes, of all caches that the rank's threads use; 0 for memory
   Rate triad, read, scale;
+  bool disturbed = false;
 
   /// The best of the three.
   double best(double Rate::*which) const {
@@ -50,6 +55,7 @@ struct CommCeiling {
   int stride = 1;                          ///< between neighbouring ranks of the group
   double bytes = 0;                        ///< of the larger buffer
   double seconds = 0;
+  bool disturbed = false;
 
   double algorithm_bandwidth() const { return seconds > 0 ? bytes / seconds : 0; }
   double bus_bandwidth() const { return algorithm_bandwidth() * bus_factor(op, ranks); }
@@ -63,6 +69,7 @@ struct Machine {
   int ranks = 1, nodes = 1;
   std::string date;   ///< of the measurement, "2026-11-21"
   double launch = 0;  ///< seconds of a kernel with next to nothing to do
+  int missing = 0;    ///< ceilings that were disturbed, and so not kept in the cache
 
   std::vector<ComputeCeiling> compute;
   std::vector<MemoryCeiling> memory;  ///< from L1 to memory
@@ -77,7 +84,13 @@ struct Machine {
     return best;
   }
   /// Bytes/s of memory, all ranks at once; 0 if not measured.
-  double bandwidth() const { return memory.empty() ? 0 : memory.back().bandwidth(); }
+  double bandwidth() const {
+    return memory.empty() || memory.back().capacity > 0 ? 0 : memory.back().bandwidth();
+  }
+  /// How many of the ceilings are disturbed.
+  int disturbed() const;
+  /// Whether peak(t) or bandwidth() is.
+  bool disturbed(DType t) const;
   /// Highest bus bandwidth of `op` over `ranks` ranks (over any number if that was not measured).
   double bus_bandwidth(Collective op, int ranks) const;
 };
@@ -87,8 +100,10 @@ struct Machine {
 Machine measure_machine(const World& world, const Backend& backend);
 
 /// The same from a cache in $LAMINA_CACHE, else $XDG_CACHE_HOME/lamina or ~/.cache/lamina, keyed by
-/// host, processor, ranks per node, threads and back end; measures and fills it where it has
-/// nothing, or where `again` is set. A cache that cannot be read or written is done without.
+/// host, processor, ranks per node, threads and back end; measures and fills it where it lacks
+/// something, or where `again` is set. What is disturbed is measured a second time; of what was
+/// measured now and what the cache has, the best counts that is plausible; and what is disturbed
+/// still is returned, but not kept. A cache that cannot be read or written is done without.
 Machine cached_machine(const World& world, const Backend& backend, bool again = false);
 /// The cached one, if there is any: measures nothing. `found` says whether there was. Collective.
 Machine cached_machine(const World& world, const Backend& backend, bool* found);

@@ -42,7 +42,9 @@ struct ProfileRow {
   Work work;              ///< of the rank with the largest part; compulsory bytes
   Spread time;            ///< in kernels
   Spread comm;            ///< in collectives, on the communication thread
-  Spread exposed;         ///< of that, what the compute thread waited for
+  Spread exposed;         ///< on the compute thread: handing collectives over, waiting, waking up
+  Spread late;            ///< of `exposed`: while a rank that was needed had not come
+  Spread transfer;        ///< of `exposed`: while all had come, and bytes moved
   double comm_bytes = 0;  ///< payload of the collectives, on the rank that has the most
   double wire_bytes = 0;  ///< that its link carries for them, in one direction
   Spread alone;           ///< `time` in steps without any communication; all 0 if not measured
@@ -72,6 +74,14 @@ struct TimelineSpan {
   double begin = 0, end = 0, bytes = 0;
 };
 
+/// What ranks had of the processors in a recorded step.
+struct ProcessorUse {
+  Spread time;        ///< seconds of processors, all threads of a rank together
+  Spread denied;      ///< seconds that the step's own thread was ready to run and had no processor
+  Spread switches;    ///< times that a thread of the rank lost its processor unwillingly
+  double stolen = 0;  ///< part of a machine's processors that its host gave to others, at most
+};
+
 /// All ranks have the same one, apart from `kernels`, `counts`, the spread over steps and the
 /// memory, which are each rank's own, and the timeline, which rank 0 has.
 struct Profile {
@@ -89,6 +99,8 @@ struct Profile {
   Spread end_to_end;             ///< wall time of a step
   Spread clean;         ///< the same of steps that were not recorded; all 0 if there were none
   double overhead = 0;  ///< of recording: median of recorded / clean - 1 over pairs of steps
+  ProcessorUse processor;
+  double clock_error = 0;  ///< s: what clocks of different hosts may be apart, where `late` is told
 
   std::optional<Machine> machine = {};              ///< the ceilings; for the caller to fill in
   Memory memory;                                    ///< of all layers together
@@ -96,6 +108,10 @@ struct Profile {
   std::vector<std::string> layers;                  ///< names by index, for the timeline
   std::vector<std::vector<TimelineSpan>> timeline;  ///< of the last step, by rank
 
+  /// Whether a rank lacked a processor for so long that times are not the program's own.
+  bool disturbed() const {
+    return processor.denied.max > 0.05 * end_to_end.mean || processor.stolen > 0.05;
+  }
   /// The part of the step that lies in no row, in [0, 1].
   double unaccounted() const {
     return end_to_end.mean > 0 ? 1 - sum_layers.mean / end_to_end.mean : 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/profile/counters.hpp>
+#include <lamina/profile/usage.hpp>
 #include <lamina/tensor/stream.hpp>
 
 #include <array>
@@ -65,10 +66,34 @@ class Profiler final : public Recorder {
   struct Cell {
     std::array<double, lane_count> seconds = {};  ///< by lane
     double bytes = 0, wire = 0;                   ///< of the collectives: payload, on the link
+    double sampled = 0;                           ///< seconds of waiting in the sample's steps
     std::optional<Counts> counts;                 ///< where there are counters
     std::vector<double> steps;                    ///< compute seconds of each step
     std::vector<Kernel> kernels;
   };
+
+  /// A collective, as this rank's communication thread ran it.
+  struct Run {
+    Party party;
+    int step = 0;
+    double begin = 0, end = 0;  ///< seconds of now()
+  };
+  /// A part of this rank's waiting: while that collective ran, whichever it was that it waited for.
+  struct Wait {
+    std::size_t run = 0;  ///< index in runs()
+    std::int32_t layer = -1;
+    Pass pass = Pass::forward;
+    double begin = 0, end = 0;  ///< within the run
+  };
+
+  /// Steps, from the first one on, of which runs() and waits() are kept: for a sample of how
+  /// waiting divides, in memory that does not grow with the length of a run.
+  static constexpr std::size_t sample = 64;
+  /// In the order in which they ran.
+  const std::vector<Run>& runs() const { return runs_; }
+  const std::vector<Wait>& waits() const { return waits_; }
+  /// Over all steps, of the thread that began and ended them.
+  const Usage& used() const { return usage_; }
 
   /// Steps measured so far.
   int steps() const { return int(seconds_.size()); }
@@ -95,6 +120,7 @@ class Profiler final : public Recorder {
   void count(std::size_t at, Lane lane);
 
   void fold();
+  void fold_waits();
 
   Cell& cell_at(std::int32_t layer, Pass pass);
 
@@ -108,12 +134,15 @@ class Profiler final : public Recorder {
   Stream* stream_ = nullptr;  // between start() and stop()
   Recorder* before_ = nullptr;
   double begin_ = 0, end_ = 0, last_begin_ = 0;
+  Usage used_before_, usage_ = {0, 0, 0, 0, 0};
   Counters* counters_;
   Counts counted_;              // at the last span of the compute thread
   std::vector<Counts> counts_;  // by span
 
   std::vector<double> seconds_;
   std::vector<Cell> cells_;
+  std::vector<Run> runs_;
+  std::vector<Wait> waits_;
   std::vector<std::size_t> open_;  // spans around the one at hand
 };
 

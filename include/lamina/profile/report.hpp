@@ -8,7 +8,7 @@
 namespace lamina {
 
 inline constexpr const char* profile_schema = "lamina-profile";
-inline constexpr int profile_schema_version = 3;
+inline constexpr int profile_schema_version = 4;
 
 /// Writes all of the profile. The file appears complete or not at all. Throws Error naming `path`.
 void write_profile_json(const std::string& path, const Profile& profile);

@@ -10,10 +10,12 @@
 
 namespace lamina {
 
-enum class Bound { compute, memory, communication, overhead };
+/// `kernel`: neither roof, as the kernel is far below both.
+enum class Bound { compute, memory, communication, overhead, kernel };
+inline constexpr int bound_count = 5;
 
 constexpr std::string_view name(Bound b) {
-  constexpr std::string_view names[] = {"compute", "memory", "communication", "overhead"};
+  constexpr std::string_view names[] = {"compute", "memory", "communication", "overhead", "kernel"};
   return names[int(b)];
 }
 
@@ -23,9 +25,11 @@ struct Roof {
   double flops = 0;     ///< the roof at this intensity: min(peak, intensity * bandwidth), FLOP/s
   double fraction = 0;  ///< seconds / time in kernels; above 1 = above the roof
   double wasted = 0;    ///< s: time in kernels beyond `seconds`, if any, and all waiting
-  Bound bound = Bound::overhead;  ///< the largest of FLOP/peak, bytes/bandwidth, waiting, launches
-  bool above = false;             ///< time in kernels is more than 5 % below `seconds`
-  std::string reason;             ///< where above: why that may be, empty where nothing explains it
+  /// The largest of FLOP/peak, bytes/bandwidth, waiting, launches, and what kernels take beyond
+  /// all but waiting.
+  Bound bound = Bound::overhead;
+  bool above = false;  ///< time in kernels is more than 5 % below `seconds`
+  std::string reason;  ///< where above: why that may be, empty where nothing explains it
 };
 
 /// Whether roofs can be told: FMA in the profile's type and memory have been measured.

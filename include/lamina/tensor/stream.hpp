@@ -22,9 +22,16 @@ constexpr std::string_view name(Pass p) {
   return names[int(p)];
 }
 
-/// Where a span of time was spent: computing, moving bytes on the communication thread, or waiting
-/// on the compute thread for a collective (the exposed part of it).
+/// Where a span of time was spent: computing, moving bytes on the communication thread, or on the
+/// compute thread for a collective: handing it over, waiting for it, waking up (what is exposed).
 enum class Lane : std::uint8_t { compute, communication, wait };
+
+/// Whom a collective joins: what it takes to find the same one among another rank's spans.
+struct Party {
+  std::uint64_t group = 0;  ///< made of the group's ranks, alike on all of them; 0 = not known
+  std::int32_t rank = 0;    ///< this one's number in the group
+  std::int32_t to = -1, from = -1;  ///< numbers of a halo's peers, of a broadcast's root; or -1
+};
 
 /// One piece of work, in seconds of now(). `what` is a string with static storage, or one that
 /// lives as long as the kernel.
@@ -36,6 +43,7 @@ struct Span {
   double begin = 0, end = 0;
   double bytes = 0;  ///< payload of a collective, per rank; 0 for kernels
   double wire = 0;   ///< bytes that each rank's link carries for it, in one direction
+  Party party = {};  ///< of a collective on the communication thread
 };
 
 /// Takes spans. `record` is called from the compute and the communication thread at once.

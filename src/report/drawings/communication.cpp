@@ -1,8 +1,7 @@
 // The roofline of communication: what a layer computes for each byte that it sends, and how fast it
 // could compute if sending were all that takes time.
+#include "report/lines.hpp"
 #include "svg.hpp"
-
-#include <lamina/profile/roofline.hpp>
 
 #include <algorithm>
 #include <array>
@@ -19,11 +18,11 @@ constexpr double left = 66, right = 856, top = 18, bottom = 480, column = right 
 /// A layer, all of its passes.
 struct Talker {
   const ProfileRow* any = nullptr;
-  double flops = 0, wire = 0, comm = 0, exposed = 0, kernels = 0;
+  double flops = 0, wire = 0, comm = 0, exposed = 0, behind = 0, kernels = 0;
 
   double x() const { return flops / wire; }
   double y() const { return flops / comm; }
-  double hidden() const { return std::clamp(1 - exposed / comm, 0.0, 1.0); }
+  double hidden() const { return std::min(behind / comm, 1.0); }
 };
 
 /// Layers that communicate, those that take the longest first. `moving` is the sum of those that
@@ -41,6 +40,7 @@ Talkers talkers_of(const Profile& p) {
     if (!t.any) t.any = &r;
     t.flops += r.work.flops, t.wire += r.wire_bytes, t.kernels += r.time.mean;
     t.comm += r.comm.mean, t.exposed += r.exposed.mean;
+    t.behind += detail::hidden(r);
   }
   Talkers found;
   for (const auto& [name, t] : by_name) {

@@ -36,9 +36,9 @@ std::string draw_timeline(const Profile& profile, DrawingOptions options);
 std::string draw_memory(const Profile& profile, DrawingOptions options);
 
 /// CSS of all drawings. Colours are custom properties of the root (--ink, --muted, --grid, --paper,
-/// --compute, --memory, --communication, --overhead, --forward, --input-grad, --weight-grad,
-/// --update, --flag), which follow the system between light and dark; data-theme="light" or "dark"
-/// on the root overrules it.
+/// --compute, --memory, --communication, --overhead, --kernel, --forward, --input-grad,
+/// --weight-grad, --update, --flag), which follow the system between light and dark;
+/// data-theme="light" or "dark" on the root overrules it.
 std::string drawing_style();
 
 }  // namespace lamina::detail

@@ -55,7 +55,8 @@ std::string title_of(const Dot& d, double step) {
   if (step > 0) s += text(", ", percent_text(r.time.mean / step), " of the step");
   s += text("\n", brief(d.x), " FLOP/byte, ", brief(d.y / 1e9), " GFLOP/s");
   if (d.roof) {
-    s += text("\n", percent_text(d.roof->fraction), " of its roof, bound by ", name(d.roof->bound));
+    s += text("\n", percent_text(d.roof->fraction), " of its roof, bound by ",
+              words_of(d.roof->bound));
     if (d.roof->above)
       s += text("\nabove its roof",
                 d.roof->reason.empty() ? std::string() : text(": ", d.roof->reason));
@@ -230,13 +231,14 @@ void legend(Svg& svg, const Picture& picture, const Dots& dots) {
   };
   svg.open("g", {{"class", "legend"}});
   if (has_ceilings(dots.profile)) {
-    std::array<double, 4> share = {};
+    std::array<double, bound_count> share = {};
     int above = 0, unexplained = 0;
     svg.words(column, y, "bound by, share of kernel time", "small muted"), y += 18;
     for (const Dot& d : dots.dots)
       share[std::size_t(d.roof->bound)] += d.of->time.mean, above += d.roof->above,
           unexplained += d.roof->above && d.roof->reason.empty();
-    for (const Bound b : {Bound::compute, Bound::memory, Bound::communication, Bound::overhead})
+    for (const Bound b :
+         {Bound::compute, Bound::memory, Bound::kernel, Bound::communication, Bound::overhead})
       entry(
           text("bound-", name(b)), Pass::forward, 5,
           text(name(b),

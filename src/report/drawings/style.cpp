@@ -8,6 +8,7 @@ std::string drawing_style() {
   const std::string light =
       "--paper:#fff;--ink:#1f2328;--muted:#59636e;--grid:#e6e9ed;--axis:#9aa4af;--roof:#3d4752;"
       "--compute:#0072b2;--memory:#e08a00;--communication:#b5478f;--overhead:#7d8590;"
+      "--kernel:#009e73;"
       "--forward:#56b4e9;--recompute:#3d6fb4;--input-grad:#0f9d78;--weight-grad:#d9a514;"
       "--update:#8a93a0;"
       "--hidden:#2f7fbf;--hidden-most:#86b9dd;--hidden-part:#f0a868;--exposed:#d1430b;"
@@ -15,6 +16,7 @@ std::string drawing_style() {
   const std::string dark =
       "--paper:#12161c;--ink:#e6edf3;--muted:#9aa5b1;--grid:#262d36;--axis:#5d6875;--roof:#b4bfca;"
       "--compute:#3d9fe0;--memory:#f0a030;--communication:#db74b6;--overhead:#8b949e;"
+      "--kernel:#2fbf94;"
       "--forward:#8ccff5;--recompute:#5f8fd3;--input-grad:#1fae88;--weight-grad:#d8ab2b;"
       "--update:#8b949e;"
       "--hidden:#3f93d6;--hidden-most:#86b9dd;--hidden-part:#e8a467;--exposed:#f4652f;"
@@ -48,6 +50,7 @@ svg.drawing:root{height:100%}
 .drawing .bound-memory{fill:var(--memory)}
 .drawing .bound-communication{fill:var(--communication)}
 .drawing .bound-overhead{fill:var(--overhead)}
+.drawing .bound-kernel{fill:var(--kernel)}
 .drawing .pass-forward{fill:var(--forward)}
 .drawing .pass-input_grad{fill:var(--input-grad)}
 .drawing .pass-recompute{fill:var(--recompute)}

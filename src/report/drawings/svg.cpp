@@ -277,6 +277,10 @@ std::string shape_of(Pass pass, double r) {
               " 0z");
 }
 
+std::string_view words_of(Bound bound) {
+  return bound == Bound::kernel ? "kernels far below both roofs" : name(bound);
+}
+
 const char* words_of(Pass pass) {
   constexpr const char* words[] = {"forward", "input gradient", "weight gradient", "update",
                                    "forward again"};

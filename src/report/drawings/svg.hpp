@@ -3,6 +3,8 @@
 
 #include "drawings.hpp"
 
+#include <lamina/profile/roofline.hpp>
+
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -84,6 +86,8 @@ std::string shape_of(Pass pass, double r);
 
 /// Names of passes, for people.
 const char* words_of(Pass pass);
+/// What held rows up, after "bound by".
+std::string_view words_of(Bound bound);
 /// Those that the profile has rows of, in the order of a step.
 std::vector<Pass> passes_of(const Profile& profile);
 

@@ -40,8 +40,10 @@ class Line {
 void write_profile_csv(const std::string& path, const Profile& profile) {
   std::string out =
       "layer,type,split,pass,output,time_us,gflop,mbytes,ai,gflops,gbs,roof_gflops,pct_roof,bound,"
-      "wasted_us,comm_us,exposed_us,comm_bytes,wire_bytes,alone_us,pred_us,algo,ws_mb,describe,"
-      "min_us,max_us,slowest_rank,imbalance,step_min_us,step_median_us,step_std_us,cycles,"
+      "wasted_us,comm_us,exposed_us,late_us,transfer_us,comm_bytes,wire_bytes,alone_us,pred_us,"
+      "algo,"
+      "ws_mb,describe,min_us,max_us,slowest_rank,imbalance,step_min_us,step_median_us,step_std_us,"
+      "cycles,"
       "instructions,llc_misses,dram_bytes,schema\n";
   const bool ceilings = profile.machine && has_ceilings(profile);
   for (const ProfileRow& r : profile.rows) {
@@ -56,7 +58,8 @@ void write_profile_csv(const std::string& path, const Profile& profile) {
     line.add(r.flops_per_second() / 1e9).add(r.bytes_per_second() / 1e9);
     line.add_if(ceilings && work, top.flops / 1e9).add_if(ceilings && work, top.fraction * 100);
     line.add(ceilings ? name(top.bound) : "").add_if(ceilings, top.wasted * 1e6);
-    line.add(r.comm.mean * 1e6).add(r.exposed.mean * 1e6).add(r.comm_bytes).add(r.wire_bytes);
+    line.add(r.comm.mean * 1e6).add(r.exposed.mean * 1e6).add(r.late.mean * 1e6);
+    line.add(r.transfer.mean * 1e6).add(r.comm_bytes).add(r.wire_bytes);
     line.add_if(r.alone.max > 0, r.alone.mean * 1e6).add_if(r.predicted > 0, r.predicted * 1e6);
     line.add(r.algorithm).add(r.workspace / 1e6).add(r.describe);
     line.add(r.time.min * 1e6).add(r.time.max * 1e6).add(r.time.slowest).add(r.time.imbalance());

@@ -58,6 +58,8 @@ Json to_json(const ProfileRow& r) {
             {"bytes_per_s", r.bytes_per_second()},
             {"comm_s", to_json(r.comm)},
             {"exposed_s", to_json(r.exposed)},
+            {"late_s", to_json(r.late)},
+            {"transfer_s", to_json(r.transfer)},
             {"comm_bytes", r.comm_bytes},
             {"wire_bytes", r.wire_bytes},
             {"alone_s", to_json(r.alone)},
@@ -153,6 +155,7 @@ class Reader {
     r.work = {j.at("flop").number(0), j.at("bytes").number(0)};
     r.time = spread(j.at("time_s"));
     r.comm = spread(j.at("comm_s")), r.exposed = spread(j.at("exposed_s"));
+    r.late = spread(j.at("late_s")), r.transfer = spread(j.at("transfer_s"));
     r.comm_bytes = j.at("comm_bytes").number(0), r.wire_bytes = j.at("wire_bytes").number(0);
     r.alone = spread(j.at("alone_s"));
     r.predicted = j.at("predicted_s").number(0);
@@ -235,6 +238,10 @@ Profile to_profile(const JsonPart& j) {
   p.sum_layers = reader.spread(j.at("sum_layers_s"));
   p.end_to_end = reader.spread(j.at("end_to_end_s"));
   p.clean = reader.spread(j.at("clean_s"));
+  const JsonPart use = j.at("processor");
+  p.processor = {reader.spread(use.at("time_s")), reader.spread(use.at("denied_s")),
+                 reader.spread(use.at("switches")), use.at("stolen").number(0)};
+  p.clock_error = j.at("clock_error_s").number(0);
   if (const auto machine = j.find("machine")) p.machine = detail::machine_from_json(*machine);
   const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
@@ -269,6 +276,13 @@ void write_profile_json(const std::string& path, const Profile& p) {
             {"clean_s", to_json(p.clean)},
             {"overhead", p.overhead},
             {"unaccounted", p.unaccounted()},
+            {"processor",
+             {{"time_s", to_json(p.processor.time)},
+              {"denied_s", to_json(p.processor.denied)},
+              {"switches", to_json(p.processor.switches)},
+              {"stolen", p.processor.stolen},
+              {"disturbed", p.disturbed()}}},
+            {"clock_error_s", p.clock_error},
             {"memory", to_json(p.memory)},
             {"layers", p.layers}};
   if (p.machine) j["machine"] = detail::machine_to_json(*p.machine);

@@ -26,7 +26,7 @@ std::string enumerate(const std::vector<std::string>& parts) {
 using Sentences = std::vector<std::string>;
 
 void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
-  std::array<double, 4> bounds{};
+  std::array<double, bound_count> bounds{};
   double least = 0, wasted = 0, kernels = 0;
   for (const Line& l : lines) {
     least += l.roof.seconds, wasted += l.roof.wasted, kernels += l.time();
@@ -38,7 +38,7 @@ void say_waste(Sentences& all, const Profile& p, const std::vector<Line>& lines)
   for (std::size_t b = 0; b < bounds.size(); ++b)
     if (bounds[b] / step >= 0.005)
       shares.push_back(text(percent_text(bounds[b] / step),
-                            shares.empty() ? " is bound by " : " by ", name(Bound(b))));
+                            shares.empty() ? " is bound by " : " by ", words_of(Bound(b))));
   all.push_back(text("At the roofs of this machine the kernels of a step would take ",
                      seconds_text(least), "; they take <b>", seconds_text(kernels),
                      "</b>. With waiting, <b>", seconds_text(wasted), "</b> (",
@@ -53,7 +53,7 @@ void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& line
     if (l.first().layer < 0) continue;
     const double of_roof = l.roof.fraction;
     worst.push_back(text(
-        named(l.first()), " (", seconds_text(l.roof.wasted), "; bound by ", name(l.roof.bound),
+        named(l.first()), " (", seconds_text(l.roof.wasted), "; bound by ", words_of(l.roof.bound),
         l.exposed() > 0.5 * l.roof.wasted ? text(", ", seconds_text(l.exposed()), " of it waiting")
         : of_roof > 0                     ? text(", at ", percent_text(of_roof), " of the roof")
                                           : std::string(),
@@ -70,11 +70,12 @@ void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& line
 }
 
 void say_communication(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
-  double comm = 0, hidden = 0, exposed = 0, with = 0, alone = 0;
+  double comm = 0, hidden = 0, exposed = 0, late = 0, transfer = 0, with = 0, alone = 0;
   const Line* most = nullptr;
   const Line* slowed = nullptr;
   for (const Line& l : lines) {
     comm += l.comm(), hidden += l.hidden(), exposed += l.exposed();
+    late += l.late(), transfer += l.transfer();
     if (!most || l.exposed() > most->exposed()) most = &l;
     if (l.slowdown() <= 0) continue;
     with += l.time(), alone += l.alone();
@@ -82,13 +83,18 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
     if (!slowed || lost(l) > lost(*slowed)) slowed = &l;
   }
   if (comm > 0) {
-    std::string s =
-        text("Communication takes ", seconds_text(comm), " per step, ", percent_text(hidden / comm),
-             " of it behind kernels; the ranks wait <b>", seconds_text(exposed), "</b>");
+    std::string s = text("Communication takes ", seconds_text(comm), " per step, ",
+                         percent_text(hidden / comm), " of it behind kernels; the ranks spend <b>",
+                         seconds_text(exposed), "</b> with waiting for it");
     if (most && most->exposed() > 0)
       s += text(", ", seconds_text(most->exposed()), " of it in ", named(most->first()));
     all.push_back(s + ".");
   }
+  if (exposed > 0)
+    all.push_back(text("Of that waiting, ", seconds_text(late), " are for ranks that came late, ",
+                       seconds_text(transfer), " for bytes to move, and ",
+                       seconds_text(std::max(0.0, exposed - late - transfer)),
+                       " for handing over and waking up."));
   if (alone > 0 && with <= alone) all.push_back("Kernels take no longer beside communication.");
   if (with > alone && alone > 0)
     all.push_back(text("Beside communication kernels take ", percent_text(with / alone - 1),
@@ -156,6 +162,17 @@ std::vector<std::string> findings(const Profile& p) {
   }
   say_communication(all, p, lines);
   if (has_ceilings(p)) say_above(all, lines);
+  if (p.disturbed())
+    all.push_back(text("<b class=\"flag\">DISTURBED</b>: rank ", p.processor.denied.slowest,
+                       " was ready to run but had no processor for ",
+                       percent_text(p.processor.denied.max / p.end_to_end.mean),
+                       " of a step, and lost one ", format("%.1f", p.processor.switches.max),
+                       " times unwillingly; ", percent_text(p.processor.stolen),
+                       " of the machine were given to others. Times are too long by that."));
+  if (has_ceilings(p) && p.machine->disturbed(parse_dtype(p.dtype)))
+    all.push_back(
+        "<b class=\"flag\">DISTURBED</b>: the machine was busy when its ceilings were "
+        "measured, so that roofs may be too low.");
   if (p.unaccounted() > 0.03)
     all.push_back(text("<b class=\"flag\">", percent_text(p.unaccounted()),
                        "</b> of a step lie in no row: more than the 3 % that timing may cost."));

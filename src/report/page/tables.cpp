@@ -86,7 +86,7 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
   word("split", "how the layer is cut over the ranks", has_unlike_splits(p) ? "core" : "plan",
        &ProfileRow::split);
   if (has_ceilings(p)) {
-    c.push_back({"bound", "what held the row up most", "core",
+    c.push_back({"bound", "what held the row up most; kernel: far below both roofs", "core",
                  [](auto& l) { return bound_label(l.roof); }, true});
     add("% of roof", "least possible time / time in kernels", "core", [](auto& l) {
       return bar(number(100 * l.roof.fraction, 1), l.roof.fraction,
@@ -113,16 +113,20 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
       [](auto& l) { return number(over(l.work().bytes, l.time()) / 1e9, 1); });
   add("comm &micro;s", "in collectives, on the communication thread", "communication",
       [](auto& l) { return micros(l.comm()); });
-  add("exposed &micro;s", "of that, what kernels waited for", "communication",
+  add("exposed &micro;s", "handing over, waiting and waking up, beside kernels", "communication",
       [](auto& l) { return micros(l.exposed()); });
-  add("hidden &micro;s", "of that, what ran behind kernels", "communication",
+  add("late &micro;s", "of exposed: while a rank that was needed had not come", "communication",
+      [](auto& l) { return micros(l.late()); });
+  add("transfer &micro;s", "of exposed: while all had come, and bytes moved", "communication",
+      [](auto& l) { return micros(l.transfer()); });
+  add("hidden &micro;s", "of comm, what ran behind kernels", "communication",
       [](auto& l) { return micros(l.hidden()); });
   add("wire MB", "that each rank&#39;s link carries, in one direction", "communication",
       [](auto& l) { return number(l.sum([](auto& r) { return r.wire_bytes; }) / 1e6, 3); });
   add("alone &micro;s", "time in kernels while nothing communicates", "communication",
       [](auto& l) { return micros(l.alone()); });
-  add("slowdown", "time / time alone", "communication",
-      [](auto& l) { return number(l.slowdown(), 2); });
+  add("slowdown", "time / time alone; no: no longer than alone", "communication",
+      [](auto& l) { return l.slowdown() == 1 ? "no" : number(l.slowdown(), 2); });
   const bool ranks = p.ranks > 1;
   add("min &micro;s", "time of the fastest rank", "ranks",
       [ranks](auto& l) { return ranks ? micros(l.sum([](auto& r) { return r.time.min; })) : ""; });

@@ -24,8 +24,8 @@ int digits_before_point(double v) {
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 Cell bound_cell(In l) {
-  constexpr const char* names[] = {"compute", "memory", "comm", "overhead"};
-  constexpr const char* colours[] = {"\033[32m", "\033[36m", "\033[35m", "\033[33m"};
+  constexpr const char* names[] = {"compute", "memory", "comm", "overhead", "kernel"};
+  constexpr const char* colours[] = {"\033[32m", "\033[36m", "\033[35m", "\033[33m", "\033[34m"};
   return {names[int(l.roof.bound)], colours[int(l.roof.bound)]};
 }
 
@@ -49,7 +49,7 @@ class Columns {
     pass("fwd_us", Pass::forward), pass("again_us", Pass::recompute);
     pass("dx_us", Pass::input_grad), pass("dw_us", Pass::weight_grad);
     pass("upd_us", Pass::update);
-    comm(Worth::comm, Worth::exposed);
+    comm(Worth::comm, Worth::exposed, Worth::late);
     micros("total_us", Worth::always, [](Row r) { return r.seconds(); });
     shares();
     apart();
@@ -78,7 +78,7 @@ class Columns {
     work(always, always, always, always);
     figures("gbs", always, 4, [](In l) { return ratio(l.work().bytes, l.time()) / 1e9; });
     roof("pct_roof", always, always, always, always);
-    comm(always, always);
+    comm(always, always, always);
     fixed("comm_bytes", always, 0, [](Row r) { return r.comm_bytes; });
     counts();
     words("algo", always, &ProfileRow::algorithm);
@@ -104,9 +104,11 @@ class Columns {
     if (by != Group::type) words("type", type, &ProfileRow::type);
   }
 
-  void comm(Worth all, Worth exposed) {
+  void comm(Worth all, Worth exposed, Worth late) {
     micros("comm_us", all, [](Row r) { return r.comm.mean; });
     micros("exposed_us", exposed, [](Row r) { return r.exposed.mean; });
+    micros("late_us", late, [](Row r) { return r.late.mean; });
+    micros("transfer_us", late, [](Row r) { return r.transfer.mean; });
   }
 
   void shares() {
@@ -119,7 +121,10 @@ class Columns {
   void apart() {
     micros("pred_us", Worth::predicted, [](Row r) { return r.predicted; });
     micros("alone_us", Worth::alone, [](Row r) { return r.alone.mean; });
-    fixed("slow", Worth::slowdown, 2, [](In l) { return l.slowdown(); });
+    column("slow", Worth::slowdown, false, [](In l) {
+      const double slower = l.slowdown();
+      return Cell{slower > 1 ? format("%.2f", slower) : slower > 0 ? "no" : "-"};
+    });
   }
 
   void roof(const char* head, Worth attainable, Worth share, Worth bound, Worth wasted) {

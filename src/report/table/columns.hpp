@@ -23,6 +23,7 @@ enum class Worth {
   intensity,
   predicted,
   slowdown,
+  late,
   gflop,
   mbytes,
   roof,

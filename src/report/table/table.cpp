@@ -148,18 +148,27 @@ std::string totals(const Profile& p) {
 /// Where the step's time goes to beside the layers' own work.
 std::string communication(const Profile& p) {
   std::string s;
-  double comm = 0, hidden = 0, beside = 0, alone = 0;
+  double comm = 0, hidden = 0, exposed = 0, late = 0, transfer = 0, beside = 0, alone = 0;
   for (const ProfileRow& r : p.rows) {
-    comm += r.comm.mean;
-    hidden += std::max(0.0, r.comm.mean - r.exposed.mean);  // waking up counts as waiting, too
+    comm += r.comm.mean, hidden += detail::hidden(r);
+    exposed += r.exposed.mean, late += r.late.mean, transfer += r.transfer.mean;
     if (r.alone.mean > 0) beside += r.time.mean, alone += r.alone.mean;
   }
   if (comm > 0)
     append(s, format("communication %.1f us, %.1f %% of it behind kernels\n", comm * 1e6,
                      100 * hidden / comm));
+  if (exposed > 0)
+    append(s, format("waiting %.1f us: for late ranks %.1f, transfer %.1f, handing over and waking "
+                     "up %.1f\n",
+                     exposed * 1e6, late * 1e6, transfer * 1e6,
+                     std::max(0.0, exposed - late - transfer) * 1e6));
+  if (p.clock_error > 0)
+    append(s, format("the hosts' clocks were compared to within %.1f us\n", p.clock_error * 1e6));
   if (alone > 0)
-    append(s, format("beside communication kernels take %.1f us, alone %.1f: %.3f times as long\n",
-                     beside * 1e6, alone * 1e6, beside / alone));
+    append(s, format("beside communication kernels take %.1f us, alone %.1f: ", beside * 1e6,
+                     alone * 1e6) +
+                  (beside > alone ? format("%.3f times as long\n", beside / alone)
+                                  : std::string("no longer\n")));
   if (p.ranks > 1)
     append(s, format("slowest rank %d: kernels %.1f us, imbalance %.3f (max / mean)\n",
                      p.compute.slowest, p.compute.max * 1e6, p.compute.imbalance()));
@@ -171,12 +180,34 @@ std::string communication(const Profile& p) {
   return s;
 }
 
+/// What the ranks had of the processors, and what that says about all times above.
+std::string processors(const Profile& p) {
+  const ProcessorUse& use = p.processor;
+  if (use.time.max <= 0) return "";
+  const double step = p.end_to_end.mean;
+  std::string s =
+      format("processor time %.1f us, %.2f of the step; %.1f involuntary switches",
+             use.time.mean * 1e6, step > 0 ? use.time.mean / step : 0, use.switches.mean);
+  append(s, p.ranks > 1 ? " per rank\n" : "\n");
+  if (!p.disturbed()) return s;
+  append(s, "DISTURBED, so that times are too long: ");
+  append(s, format("rank %d was ready but had no processor for %.1f us, ", use.denied.slowest,
+                   use.denied.max * 1e6) +
+                percent(step > 0 ? use.denied.max / step : 0) + " of the step");
+  if (use.stolen > 0)
+    append(s, "; of the machine's processors its host gave away " + percent(use.stolen));
+  return s + '\n';
+}
+
 std::string ceilings(const Profile& p) {
   const Machine& m = *p.machine;
   return text(format("peak %.1f GFLOP/s ", m.peak(parse_dtype(p.dtype)) / 1e9), p.dtype,
               format(" FMA, memory %.1f GB/s (", m.bandwidth() / 1e9), m.threads,
               m.threads == 1 ? " thread" : " threads", m.ranks > 1 ? ", all ranks at once" : "",
-              ")\n");
+              ")\n",
+              m.disturbed(parse_dtype(p.dtype))
+                  ? "DISTURBED when they were measured: roofs may be too low\n"
+                  : "");
 }
 
 /// A line for each kind of reason (what stands before its colon), with the worst row as an example.
@@ -246,7 +277,7 @@ std::string table(const Profile& profile, const TableOptions& options) {
   const auto lines = choose(profile, options);
   auto columns = detail::columns_of(profile, lines, options);
   const auto widths = fit(columns, options);
-  std::string footer = totals(profile) + communication(profile);
+  std::string footer = totals(profile) + communication(profile) + processors(profile);
   if (has_ceilings(profile)) append(footer, ceilings(profile) + above_roofs(profile));
   append(footer, "bytes: compulsory, each operand once; 1 FMA = 2 FLOP\n");
   const auto width = std::size_t(std::max(options.width, 40));
