@@ -3,6 +3,7 @@
 // it.
 #include "flags.hpp"
 #include "session.hpp"
+#include "signals.hpp"
 
 #include <lamina/base/median.hpp>
 #include <lamina/profile/measure.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace {
@@ -61,27 +63,35 @@ int bench(const BenchOptions& o, World& world) {
   const Batch* batch = &loader.next();
   const bool fixed = o.data == "synthetic";
   const std::int64_t total = o.warmup + o.iters + 3 * o.profile_steps + 2;
+  std::optional<cli::StopSignals> signals;  // without communication ranks could not agree on a step
+  if (o.comm != "none" || world.size() == 1) signals.emplace();
+  bool stopped = false;
   const auto step = [&] {
-    return fixed ? trainer.step(*batch, loader.batches(), total) : trainer.step(loader, total);
+    if (signals && signals->received()) trainer.request_stop();
+    StepResult r =
+        fixed ? trainer.step(*batch, loader.batches(), total) : trainer.step(loader, total);
+    stopped = r.stop;
+    return r;
   };
 
-  for (std::int64_t i = 0; i < o.warmup; ++i) step();
+  for (std::int64_t i = 0; i < o.warmup && !stopped; ++i) step();
   std::vector<double> speeds;
   world.comm().barrier();
   const double begin = now();
-  for (std::int64_t i = 1; i <= o.iters; ++i) {
+  for (std::int64_t i = 1; i <= o.iters && !stopped; ++i) {
     const StepResult r = step();
     speeds.push_back(r.images_per_second);
-    if (first && (i % o.display_every == 0 || i == o.iters)) {
+    if (first && (i % o.display_every == 0 || i == o.iters || stopped)) {
       std::printf("%lld\timages/sec: %s\tloss %.3f\n", static_cast<long long>(i),
                   statistics(speeds).c_str(), r.loss);
       std::fflush(stdout);
     }
   }
   world.comm().barrier();
-  const double speed = double(o.iters * trainer.options().batch) / (now() - begin);
+  const double speed =
+      double(std::int64_t(speeds.size()) * trainer.options().batch) / (now() - begin);
 
-  if (o.profile_steps > 0) {
+  if (o.profile_steps > 0 && !stopped) {
     ProfileOptions options{.warmup = 1, .steps = o.profile_steps};
     const auto trace = cli::open_trace(o, world, net);
     if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
@@ -90,7 +100,10 @@ int bench(const BenchOptions& o, World& world) {
     cli::show_profile(std::move(profile), o, world, *net.placing().backend);
   }
   if (first) std::printf("total images/sec: %.2f\n", speed);
-  return 0;
+  if (!stopped) return 0;
+  std::fflush(stdout);
+  // All ranks leave alike, and together: where a status is not 0, nobody waits for long.
+  return 128 + world.comm().all_reduce_value(signals->received(), ReduceOp::max);
 }
 
 }  // namespace

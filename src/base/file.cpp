@@ -3,11 +3,15 @@
 #include <lamina/base/file.hpp>
 #include <lamina/base/naming.hpp>
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -19,18 +23,65 @@ namespace {
   throw Error(text(path, ": cannot ", what, ": ", std::strerror(errno)));
 }
 
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
 /// A rename is on the disk when its directory is.
 void sync_directory(const std::string& path) {
-  const auto slash = path.rfind('/');
-  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;  // may be written but not read: nothing more can be done
   const int failed = ::fsync(descriptor) != 0 && errno != EINVAL ? errno : 0;
   ::close(descriptor);
   check(!failed, path, ": saved, but cannot sync its directory: ", std::strerror(failed));
 }
 
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+constexpr std::string_view temporary = ".tmp.";
+
+/// Whether a temporary file, of which this is the name behind ".tmp.", was left behind by a process
+/// that is dead. One of another host may be at work for all that can be known here; so may one that
+/// cannot be seen from this container, but then it holds a lock.
+bool left_behind(const std::string& path, std::string_view pid_and_host) {
+  pid_t pid = 0;
+  const char* end = pid_and_host.data() + pid_and_host.size();
+  const auto [rest, error] = std::from_chars(pid_and_host.data(), end, pid);
+  const std::string_view host(rest, std::size_t(end - rest));
+  if (error != std::errc() || pid <= 0) return false;
+  if (!host.empty() && host != "." + host_name()) return false;
+  if (::kill(pid, 0) == 0 || errno != ESRCH) return false;
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return !held;
+}
+
+/// What cannot be removed stays: it is in nobody's way.
+void remove_left_behind(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const std::string start = path.substr(path.rfind('/') + 1) + std::string(temporary);
+  DIR* entries = ::opendir(folder.c_str());
+  if (!entries) return;
+  while (const dirent* entry = ::readdir(entries)) {
+    const std::string_view name = entry->d_name;
+    if (!name.starts_with(start)) continue;
+    const std::string other = path + std::string(name.substr(start.size() - temporary.size()));
+    if (left_behind(other, name.substr(start.size()))) ::unlink(other.c_str());
+  }
+  ::closedir(entries);
+}
+
 }  // namespace
+
+std::string temporary_of(const std::string& path) {
+  return text(path, temporary, std::int64_t(::getpid()), '.', host_name());
+}
 
 File::File(std::string path, Mode mode) : path_(std::move(path)) {
   // O_NONBLOCK: a pipe without a writer is refused below instead of waited for.
@@ -79,6 +130,27 @@ void File::write(const void* from, std::size_t bytes) {
   }
 }
 
+void File::cut(std::uint64_t size) {
+  int failed;
+  do failed = ::ftruncate(descriptor_, off_t(size));
+  while (failed && errno == EINTR);
+  if (failed) fail(path_, "cut");
+}
+
+File::Lock File::lock() {
+  int failed;
+  do failed = ::flock(descriptor_, LOCK_EX | LOCK_NB);
+  while (failed && errno == EINTR);
+  return !failed ? Lock::mine : errno == EWOULDBLOCK ? Lock::anothers : Lock::none;
+}
+
+void File::reserve(std::uint64_t bytes) {
+  int failed;
+  do failed = ::fallocate(descriptor_, 0, 0, off_t(bytes));
+  while (failed && errno == EINTR);
+  if (failed && errno != EOPNOTSUPP && errno != ENOSYS) fail(path_, "take the room");
+}
+
 void File::sync_and_close() {
   int failed;
   do failed = ::fsync(descriptor_);
@@ -91,10 +163,10 @@ void File::sync_and_close() {
 // ---- complete or not at all ------------------------------------------------------------------
 
 NewFile::NewFile(std::string path, const char* failed)
-    : path_(std::move(path)),
-      temporary_(text(path_, ".tmp.", std::int64_t(::getpid()))),
-      failed_(failed) {
+    : path_(std::move(path)), temporary_(temporary_of(path_)), failed_(failed) {
+  remove_left_behind(path_);
   naming(text(path_, ": ", failed_), [&] { file_ = File(temporary_, File::Mode::create); });
+  file_.lock();
 }
 
 NewFile& NewFile::operator=(NewFile&& other) noexcept {
@@ -106,6 +178,10 @@ NewFile& NewFile::operator=(NewFile&& other) noexcept {
 
 NewFile::~NewFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void NewFile::reserve(std::uint64_t bytes) {
+  naming(text(path_, ": ", failed_), [&] { file_.reserve(bytes); });
 }
 
 void NewFile::write(const void* from, std::size_t bytes) {

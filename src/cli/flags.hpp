@@ -28,8 +28,9 @@ CLI::Option* count(CLI::App& app, const char* flag, T& to, std::uint64_t least, 
 }
 
 /// --flag X: a number from `least` to `most`, never NaN.
-inline CLI::Option* number(CLI::App& app, const char* flag, double& to, const char* help,
-                           double least = 0, double most = std::numeric_limits<double>::max()) {
+template <class T>
+CLI::Option* number(CLI::App& app, const char* flag, T& to, const char* help, double least = 0,
+                    double most = std::numeric_limits<double>::max()) {
   return app.add_option(flag, to, help)->type_name("X")->check(detail::real(least, most));
 }
 

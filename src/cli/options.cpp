@@ -3,8 +3,11 @@
 #include "flags.hpp"
 
 #include <lamina/base/version.hpp>
+#include <lamina/comm/alike.hpp>
 
+#include <algorithm>
 #include <new>
+#include <span>
 #include <stdexcept>
 
 namespace lamina::cli {
@@ -114,6 +117,51 @@ void add_profile_flags(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
 }
 
+namespace {
+
+// What each rank may have its own way: it changes no result, and no rank waits for it.
+constexpr std::string_view of_one_rank[] = {
+    "--threads",      "--loader-threads", "--json", "--csv",  "--trace", "--report",
+    "--log",          "--wide",           "--top",  "--sort", "--group", "--plan-out",
+    "--display-every"};
+// Files of which rank 0 alone needs the name; the others must know that there is one.
+constexpr std::string_view files_of_rank_0[] = {"--save", "--resume", "--init"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// What is run, before its flags are looked at; `asked` is help, or nothing.
+void check_program(const CLI::App& app, const std::string& asked, const World& world) {
+  std::string command = asked;
+  for (const CLI::App* sub : app.get_subcommands())
+    if (asked.empty()) command = sub->get_name();
+  check_alike(world.comm(), {{"the program", app.get_name()},
+                             {"its version", std::string(version)},
+                             {"the command", command}});
+}
+
+/// The flags and their values, given or not.
+void add_flags(CLI::App& app, std::vector<Fact>& facts) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (contains(of_one_rank, name)) continue;
+    const bool given = option->count() > 0;
+    std::string value = given ? "given" : "";
+    if (option->get_expected_max() > 0 && !contains(files_of_rank_0, name)) {
+      option->capture_default_str();  // by now what the flag is, as parsed
+      value = option->get_default_str();
+      if (given && value.empty()) value = CLI::detail::join(option->results());
+    }
+    // Data may lie elsewhere on each node: the images themselves are compared later.
+    if (name == "--data") value = value.substr(0, value.find(':'));
+    facts.push_back({name, value.empty() && !given ? "not given" : value});
+  }
+  for (CLI::App* sub : app.get_subcommands()) add_flags(*sub, facts);
+}
+
+}  // namespace
+
 int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& body) {
   app.set_version_flag("--version", std::string(version), "print the version and end");
   set_help(app);
@@ -123,6 +171,7 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& 
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
       if (e.get_exit_code() == 0) {
+        check_program(app, "help", world);
         if (world.rank() == 0) app.exit(e);
         return 0;
       }
@@ -130,6 +179,10 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& 
       World::say(world.leave(error, 2));
       return 2;
     }
+    check_program(app, "", world);
+    std::vector<Fact> flags;
+    add_flags(app, flags);
+    check_alike(world.comm(), flags);
     try {
       return body(world);
     } catch (const std::bad_alloc&) {

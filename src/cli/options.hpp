@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,14 +37,16 @@ struct RunOptions {
   std::uint64_t seed = 1;
 
   std::string optimizer = "sgd", schedule = "constant", decay = "all";
-  double lr = -1, momentum = 0.9, weight_decay = 0;
+  std::optional<double> lr;  // by default the optimizer's
+  double momentum = 0.9, weight_decay = 0;
   bool nesterov = false;
   double warmup_epochs = 0, clip_norm = 0;
 
   std::string json, csv, trace, report;
   bool wide = false;
   int top = 0;
-  std::string sort = "order", group = "layer", ceilings = "auto";
+  std::string sort = "order", group = "layer";
+  std::string ceilings = "auto";  // or "cached", which no flag says: measure nothing
 
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;

@@ -4,6 +4,7 @@
 #include "terminal.hpp"
 
 #include <lamina/base/version.hpp>
+#include <lamina/comm/alike.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/profile/report.hpp>
@@ -69,17 +70,15 @@ std::string obstacle_of_report(const std::string& folder) {
 /// Rank 0 writes the files, so rank 0 looks; all ranks throw.
 void check_outputs(const std::vector<OutputFile>& files, const std::string& report,
                    const World& world) {
-  std::string error;
-  for (const OutputFile& file : files) {
-    if (world.rank() != 0 || file.path.empty() || !error.empty()) continue;
-    const std::string why = obstacle(file);
-    if (!why.empty()) error = text(file.flag, ' ', file.path, ": cannot be written: ", why);
-  }
-  if (world.rank() == 0 && !report.empty() && error.empty())
-    if (const std::string why = obstacle_of_report(report); !why.empty())
-      error = text("--report ", report, ": cannot be written: ", why);
-  error = world.comm().broadcast_text(std::move(error));
-  check(error.empty(), error);
+  on_first(world.comm(), [&] {
+    for (const OutputFile& file : files) {
+      const std::string why = file.path.empty() ? "" : obstacle(file);
+      check(why.empty(), file.flag, ' ', file.path, ": cannot be written: ", why);
+    }
+    const std::string why = report.empty() ? "" : obstacle_of_report(report);
+    check(why.empty(), "--report ", report, ": cannot be written: ", why);
+    return std::string();
+  });
 }
 
 std::string command_line() {
@@ -106,8 +105,9 @@ std::string commented(const std::string& lines) {
 Machine ceilings(const RunOptions& o, const World& world, const Backend& backend) {
   bool found = false;
   Machine machine;
-  if (o.ceilings == "auto") machine = cached_machine(world, backend, &found);
-  if (found && machine.peak(parse_dtype(o.dtype)) > 0 && machine.bandwidth() > 0) return machine;
+  if (o.ceilings != "measure") machine = cached_machine(world, backend, &found);
+  const bool whole = machine.peak(parse_dtype(o.dtype)) > 0 && machine.bandwidth() > 0;
+  if ((found && whole) || o.ceilings == "cached") return machine;
   if (world.rank() == 0) {
     std::puts("# measuring what this machine can do (once: `lamina info --machine` shows it)");
     std::fflush(stdout);
@@ -152,7 +152,7 @@ Network make_network(const RunOptions& o, const Dataset& data) {
 
 Optimizer make_optimizer(const RunOptions& o) {
   const bool adam = o.optimizer.starts_with("adam");
-  const double rate = o.lr >= 0 ? o.lr : adam ? 1e-3 : o.optimizer == "lars" ? 0.1 : 0.01;
+  const double rate = o.lr.value_or(adam ? 1e-3 : o.optimizer == "lars" ? 0.1 : 0.01);
   const auto made = [&]() -> Optimizer {
     if (o.optimizer == "adam") return Adam{.rate = rate, .weight_decay = o.weight_decay};
     if (o.optimizer == "adamw") return AdamW{.rate = rate, .weight_decay = o.weight_decay};

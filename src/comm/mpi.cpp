@@ -107,6 +107,8 @@ class Session final : public Lookout {
     check_mpi(
         MPI_Allgather(&self_, sizeof self_, MPI_BYTE, peers_.data(), sizeof self_, MPI_BYTE, world),
         "MPI_Allgather");
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &check_collectives, 1, MPI_INT, MPI_MAX, world),
+              "MPI_Allreduce");
     node = std::make_unique<SharedNode>(world);
     note_ = std::make_unique<JobNote>();
   }
@@ -182,7 +184,8 @@ class Session final : public Lookout {
   int rank = 0, size = 1;
   std::unique_ptr<SharedNode> node;
   const double time_limit = seconds_from("LAMINA_COMM_TIMEOUT", 300);
-  const bool check_collectives = is_on("LAMINA_CHECK_COLLECTIVES", debug_build);
+  /// On all ranks, if it is on any.
+  int check_collectives = is_on("LAMINA_CHECK_COLLECTIVES", debug_build);
 
  private:
   std::unique_ptr<JobNote> note_;

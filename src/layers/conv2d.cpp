@@ -27,6 +27,12 @@ std::string Conv2D::describe() const {
   return s;
 }
 
+std::string Conv2D::options() const {
+  return text(o_.channels, ' ', o_.kernel, " stride ", o_.stride, " pad ", o_.pad, " dilation ",
+              o_.dilation, " groups ", o_.groups, o_.bias ? "" : " no bias",
+              o_.he_normal ? " he" : "");
+}
+
 Shape Conv2D::output(std::span<const Shape> xs) const {
   const Shape& x = only(xs);
   check(x.c % o_.groups == 0 && o_.channels % o_.groups == 0, "groups ", o_.groups,

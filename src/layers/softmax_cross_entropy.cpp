@@ -11,7 +11,7 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(Options o) : o_(o) {
 Shape SoftmaxCrossEntropy::output(std::span<const Shape> xs) const {
   const Shape& x = only(xs);
   check(x.h == 1 && x.w == 1, "expected one value per class, got input ", x);
-  return {1, 4, 1, 1};
+  return {1, 5, 1, 1};
 }
 
 Cost SoftmaxCrossEntropy::cost(std::span<const Shape> xs, const Split& split, DType t) const {
@@ -19,9 +19,9 @@ Cost SoftmaxCrossEntropy::cost(std::span<const Shape> xs, const Split& split, DT
   const double n = double(x.size()), pass = double(size_of(t)) * n, rows = double(x.n);
   Cost cost{.forward = {5 * n, 2 * pass},  // reads x, writes p
             .input_grad = {2 * n, 2 * pass},
-            .messages = {{Collective::all_reduce, Pass::forward, 4 * 8, split.batch}}};
+            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, split.batch}}};
   if (split.channel > 1)
-    for (const double values : {2 * rows, 3 * rows})
+    for (const double values : {2 * rows + 1, 3 * rows})
       cost.messages.push_back({Collective::all_reduce, Pass::forward, 8 * values, split.channel});
   return cost;
 }
@@ -32,11 +32,11 @@ Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site)
   kernel_ = site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
   ranks_ = site.along(Axis::batch), parts_ = site.along(Axis::channel);
   p_ = Tensor(kernel_->inputs[0]);
-  largest_ = Tensor({2, n, 1, 1}, DType::f64), sums_ = Tensor({3, n, 1, 1}, DType::f64);
+  maxima_ = Tensor({1, 2 * n + 1, 1, 1}, DType::f64), sums_ = Tensor({3, n, 1, 1}, DType::f64);
   Placement p = placed(*kernel_);
-  p.output = {{1, 4, 1, 1}, DType::f64, {}};
+  p.output = {{1, 5, 1, 1}, DType::f64, {}};
   p.reads_x = false;
-  p.workspace += p_.bytes() + largest_.bytes() + sums_.bytes();
+  p.workspace += p_.bytes() + maxima_.bytes() + sums_.bytes();
   return p;
 }
 

@@ -83,6 +83,7 @@ void Network::prepare(PlaceOptions options) {
   check(graph_.size() > 1, "the network has no layers");
   check_ends();
   check(options.backend != nullptr, "no back end was given");
+  compare_ranks(options);
   check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
         " does not compute in ", name(options.dtype));
   const int ranks = options.ranks.size();

@@ -14,12 +14,20 @@ Form flat(std::size_t bytes, DType t) {
   return {{1, std::int64_t(bytes / size_of(t)), 1, 1}, t, {}};
 }
 
+/// How it starts and whether it decays, in words.
+std::string start_of(const Parameter& p) {
+  constexpr const char* kinds[] = {"constant", "uniform", "normal"};
+  return text("initially ", kinds[int(p.initial.kind)], ' ', exact(p.initial.value),
+              p.decay ? "" : ", without decay");
+}
+
 /// The parameters that a rank holds, as text for the others.
 std::string to_text(const Network& network) {
   std::ostringstream to;
   for (const Network::Named& n : network.parameters()) {
     const Parameter& p = *n.parameter;
-    to << n.name << '\n' << p.form.text() << '\n' << p.form.fingerprint() << ' ';
+    to << n.name << '\n' << p.form.text() << '\n' << start_of(p) << '\n';
+    to << p.form.fingerprint() << ' ';
     to << network.steps()[std::size_t(n.step)].vertex << ' ' << p.trained;
     to << ' ' << p.variants->size() << ' ' << p.variants->rank();
     to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
@@ -43,11 +51,12 @@ void Network::spread_parameters() {
     std::uint64_t fingerprint = 0;
   };
   std::map<std::string, std::vector<Lies>> forms;  // by rank
+  std::map<std::string, std::string> starts;
   for (std::size_t r = 0; r < all.size(); ++r) {
     std::istringstream in(all[r]);
-    std::string name;
+    std::string name, start;
     Lies lies;
-    while (std::getline(in, name) && std::getline(in, lies.form)) {
+    while (std::getline(in, name) && std::getline(in, lies.form) && std::getline(in, start)) {
       std::size_t dims = 0;
       Box block;
       int variant = 0;
@@ -67,7 +76,13 @@ void Network::spread_parameters() {
         at = all_parameters_.insert(after, s);
         at->blocks.resize(all.size()), at->variant.resize(all.size());
         forms[name].resize(all.size());
+        starts[name] = start;
       }
+      check(at->whole == s.whole && at->dims == s.dims && at->trained == s.trained &&
+                starts[name] == start,
+            "the ranks were started unlike: ", name, " is ", at->whole,
+            at->trained ? ", trained, " : ", ", starts[name], " on ranks below ", r, ", but ",
+            s.whole, s.trained ? ", trained, " : ", ", start, " on rank ", r);
       for (std::size_t other = 0; other < r; ++other)
         check(at->blocks[other] != block ||
                   (lies.fingerprint != 0 && lies.fingerprint == forms[name][other].fingerprint),

@@ -3,7 +3,10 @@
 #include "flags.hpp"
 #include "progress.hpp"
 #include "session.hpp"
+#include "signals.hpp"
 
+#include <lamina/base/naming.hpp>
+#include <lamina/comm/alike.hpp>
 #include <lamina/profile/profile.hpp>
 #include <lamina/train/json_log.hpp>
 
@@ -20,7 +23,9 @@ namespace {
 struct TrainOptions : RunOptions {
   std::int64_t epochs = 1, steps = 0, limit = 0, save_every = 0;
   int loader_threads = 1, profile_steps = 10;
+  int keep = 0;
   bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
+  bool keep_best = false;
   std::string save, resume, init, log;
   bool resumes = false;
 };
@@ -50,15 +55,80 @@ class StepRecorder {
   bool open_ = false;
 };
 
+/// What is said before anything is opened.
+void check_flags(const TrainOptions& o) {
+  check(!o.resumes || !o.resume.empty() || !o.save.empty(),
+        "--resume needs a FILE, or --save FILE to resume from");
+  check(o.save_every == 0 || !o.save.empty(), "--save-every needs --save FILE");
+  check(o.keep == 0 || !o.save.empty(), "--keep needs --save FILE");
+  check(!o.keep_best || !o.save.empty(), "--keep-best needs --save FILE");
+}
+
+/// The log, open on rank 0 and nobody else's; null on the others, and where there is none.
+std::unique_ptr<JsonLog> open_log(const TrainOptions& o, const World& world) {
+  std::unique_ptr<JsonLog> log;
+  on_first(world.comm(), [&] {
+    if (!o.log.empty())
+      naming(
+          "--log", [&] { log = std::make_unique<JsonLog>(o.log); }, " ");
+    return std::string();
+  });
+  return log;
+}
+
+void log_step(JsonLog& log, const StepResult& r) {
+  log.write({{"step", r.step},
+             {"epoch", r.epoch},
+             {"loss", r.loss},
+             {"lr", r.rate},
+             {"images_per_sec", r.images_per_second}});
+}
+
+void log_evaluation(JsonLog& log, const Epoch& epoch, std::int64_t step) {
+  log.write({{"step", step},
+             {"epoch", epoch.number - 1},
+             {"validation_loss", epoch.validation->loss},
+             {"top1", epoch.validation->top1},
+             {"top5", epoch.validation->top5},
+             {"samples", epoch.validation->samples}});
+}
+
+void show_files(const TrainOptions& o) {
+  for (const auto& [what, file] : {std::pair("checkpoint", o.save),
+                                   {"best checkpoint", o.keep_best ? best_checkpoint(o.save) : ""},
+                                   {"log", o.log},
+                                   {"profile", o.json},
+                                   {"profile", o.csv},
+                                   {"trace", o.trace},
+                                   {"report", o.report.empty() ? "" : o.report + "/index.html"}})
+    if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
+}
+
+/// The table and the files of what was recorded.
+void show_recorded(const StepRecorder& recorder, const TrainOptions& o, bool stopped,
+                   const Trainer& trainer, const World& world) {
+  if (recorder.profiler().steps() > 0) {
+    RunOptions how = o;
+    if (stopped && how.ceilings == "auto") how.ceilings = "cached";  // there is no time to measure
+    show_profile(make_profile(trainer.network(), recorder.profiler(), trainer.optimizer().rule(),
+                              world.comm()),
+                 how, world, *trainer.network().placing().backend);
+  } else if (o.profile_steps > 0 && world.rank() == 0) {
+    std::puts("# no per-layer table: too few steps were run to record any");
+  }
+}
+
 int train(const TrainOptions& o, World& world) {
   if (o.list_models) {
     if (world.rank() == 0) std::fputs(list_of_models().c_str(), stdout);
     return 0;
   }
-  check(!o.resumes || !o.resume.empty() || !o.save.empty(),
-        "--resume needs a FILE, or --save FILE to resume from");
-  check(o.save_every == 0 || !o.save.empty(), "--save-every needs --save FILE");
+  check_flags(o);
   prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
+  const auto log = open_log(o, world);
+  // Without communication ranks cannot agree on a step, and have nothing worth saving.
+  std::optional<StopSignals> signals;
+  if (o.comm != "none" || world.size() == 1) signals.emplace();
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   Network net = make_network(o, *data);
@@ -71,8 +141,11 @@ int train(const TrainOptions& o, World& world) {
   std::vector<std::string> averaged;
   if (o.resumes) averaged = trainer.resume(o.resume.empty() ? o.save : o.resume);
 
+  if (!o.save.empty())
+    naming(
+        "--save", [&] { try_checkpoint(o.save, net, world.comm()); }, " ");
+
   const bool first = world.rank() == 0;
-  std::unique_ptr<JsonLog> log;
   const auto trace = open_trace(o, world, net);
   StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
@@ -83,18 +156,23 @@ int train(const TrainOptions& o, World& world) {
                  .augment = !o.no_augment,
                  .loader_threads = o.loader_threads,
                  .save = o.save,
-                 .save_every = o.save_every};
+                 .save_every = o.save_every,
+                 .keep = o.keep,
+                 .keep_best = o.keep_best};
   fit.on_step = [&](const StepResult& r) {
     recorder.after(r);
     progress->step(r, trainer.options().batch);
-    if (log)
-      log->write({{"step", r.step},
-                  {"epoch", r.epoch},
-                  {"loss", r.loss},
-                  {"lr", r.rate},
-                  {"images_per_sec", r.images_per_second}});
+    if (log) log_step(*log, r);
   };
+  fit.stop = [&] { return signals && signals->received() != 0; };
   auto epochs = trainer.fit(*data, fit);
+  on_first(world.comm(), [&] {
+    if (log)
+      naming(
+          "--log", [&] { o.resumes ? log->resume_at(trainer.progress().step) : log->restart(); },
+          " ");
+    return std::string();
+  });
 
   const std::string head = preamble("lamina train", o, trainer, plan, world);
   if (first) {
@@ -109,36 +187,31 @@ int train(const TrainOptions& o, World& world) {
           "# %zu running statistics go on from their mean over the ranks: the checkpoint does not "
           "have those of as many\n",
           averaged.size());
+
+    if (log && !log->locked())
+      std::printf("# log %s: there are no locks here: another job could write it, too\n",
+                  o.log.c_str());
     std::fflush(stdout);
   }
-  if (first && !o.log.empty()) log = std::make_unique<JsonLog>(o.log, o.resumes);
   progress.emplace(first, epochs.total_steps());
   for (const Epoch& epoch : epochs) {
     progress->say(epoch.text());
-    if (log && epoch.validation)
-      log->write({{"step", trainer.progress().step},
-                  {"epoch", epoch.number - 1},
-                  {"validation_loss", epoch.validation->loss},
-                  {"top1", epoch.validation->top1},
-                  {"top5", epoch.validation->top5},
-                  {"samples", epoch.validation->samples}});
+    if (log && epoch.validation) log_evaluation(*log, epoch, trainer.progress().step);
   }
 
-  if (recorder.profiler().steps() > 0) {
-    show_profile(make_profile(net, recorder.profiler(), trainer.optimizer().rule(), world.comm()),
-                 o, world, *net.placing().backend);
-  } else if (o.profile_steps > 0 && first) {
-    std::puts("# no per-layer table: too few steps were run to record any");
+  int number = 0;
+  if (epochs.stopped()) {
+    number = world.comm().all_reduce_value(signals->received(), ReduceOp::max);
+    if (first)
+      std::printf("# %s: ended after step %lld\n", name_of_signal(number),
+                  static_cast<long long>(trainer.progress().step));
   }
-  if (first)
-    for (const auto& [what, file] : {std::pair("checkpoint", o.save),
-                                     {"log", o.log},
-                                     {"profile", o.json},
-                                     {"profile", o.csv},
-                                     {"trace", o.trace},
-                                     {"report", o.report.empty() ? "" : o.report + "/index.html"}})
-      if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
-  return 0;
+  show_recorded(recorder, o, number != 0, trainer, world);
+  if (first) show_files(o);
+  if (number == 0) return 0;
+  std::fflush(stdout);
+  world.comm().barrier();  // where a status is not 0, nobody waits for long
+  return 128 + number;
 }
 
 }  // namespace
@@ -160,6 +233,11 @@ Command train_command(CLI::App& app) {
       ->capture_default_str();
   word(*sub, "--save", o->save, "FILE", "checkpoint, written after each epoch");
   count(*sub, "--save-every", o->save_every, 0, "and after every N steps");
+  count(*sub, "--keep", o->keep, 0,
+        "besides the last checkpoint keep the N before it, as FILE.step-STEP; 0 = none", 1000000);
+  sub->add_flag(
+      "--keep-best", o->keep_best,
+      "and the one that evaluated best (without validation: of least loss), as FILE.best");
   word(*sub, "--resume", o->resume, "[FILE]",
        "continue from a checkpoint; without FILE, from --save's")
       ->expected(0, 1);

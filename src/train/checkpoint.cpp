@@ -168,6 +168,10 @@ std::map<std::string, std::string> to_metadata(const Progress& p) {
       {version_key, version},     {"step", digits(p.step)}, {"epoch", digits(p.epoch)},
       {"batch", digits(p.batch)}, {"seed", digits(p.seed)}, {"rate", digits(p.rate)}};
   for (const auto& [key, value] : p.settings) m.emplace(text(setting_prefix, key), value);
+  if (!p.score) return m;
+  m.emplace("score.of", p.score->validated ? "validation" : "training");
+  m.emplace("score.loss", digits(p.score->loss));
+  m.emplace("score.top1", digits(p.score->top1));
   return m;
 }
 
@@ -199,6 +203,11 @@ Progress to_progress(const std::string& path, const std::map<std::string, std::s
   for (const auto& [key, value] : metadata)
     if (key.starts_with(setting_prefix))
       p.settings.emplace(key.substr(setting_prefix.size()), value);
+  if (const auto of = metadata.find("score.of"); of != metadata.end()) {
+    p.score = {.validated = of->second == "validation"};
+    parse(path, metadata, "score.loss", p.score->loss);
+    parse(path, metadata, "score.top1", p.score->top1);
+  }
   return p;
 }
 
@@ -380,7 +389,23 @@ Tensor gather(const Slot& slot, const Network& network, BucketState& state) {
   return whole;
 }
 
+SafetensorsWriter writer_of(const std::string& path, const std::vector<Slot>& slots,
+                            const Progress& progress) {
+  std::vector<StoredTensor> tensors;
+  for (const Slot& s : slots)
+    tensors.push_back({s.name, std::string(stored_name(s.whole.dtype)), s.dims});
+  return {path, std::move(tensors), to_metadata(progress)};
+}
+
 }  // namespace
+
+void try_checkpoint(const std::string& path, const Network& network, const Communicator& ranks) {
+  const std::vector<Slot> slots = slots_of(network, true);
+  from_first(ranks, [&] {
+    writer_of(path, slots, {});
+    return nullptr;
+  });
+}
 
 void save_checkpoint(const std::string& path, const Network& network, const Progress& progress,
                      const Communicator& ranks) {
@@ -391,10 +416,7 @@ void save_checkpoint(const std::string& path, const Network& network, const Prog
         ranks.size());
   std::optional<SafetensorsWriter> writer;  // on rank 0
   from_first(ranks, [&] {
-    std::vector<StoredTensor> tensors;
-    for (const Slot& s : slots)
-      tensors.push_back({s.name, std::string(stored_name(s.whole.dtype)), s.dims});
-    writer.emplace(path, std::move(tensors), to_metadata(progress));
+    writer = writer_of(path, slots, progress);
     return nullptr;
   });
   std::exception_ptr failure;

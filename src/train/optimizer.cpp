@@ -28,6 +28,22 @@ void Optimizer::validate() const {
     check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
 }
 
+std::string Optimizer::text() const {
+  std::string s = lamina::text(name_, ", rate ", exact(rate_));
+  if (rule_.kind == UpdateRule::Kind::sgd) {
+    append(s,
+           lamina::text(", momentum ", exact(rule_.momentum), rule_.nesterov ? " (nesterov)" : ""));
+  } else {
+    append(s, lamina::text(", beta1 ", exact(rule_.beta1), ", beta2 ", exact(rule_.beta2),
+                           ", epsilon ", exact(rule_.epsilon)));
+  }
+  append(s, lamina::text(", weight decay ", exact(weight_decay_),
+                         weights_only_ ? " (of weights only)" : ""));
+  if (trust_ > 0) append(s, ", trust " + exact(trust_));
+  if (clip_norm_ > 0) append(s, ", clipped to norm " + exact(clip_norm_));
+  return s;
+}
+
 std::size_t Optimizer::bytes(const Parameter& p) const {
   return p.trained ? std::size_t(rule_.states()) * p.state_bytes() : 0;
 }

@@ -303,7 +303,10 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<StoredTensor>
   check(::stat(path_.c_str(), &status) != 0 || S_ISREG(status.st_mode), path_,
         ": cannot save here: expected a regular file or none");
   file_ = NewFile(path_, "not saved");
-  needing(header_ + data_, [&] { file_.write(header.data(), header.size()); });
+  needing(header_ + data_, [&] {
+    file_.reserve(header_ + data_);
+    file_.write(header.data(), header.size());
+  });
 }
 
 void SafetensorsWriter::write(const void* data, std::size_t bytes) {

@@ -188,6 +188,8 @@ def names():
     bad("--nesterov: expected --optimizer sgd, got adam",
         *train("--nesterov", "--optimizer", "adam"))
     bad("--save-every needs --save", *train("--save-every", "2"))
+    bad("--keep needs --save", *train("--keep", "2"))
+    bad("--keep-best needs --save", *train("--keep-best"))
     bad("--resume needs", *train("--resume"))
 
 
@@ -316,6 +318,14 @@ def outputs():
     for flag in ("--json", "--csv"):
         bad(f"{missing}.*No such file", "--model", "lenet", flag, missing, program="bench_network")
 
+    for more in (), ("--keep-best",):  # no regular file: known before anything is trained
+        bad("--save /dev/null: cannot save here: expected a regular file or none",
+            *train("--save", "/dev/null", *more))
+    bad("--save /dev/null: cannot save here", *train("--save", "/dev/null"), ranks=2)
+    notes = data.write(root / "notes", b"remember the milk\n")
+    bad("--log .*notes: line 1 is no JSON object: expected a log",
+        *train("--log", notes, "--resume", *save))
+
     kept = data.write(root / "kept", b"content\n")
     for flag in ("--log", "--json", "--csv"):  # what was there stays where nothing is written
         bad("/nowhere", "train", "--data", "mnist:/nowhere", flag, kept)
@@ -324,9 +334,9 @@ def outputs():
         if kept.read_bytes() != b"content\n":
             report(flag, [], ["an unused output file changed"], "", "")
 
-    bad("good.safetensors: not saved: .*File too large.* bytes are needed", *train(*save),
-        preexec_fn=small_files, silent=False)
-    bad("good.safetensors: not saved: .*File too large", *train(*save), silent=False, ranks=2,
+    bad("--save .*good.safetensors: not saved: .*File too large.* bytes are needed", *train(*save),
+        preexec_fn=small_files)
+    bad("--save .*good.safetensors: not saved: .*File too large", *train(*save), ranks=2,
         wrapper=("sh", "-c", "ulimit -f 100; exec env --ignore-signal=XFSZ \"$0\" \"$@\""))
     bad("/dev/full: .*No space left", *train("--log", "/dev/full"), silent=False)
     bad("/dev/full: .*No space left", *train("--log", "/dev/full"), silent=False, ranks=2)
@@ -354,7 +364,7 @@ def one_rank():
 
     for ranks in (2, 4):
         bad("^rank 1: /nowhere: no such folder", *train(), ranks=ranks,
-            **on_rank_1(["train", "--data", "mnist:/nowhere"]))
+            **on_rank_1(["train", "--data", "mnist:/nowhere", "--batch-size", "8"]))
 
     def damage(folder):
         for image in (folder / "class0").iterdir():
@@ -362,7 +372,8 @@ def one_rank():
 
     resnet = ("train", "--model", "resnet20", "--batch-size", "4", "--data")
     damaged = changed("images-of-rank-1", damage, "images")
-    bad("^rank 1: .*class0/.*: neither", *resnet, f"images:{root}/images", ranks=2, silent=False,
+    bad("^the ranks were started unlike: image 0 is 1 x .* on rank 0, but unreadable "
+        r"\(.*class0/.*: neither .* on rank 1", *resnet, f"images:{root}/images", ranks=2,
         **on_rank_1([*resnet, f"images:{damaged}"]))
 
 

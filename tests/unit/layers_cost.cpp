@@ -131,7 +131,7 @@ TEST_CASE("cost of SoftmaxCrossEntropy") {
   check_work(c.forward, 5 * 20, 2 * 4 * 20);
   check_work(c.input_grad, 2 * 20, 2 * 4 * 20);
   REQUIRE(c.messages.size() == 1);
-  CHECK(c.messages[0].bytes == 32);
+  CHECK(c.messages[0].bytes == 40);
   CHECK(c.messages[0].ranks == 4);
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("messages of two and of four ranks") {
   check_messages(cost_of<BatchNorm>({.global = true, .affine = false}, {x}, split),
                  {sums[0], sums[1]});
   check_messages(cost_of<SoftmaxCrossEntropy>({}, {{8, 10, 1, 1}}, split),
-                 {{Pass::forward, 4 * 8}});
+                 {{Pass::forward, 5 * 8}});
 }
 
 TEST_CASE("work of the update rules") {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmath>
 #include <csignal>
@@ -98,11 +99,21 @@ TEST_CASE("safetensors: a full disk leaves the previous file", "[safetensors]") 
     }
     INFO(limit);
     CHECK_THAT(message, ContainsSubstring(path + ": not saved: "));
-    CHECK_THAT(message, ContainsSubstring("cannot write: File too large"));
+    CHECK_THAT(message, ContainsSubstring("cannot take the room: File too large"));
     CHECK_THAT(message, ContainsSubstring(text("(", before.size(), " bytes are needed)")));
     CHECK(folder.files() == 1);
     CHECK(read(path) == before);
   }
+  {  // it fills up while the data are written
+    SafetensorsWriter writer(path, {{"t", "F32", {1000}}});
+    const FullDisk full(200);
+    const std::vector<float> values(1000);
+    CHECK_THAT(error_of([&] { writer.write(values.data(), 4000); }),
+               ContainsSubstring(path + ": not saved: ") &&
+                   ContainsSubstring("cannot write: File too large"));
+  }
+  CHECK(folder.files() == 1);
+  CHECK(read(path) == before);
   save(path, 3);
   CHECK(first_value(path) == 3);
 }
@@ -188,4 +199,94 @@ TEST_CASE("JsonLog says why it cannot write", "[log]") {
                JsonLog("/dev/full").write({{"step", 1}});
              }),
              ContainsSubstring("/dev/full: cannot write: No space left on device"));
+}
+
+TEST_CASE("a log that a training goes on with has each step once", "[log]") {
+  const Folder folder;
+  const std::string path = folder / "log";
+  const auto line = [](int step, const char* more = "") {
+    return text("{\"step\": ", step, more, "}\n");
+  };
+  const std::string three = line(1) + line(2) + line(2, ", \"top1\": 0.5") + "{\"kind\": 1}\n";
+  const auto resumed = [&](const std::string& content, std::int64_t step) {
+    write(path, content);
+    JsonLog log(path);
+    log.resume_at(step);
+    const std::string kept = read(path);
+    log.write({{"step", step + 1}});
+    CHECK(read(path) == kept + line(int(step) + 1));
+    return kept;
+  };
+  CHECK(resumed("", 7) == "");
+  CHECK(resumed(three, 2) == three);
+  CHECK(resumed(three + line(3) + line(4), 2) == three);
+  CHECK(resumed(three + line(3) + line(4), 0) == "");
+  CHECK(resumed(three + "{\"step\": 3, \"lo", 2) == three);     // killed while it wrote
+  CHECK(resumed(three + std::string(5000, '\0'), 2) == three);  // the machine went down
+  CHECK(resumed(three + "{\"step\": 3, \"lo\n", 2) == three);
+  std::string large;  // more than is read at a time
+  for (int i = 1; i <= 100000; ++i) large += line(i);
+  const std::string kept = resumed(large, 90000);
+  CHECK(kept == large.substr(0, large.find(line(90001))));
+
+  const auto refuses = [&](const std::string& content, int at) {
+    write(path, content);
+    CHECK_THAT(error_of([&] { JsonLog(path).resume_at(1); }),
+               ContainsSubstring(text("log: line ", at, " is no JSON object: expected a log")));
+    CHECK(read(path) == content);
+  };
+  refuses("my notes\n" + line(1), 1);
+  refuses("my notes", 1);
+  refuses(line(1) + "my notes\n", 2);
+  refuses(line(1) + "{\"step\": 1, \"lo\n" + line(1), 2);
+  JsonLog("/dev/null").resume_at(3);
+}
+
+TEST_CASE("two do not write one log", "[log]") {
+  const Folder folder;
+  const std::string path = folder / "log";
+  {
+    JsonLog log(path);
+    log.write({{"step", 1}});
+    CHECK(log.locked());
+    CHECK_THAT(error_of([&] { JsonLog(path, false); }),
+               ContainsSubstring("log: another job is writing it"));
+    CHECK(read(path) == "{\"step\": 1}\n");
+  }
+  CHECK(error_of([&] { JsonLog{path}; }).empty());
+  const JsonLog one("/dev/null"), other("/dev/null");  // which anybody may write
+}
+
+TEST_CASE("what dead processes left behind goes with the next file of that name") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  waitpid(dead, nullptr, 0);
+  const std::string here = text(".", host), pid = text(dead);
+  const std::vector<std::string> stay = {
+      "run.tmp." + pid + ".other" + here,   // of another host
+      "run.tmp." + text(getppid()) + here,  // of a process that lives
+      "run.tmp." + pid + "x",
+      "run.tmp.x",
+      "run.tmp.",
+      "runs.tmp." + pid + here,
+      "run.tmp"};
+  const std::vector<std::string> go = {"run.tmp." + pid + here, "run.tmp." + pid};
+  const std::string locked = "run.tmp." + text(dead) + here;
+  for (const auto& names : {stay, go})
+    for (const std::string& name : names) write(folder / name, "half");
+  {
+    File held(folder / locked, File::Mode::append);  // by a process that cannot be seen from here
+    CHECK(held.lock() == File::Lock::mine);
+    write_file(path, "new");
+    CHECK(std::filesystem::exists(folder / locked));
+    CHECK(!std::filesystem::exists(folder / go[1]));
+  }
+  write_file(path, "newer");
+  CHECK(read(path) == "newer");
+  for (const std::string& name : stay) CHECK(std::filesystem::exists(folder / name));
+  CHECK(folder.files() == stay.size() + 1);
 }

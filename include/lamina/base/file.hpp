@@ -32,6 +32,15 @@ class File {
   void read(void* to, std::size_t bytes, std::uint64_t offset) const;
   /// All `bytes`, at the end.
   void write(const void* from, std::size_t bytes);
+  /// Removes all from byte `size` on.
+  void cut(std::uint64_t size);
+  /// Keeps other processes, on this host and where the file system has locks for all hosts on
+  /// those, from locking the file until it is closed.
+  enum class Lock { mine, anothers, none };  ///< none: the file system has no locks
+  Lock lock();
+  /// Takes the room for this many bytes on the disk, where the file system can: what is not there
+  /// is found out before anything is written.
+  void reserve(std::uint64_t bytes);
   /// Returns when the bytes are on the disk, with the file closed.
   void sync_and_close();
 
@@ -42,7 +51,8 @@ class File {
 
 /// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
 /// into a temporary file beside it, which commit() puts there. One that goes without a commit
-/// removes the temporary file. Errors read "path: failed: reason".
+/// removes the temporary file; those that processes of this host left behind when they were killed
+/// go when the next NewFile of this path is made. Errors read "path: failed: reason".
 class NewFile {
  public:
   NewFile() = default;
@@ -51,6 +61,8 @@ class NewFile {
   NewFile& operator=(NewFile&& other) noexcept;
   ~NewFile();
 
+  /// See File.
+  void reserve(std::uint64_t bytes);
   /// All `bytes`, at the end.
   void write(const void* from, std::size_t bytes);
   /// Returns when the bytes are on the disk; nothing can be written afterwards.
@@ -64,6 +76,9 @@ class NewFile {
   bool synced_ = false;
   File file_;
 };
+
+/// Where this process writes what is to become `path`: "path.tmp.PID.HOST".
+std::string temporary_of(const std::string& path);
 
 /// A NewFile of this content; what is no regular file (a pipe, /dev/stdout) is written to directly.
 void write_file(const std::string& path, const std::string& content);

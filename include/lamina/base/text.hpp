@@ -69,6 +69,12 @@ std::string text(const Parts&... parts) {
   return detail::join({Word(parts)...});
 }
 
+/// The shortest digits that read back as the same value: what is not the same does not look it.
+inline std::string exact(double value) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
+}
+
 /// `std::cout << value` for anything with a `text()` member: Shape, Epoch, Profile ...
 template <class Out, class T>
 requires requires(Out& out, const T& value, const std::string& s) {

@@ -17,6 +17,7 @@ struct Pad {
   constexpr Pad(std::int64_t t, std::int64_t l, std::int64_t b, std::int64_t r)
       : top(t), left(l), bottom(b), right(r) {}
   constexpr bool operator==(const Pad&) const = default;
+  std::string text() const { return lamina::text(top, ',', left, ',', bottom, ',', right); }
 };
 
 /// A pair of vertical and horizontal extents; one number stands for both.
@@ -27,6 +28,7 @@ struct Pair {
   constexpr Pair(std::int64_t both) : h(both), w(both) {}
   constexpr Pair(std::int64_t h_, std::int64_t w_) : h(h_), w(w_) {}
   constexpr bool operator==(const Pair&) const = default;
+  std::string text() const { return lamina::text(h, 'x', w); }
 };
 
 /// Positions that a window takes along an axis: floor((padded - window) / stride) + 1, or with

@@ -30,6 +30,10 @@ class AvgPool2D final : public PoolLayer {
     if (o_.outputs != Pair(0)) return text("to ", o_.outputs.h, 'x', o_.outputs.w);
     return PoolLayer::describe(o_.window, o_.stride, o_.pad);
   }
+  std::string options() const override {
+    return text(o_.window, " stride ", o_.stride, " pad ", o_.pad, " to ", o_.outputs,
+                o_.ceil ? " ceil" : "", o_.count_padding ? " count padding" : "");
+  }
 
  protected:
   PoolGeometry geometry(const Shape& x) const override {

@@ -30,6 +30,11 @@ class BatchNorm final : public Layer {
 
   std::string_view type() const override { return "BatchNorm"; }
   std::string describe() const override { return o_.global ? "global statistics" : ""; }
+  std::string options() const override {
+    return text(o_.global ? "global" : "local", " statistics, epsilon ", exact(o_.epsilon),
+                ", momentum ", exact(o_.momentum), o_.affine ? "" : ", not affine", ", scale ",
+                exact(o_.scale));
+  }
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
 
   Axis splits() const override { return all_but_input; }

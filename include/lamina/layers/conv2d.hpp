@@ -29,6 +29,7 @@ class Conv2D final : public WeightedLayer {
 
   std::string_view type() const override { return "Conv2D"; }
   std::string describe() const override;
+  std::string options() const override;
   Shape output(std::span<const Shape> xs) const override;
 
   Axis splits() const override;

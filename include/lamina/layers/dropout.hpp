@@ -18,6 +18,7 @@ class Dropout final : public Layer {
 
   std::string_view type() const override { return "Dropout"; }
   std::string describe() const override { return text(o_.rate); }
+  std::string options() const override { return exact(o_.rate); }
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
   Axis splits() const override { return all_but_input; }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;

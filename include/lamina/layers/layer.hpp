@@ -23,6 +23,7 @@ struct Context {
   View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
                      ///< does not count
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
+  bool stop = false;       ///< this rank asks to end the training: the loss tells all ranks
   bool again = false;  ///< forward runs once more, for backward: what a layer keeps beside x and
                        ///< y is there already, and running averages stay
 };
@@ -65,6 +66,8 @@ class Layer {
   virtual std::string_view type() const = 0;
   /// Options worth a line in listings: "64 3x3 s2 p1".
   virtual std::string describe() const { return {}; }
+  /// All options, to their last digit: what ranks must agree on beside shapes and parameters.
+  virtual std::string options() const { return describe(); }
 
   /// Shape of y for inputs of these shapes.
   virtual Shape output(std::span<const Shape> xs) const = 0;

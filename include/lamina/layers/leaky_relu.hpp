@@ -17,6 +17,7 @@ class LeakyReLU final : public UnaryLayer {
 
   std::string_view type() const override { return "LeakyReLU"; }
   std::string describe() const override { return text("slope ", o_.slope); }
+  std::string options() const override { return "slope " + exact(o_.slope); }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     return per_element(split.of_output(only(xs)), t, 1, 1);
   }

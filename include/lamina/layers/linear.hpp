@@ -22,6 +22,10 @@ class Linear final : public WeightedLayer {
 
   std::string_view type() const override { return "Linear"; }
   std::string describe() const override { return text(o_.features); }
+  std::string options() const override {
+    return text(describe(), o_.bias ? "" : " no bias",
+                o_.normal > 0 ? " normal " + exact(o_.normal) : "");
+  }
   Shape output(std::span<const Shape> xs) const override { return {only(xs).n, o_.features, 1, 1}; }
 
   Axis splits() const override { return Axis::batch | Axis::channel | Axis::input; }

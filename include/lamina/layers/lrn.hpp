@@ -23,6 +23,10 @@ class LRN final : public UnaryLayer {
 
   std::string_view type() const override { return "LRN"; }
   std::string describe() const override { return text("size ", o_.size); }
+  std::string options() const override {
+    return text(describe(), ", alpha ", exact(o_.alpha), ", beta ", exact(o_.beta), ", k ",
+                exact(o_.k));
+  }
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) override;

@@ -26,6 +26,9 @@ class MaxPool2D final : public PoolLayer {
   std::string describe() const override {
     return PoolLayer::describe(o_.window, o_.stride, o_.pad);
   }
+  std::string options() const override {
+    return text(o_.window, " stride ", o_.stride, " pad ", o_.pad, o_.ceil ? " ceil" : "");
+  }
 
  protected:
   PoolGeometry geometry(const Shape&) const override {

@@ -11,11 +11,12 @@ namespace lamina {
 /// e = label_smoothing;  dx = (p - target) / rows
 ///
 /// y = {mean loss, rows whose label is the largest x, rows whose label is among the five largest,
-/// rows}, f64, over the rows of the global batch that count, whose label is not below zero: the
-/// same on all ranks. Where none counts, the loss is 0, and so is dx.
+/// rows, ranks that ask to stop}, f64, over the rows of the global batch that count, whose label is
+/// not below zero: the same on all ranks that take part. Where no row counts, the loss is 0, and so
+/// is dx. Who asks to stop (Context::stop) rides along: a step costs no message more for it.
 ///
 /// split      forward                                                   backward
-/// batch      all-reduce 4 sums
+/// batch      all-reduce 5 sums
 /// channel    all-reduce, per row, 2 maxima (logits; that of the
 ///            label), then 3 sums (exp; logits; classes ahead)
 ///
@@ -32,6 +33,7 @@ class SoftmaxCrossEntropy final : public Layer {
   std::string describe() const override {
     return o_.label_smoothing > 0 ? text("smoothing ", o_.label_smoothing) : "";
   }
+  std::string options() const override { return "smoothing " + exact(o_.label_smoothing); }
 
   Shape output(std::span<const Shape> xs) const override;
 
@@ -54,11 +56,16 @@ class SoftmaxCrossEntropy final : public Layer {
     check(context.labels && context.labels.shape.n == xs[0].shape.n, "expected ", xs[0].shape.n,
           " labels, got ", context.labels ? context.labels.shape.n : 0);
     Stream& s = context.stream;
-    kernel_->largest(s, xs[0], context.labels, largest_);
-    parts_.all_reduce(s, Pass::forward, largest_, ReduceOp::max).wait(s);
-    kernel_->sums(s, xs[0], context.labels, largest_, p_, sums_);
+    const View largest(maxima_.view().data, {{2, xs[0].shape.n, 1, 1}, DType::f64, {}});
+    double& stop = maxima_.elements<double>().back();
+    stop = context.stop;
+    kernel_->largest(s, xs[0], context.labels, largest);
+    parts_.all_reduce(s, Pass::forward, maxima_, ReduceOp::max).wait(s);
+    kernel_->sums(s, xs[0], context.labels, largest, p_, sums_);
     parts_.all_reduce(s, Pass::forward, sums_).wait(s);
-    kernel_->finish(s, context.labels, largest_, sums_, p_, y);
+    kernel_->finish(s, context.labels, largest, sums_, p_,
+                    {y.data, {{1, 4, 1, 1}, DType::f64, {}}});
+    y.as<double>()[4] = stop;
     ranks_.all_reduce(s, Pass::forward, y).wait(s);
     rows_ = std::max(y.as<double>()[3], 1.0);
     y.as<double>()[0] /= rows_;
@@ -74,7 +81,8 @@ class SoftmaxCrossEntropy final : public Layer {
   Options o_;
   std::unique_ptr<LossKernel> kernel_;
   Communicator ranks_, parts_;  // that have other samples; other classes
-  Tensor p_, largest_, sums_;
+  Tensor p_, sums_;
+  Tensor maxima_;  // two per row, then whether a rank asks to stop
   double rows_ = 1;
 };
 

@@ -141,7 +141,9 @@ class Network {
   /// Whole input shapes of a vertex for a batch of n samples.
   std::vector<Shape> input_shapes(const Vertex& v, std::int64_t n) const;
 
-  /// Makes kernels and buffers. All shapes are checked before anything is allocated.
+  /// Makes kernels and buffers. All shapes are checked before anything is allocated. Collective
+  /// over the ranks: it is an Error, on all of them, if they have unlike networks or options (see
+  /// comm/alike.hpp).
   void place(PlaceOptions options) { prepare(std::move(options)), allocate(); }
   /// The first half of it: makes the layers' kernels, with their workspace, and plans all other
   /// buffers. From here on steps() and memory() say exactly what allocate() will take.
@@ -216,6 +218,7 @@ class Network {
   Node insert(std::vector<int> inputs, typename L::Options options, std::string name);
   Node append(std::vector<int> inputs, std::unique_ptr<Layer> layer, std::string name);
   void check_ends() const;
+  void compare_ranks(const PlaceOptions& options) const;
   void place_layers();
   const Site& site_of(const Split& split);
   Spec spec_of(const Form& form, const Blocks& blocks, const Split& split) const;

@@ -6,12 +6,23 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lamina {
 
 class Network;
+
+/// What a network had reached when it was saved.
+struct Score {
+  bool validated = false;  ///< on data that it had not seen; otherwise on those of the epoch
+  double loss = 0, top1 = 0;
+
+  /// More hits, or as many with less loss; by what was seen in training, less loss.
+  bool better_than(const Score& other) const;
+  bool operator==(const Score&) const = default;
+};
 
 /// Where a training stands, beside its tensors.
 struct Progress {
@@ -22,6 +33,7 @@ struct Progress {
   double rate = 0;  ///< learning rate of the last update
   /// Whatever must be the same when the run is resumed: "model", "optimizer", "global_batch", ...
   std::map<std::string, std::string> settings = {};
+  std::optional<Score> score = {};  ///< of what is kept as the best
 
   bool operator==(const Progress&) const = default;
 };
@@ -41,6 +53,10 @@ struct Resumed : Progress {
 /// the network changes.
 void save_checkpoint(const std::string& path, const Network&, const Progress&,
                      const Communicator& ranks = {});
+
+/// Whether a checkpoint could be saved here: makes the file that would be renamed, with all the
+/// room that it takes, and removes it. Throws Error, on all ranks, where not. Collective.
+void try_checkpoint(const std::string& path, const Network&, const Communicator& ranks = {});
 
 /// Restores what save_checkpoint wrote, bit by bit where the dtype is the same, and returns how far
 /// it had come. Every tensor of the network, its optimizer states included, must be in the file and

@@ -5,6 +5,7 @@
 #include <lamina/base/text.hpp>
 
 #include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -36,15 +37,27 @@ class JsonField {
 
 class JsonLog {
  public:
-  /// Appends to the file if it is there, or starts it anew. Throws Error if it cannot be opened.
-  explicit JsonLog(const std::string& path, bool append = true)
-      : file_(path, append ? File::Mode::append : File::Mode::create) {}
+  /// Opens the file, or makes it, and keeps others from doing so until this goes. What is in it
+  /// stays, unless `append` is false. Throws Error if it cannot be opened, or if another process
+  /// has it open.
+  explicit JsonLog(const std::string& path, bool append = true);
+
+  /// Removes what is in it.
+  void restart();
+  /// Removes everything from the first line of a step after `step` on, and a last line that is not
+  /// whole: so that a training which goes on from that step has each step once. Throws Error if it
+  /// is no log.
+  void resume_at(std::int64_t step);
+  /// False where the file system has no locks: others are not kept away.
+  bool locked() const { return locked_; }
 
   /// One line, which is in the file when this returns. Throws Error if the disk is full, say.
   void write(std::initializer_list<JsonField> fields);
 
  private:
   File file_;
+  bool regular_ = true;  // not a pipe or a device, which several may write, and which is not cut
+  bool locked_ = true;
 };
 
 }  // namespace lamina

@@ -35,10 +35,11 @@ struct Outcome {
   double loss = 0;            ///< mean over the rows that count; 0 where none does
   double top1 = 0, top5 = 0;  ///< hits
   double rows = 0;            ///< that count: those with a label that is not below zero
+  bool stop = false;          ///< a rank asks to end the training
 };
 
 /// Of the last forward; on all ranks, those that take no part in the loss, too. Collective where
-/// there are such.
-Outcome outcome(const Network& network, Stream& stream);
+/// there are such, and these say here whether they ask to stop (Context::stop).
+Outcome outcome(const Network& network, Stream& stream, bool stop = false);
 
 }  // namespace lamina

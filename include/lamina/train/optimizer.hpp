@@ -46,6 +46,8 @@ class Optimizer {
   Optimizer& clip_norm(double norm) { return clip_norm_ = norm, *this; }
 
   const std::string& name() const { return name_; }
+  /// With all options, to their last digit: what ranks must agree on.
+  std::string text() const;
   const UpdateRule& rule() const { return rule_; }
   double rate() const { return rate_; }
 

@@ -61,8 +61,8 @@ class SafetensorsFile {
 /// (see NewFile). Every function throws Error on failure.
 class SafetensorsWriter {
  public:
-  /// Writes the header. Tensors with wide elements must come before those with narrow ones, so that
-  /// all are aligned.
+  /// Takes the room of the whole file and writes the header. Tensors with wide elements must come
+  /// before those with narrow ones, so that all are aligned.
   SafetensorsWriter(std::string path, std::vector<StoredTensor> tensors,
                     const std::map<std::string, std::string>& metadata = {});
 

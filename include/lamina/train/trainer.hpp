@@ -7,6 +7,7 @@
 #include <lamina/network/network.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/data/loader.hpp>
+#include <lamina/train/kept.hpp>
 #include <lamina/train/labels.hpp>
 #include <lamina/train/optimizer.hpp>
 #include <lamina/train/schedule.hpp>
@@ -43,6 +44,7 @@ struct StepResult {
   double rate = 0;                    ///< learning rate of the update
   double seconds = 0;                 ///< that the step took, waiting for data included
   double images_per_second = 0;
+  bool stop = false;  ///< a rank had asked to stop when the step began: all ranks know at this step
 };
 
 /// Means over all samples of a data set that have a label.
@@ -75,18 +77,42 @@ struct FitOptions {
   int loader_threads = 1;
   std::string save = {};        ///< checkpoint after each epoch and at the end
   std::int64_t save_every = 0;  ///< and after every so many steps
+  int keep = 0;                 ///< how many of the checkpoints before it stay (train/kept.hpp)
+  bool keep_best = false;       ///< and the one that evaluated best (train/kept.hpp)
   std::function<void(const StepResult&)> on_step = {};
+  /// Asked before each step and each batch of an evaluation, on every rank: where any of them says
+  /// true, all ranks end after that step (a rank alone before it), with the checkpoint written, or
+  /// leave the evaluation. See Trainer::request_stop().
+  std::function<bool()> stop = {};
 };
+
+class Trainer;
+
+namespace detail {
+
+// Throw, on all ranks the same Error, where those have other options, or another state, than rank 0
+// (comm/alike.hpp). In src/train/alike.cpp.
+void check_alike(const Communicator&, const Optimizer&, const TrainerOptions&);
+void check_alike(const Communicator&, const FitOptions&, const Progress&);
+/// Compares some of the images, too.
+void check_alike(const Communicator&, const Dataset&, const LoaderOptions&);
+
+/// Throws, on all ranks the same Error, where a parameter is not finite on one of them.
+void check_finite(const Network&, const std::string& path, std::int64_t step);
+
+}  // namespace detail
 
 class Trainer {
  public:
   /// Places the network, after adding SoftmaxCrossEntropy if it does not end in that, and draws its
-  /// initial weights. The network and the world must outlive the trainer.
+  /// initial weights. The network and the world must outlive the trainer. Collective; throws Error,
+  /// on all ranks, where they have unlike networks or options.
   Trainer(Network& network, const World& world, Optimizer optimizer, TrainerOptions options = {})
       : network_(network),
         ranks_(world.comm()),
         optimizer_(std::move(optimizer)),
         options_(std::move(options)) {
+    detail::check_alike(ranks_, optimizer_, options_);
     if (network_.graph().back().layer == nullptr ||
         network_.graph().back().layer->type() != "SoftmaxCrossEntropy") {
       network_.add<SoftmaxCrossEntropy>({}, "loss");
@@ -120,7 +146,13 @@ class Trainer {
   /// Where training stands; what a checkpoint carries beside tensors.
   Progress& progress() { return progress_; }
 
-  /// A loader of this rank's part of the global batches.
+  /// Asks all ranks to end the training after the next step, whose StepResult::stop they find set:
+  /// it is known with its loss, so that they agree and no step takes longer. Where ranks do not
+  /// communicate (TrainerOptions) each has its own way.
+  void request_stop(bool on = true) { stop_ = on; }
+
+  /// A loader of this rank's part of the global batches. Collective; throws Error, on all ranks,
+  /// where they have unlike data.
   Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const {
     const std::int64_t classes = network_.steps().back().input_shapes[0].c;
     check(data.classes() <= classes, data.name(), ": has ", data.classes(),
@@ -128,15 +160,17 @@ class Trainer {
     Shape sample = network_.sample();
     check(data.shape() == sample, data.name(), ": its images are ", data.shape(),
           ", but the network takes ", sample);
-    return Loader(data, {.global_batch = options_.batch,
-                         .rank = ranks_.rank(),
-                         .ranks = ranks_.size(),
-                         .seed = options_.seed,
-                         .shuffle = training && o.shuffle,
-                         .augment = training && o.augment,
-                         .pad_last = !training,
-                         .depth = std::max(3, o.loader_threads + 1),
-                         .threads = o.loader_threads});
+    const LoaderOptions options{.global_batch = options_.batch,
+                                .rank = ranks_.rank(),
+                                .ranks = ranks_.size(),
+                                .seed = options_.seed,
+                                .shuffle = training && o.shuffle,
+                                .augment = training && o.augment,
+                                .pad_last = !training,
+                                .depth = std::max(3, o.loader_threads + 1),
+                                .threads = o.loader_threads};
+    detail::check_alike(ranks_, data, options);
+    return Loader(data, options);
   }
 
   /// Forward, backward and update on the loader's next batch. `total` is the number of steps that
@@ -154,15 +188,15 @@ class Trainer {
   /// loss is not finite.
   StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
     const double begin = now();
-    Context context = load(batch, true);
+    Context context = load(batch, true, stop_);
     network_.forward(context);
     network_.backward(context);
     StepResult r;
     r.count = per_epoch;
     r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
     optimizer_.update(network_, stream_, r.rate, progress_.step + 1);
-    const Outcome found = outcome(network_, stream_);
-    r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0);
+    const Outcome found = outcome(network_, stream_, context.stop);
+    r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
     r.epoch = progress_.epoch, r.index = ++progress_.batch;
     r.step = ++progress_.step;
     if (progress_.batch >= r.count) ++progress_.epoch, progress_.batch = 0;
@@ -177,12 +211,18 @@ class Trainer {
   /// Over all samples of a data set that have a label, each counted once, without dropout and with
   /// running statistics. Training goes on as if it had not been.
   Evaluation evaluate(const Dataset& data) {
+    return *evaluate_unless(data, [] { return false; });
+  }
+  /// The same, but nothing where `stop`, which is asked before each batch, says true on any rank.
+  std::optional<Evaluation> evaluate_unless(const Dataset& data,
+                                            const std::function<bool()>& stop) {
     Loader loader = this->loader(data, false);
     Evaluation e;
     for (std::int64_t i = 0; i < loader.batches(); ++i) {
-      Context context = load(next(loader), false);
+      Context context = load(next(loader), false, stop());
       network_.forward(context);
-      const Outcome found = outcome(network_, stream_);
+      const Outcome found = outcome(network_, stream_, context.stop);
+      if (found.stop) return std::nullopt;
       e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
       e.samples += std::int64_t(found.rows);
     }
@@ -191,9 +231,13 @@ class Trainer {
     return e;
   }
 
-  /// Everything that resuming needs. On failure the file is what it was, and all ranks throw.
-  void save(const std::string& path) {
+  /// Everything that resuming needs. On failure the file is what it was, and all ranks throw: also
+  /// where a parameter is not finite, since what is ruined must not replace what is not. `score` is
+  /// what the network reached, where that is to be remembered.
+  void save(const std::string& path, std::optional<Score> score = {}) {
+    if (!stream_.silent()) detail::check_finite(network_, path, progress_.step);
     describe();
+    progress_.score = score;
     save_checkpoint(path, network_, progress_, ranks_);
   }
   /// Continues from a checkpoint of the same model, optimizer, global batch and seed. Throws Error,
@@ -228,7 +272,7 @@ class Trainer {
   }
 
   /// Moves a batch into the network.
-  Context load(const Batch& batch, bool training) {
+  Context load(const Batch& batch, bool training, bool stop) {
     const View& x = network_.x();
     check(batch.size == x.shape.n, "the batch has ", batch.size, " rows, expected ", x.shape.n);
     stream_.run(Pass::forward, "copy batch", [&] {
@@ -242,7 +286,8 @@ class Trainer {
             .training = training,
             .seed = options_.seed,
             .step = progress_.step,
-            .labels = labels_.move(stream_)};
+            .labels = labels_.move(stream_),
+            .stop = stop};
   }
 
   /// What a checkpoint must agree on with the run that continues it.
@@ -260,6 +305,7 @@ class Trainer {
   Tensor states_;
   Labels labels_;
   Progress progress_;
+  bool stop_ = false;
 };
 
 /// A single-pass range of epochs; incrementing trains the next one.
@@ -274,14 +320,18 @@ class Trainer::Fit {
     check(loader_.batches() > 0, data.name(), ": has fewer images than the global batch of ",
           trainer.options_.batch);
     if (options_.steps > 0) total_ = options_.steps;
+    detail::check_alike(trainer.ranks_, options_, trainer.progress_);
     if (options_.validation) {
       check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
       trainer.loader(*options_.validation, false);  // fail now, not after an epoch
     }
+    prepare_saving();
     loader_.seek(trainer.progress_.epoch, trainer.progress_.batch);
   }
 
   std::int64_t total_steps() const { return total_; }
+  /// Whether it has ended because a rank asked for it: the same on all ranks.
+  bool stopped() const { return stopped_; }
 
   class iterator {
    public:
@@ -310,25 +360,62 @@ class Trainer::Fit {
  private:
   bool next() {
     Progress& at = trainer_.progress_;
-    if (at.step >= total_) return false;
+    stopped_ = stopped_ || (at.step < total_ && alone() && asked());
+    if (at.step >= total_ || stopped_) return false;
     epoch_ = {.number = at.epoch + 1};
     double seconds = 0;
     std::int64_t steps = 0;
     while (at.step < total_) {
+      trainer_.request_stop(asked());
       const StepResult r = trainer_.step(loader_, total_);
       ++steps, seconds += r.seconds;
       epoch_.loss += r.loss, epoch_.top1 += r.top1;
-      const bool last = r.index == r.count || r.step == total_;
       if (options_.on_step) options_.on_step(r);
+      stopped_ = r.stop || (alone() && asked());
+      const bool last = r.index == r.count || r.step == total_ || stopped_;
       const bool due = options_.save_every > 0 && r.step % options_.save_every == 0;
-      if (!options_.save.empty() && (due || last)) trainer_.save(options_.save);
+      if (!options_.save.empty() && (due || last)) save();
       if (last) break;
     }
     epoch_.loss /= double(steps), epoch_.top1 /= double(steps);
     epoch_.seconds = seconds;
     epoch_.images_per_second = double(steps * trainer_.options_.batch) / seconds;
-    if (options_.validation) epoch_.validation = trainer_.evaluate(*options_.validation);
+    if (stopped_) return true;
+    if (options_.validation) {
+      epoch_.validation =
+          trainer_.evaluate_unless(*options_.validation, [this] { return asked(); });
+      stopped_ = !epoch_.validation;
+    }
+    if (options_.keep_best && !stopped_) save_best();
     return true;
+  }
+
+  bool asked() const { return trainer_.stop_ || (options_.stop && options_.stop()); }
+  /// With others to ask, it takes a step more to agree.
+  bool alone() const { return trainer_.ranks_.size() == 1; }
+
+  /// Everything that saving needs is there: tried now, not after an epoch.
+  void prepare_saving() {
+    check(options_.keep >= 0, "keep must not be negative, got ", options_.keep);
+    check(!options_.save.empty() || (options_.keep == 0 && !options_.keep_best),
+          "keep and keep_best need a file to save to");
+    if (options_.save.empty()) return;
+    try_checkpoint(options_.save, trainer_.network_, trainer_.ranks_);
+    if (options_.keep_best)
+      best_ = read_score(best_checkpoint(options_.save), options_.validation != nullptr,
+                         trainer_.ranks_);
+  }
+  void save() {
+    if (options_.keep > 0) keep_checkpoint(options_.save, options_.keep, trainer_.ranks_);
+    trainer_.save(options_.save);
+  }
+  void save_best() {
+    const Score score = epoch_.validation
+                            ? Score{true, epoch_.validation->loss, epoch_.validation->top1}
+                            : Score{false, epoch_.loss, epoch_.top1};
+    if (!std::isfinite(score.loss) || (best_ && !score.better_than(*best_))) return;
+    trainer_.save(best_checkpoint(options_.save), score);
+    best_ = score;
   }
 
   Trainer& trainer_;
@@ -337,6 +424,8 @@ class Trainer::Fit {
   Loader loader_;
   std::int64_t total_ = 0;
   Epoch epoch_;
+  bool stopped_ = false;
+  std::optional<Score> best_;
 };
 
 inline Trainer::Fit Trainer::fit(const Dataset& data, FitOptions options) {

@@ -1,0 +1,96 @@
+// Checkpoints beside the last one: which there are, which stay.
+#include <lamina/base/file.hpp>
+#include <lamina/comm/alike.hpp>
+#include <lamina/train/kept.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+namespace lamina {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view infix = ".step-";
+
+/// The files `path`.step-N, those that were saved last in front.
+std::vector<fs::path> kept(const fs::path& path) {
+  const std::string start = path.filename().string() + std::string(infix);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::tuple<fs::file_time_type, std::int64_t, fs::path>> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(start)) continue;
+    std::int64_t step = 0;
+    const char *begin = name.data() + start.size(), *end = name.data() + name.size();
+    const auto read = std::from_chars(begin, end, step);
+    if (begin == end || read.ec != std::errc() || read.ptr != end || !entry.is_regular_file())
+      continue;
+    found.emplace_back(entry.last_write_time(), step, path.parent_path() / name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> paths;
+  for (auto& [time, step, each] : found) paths.push_back(std::move(each));
+  return paths;
+}
+
+/// Another name of the same file; a copy where the file system has none. A file that has that name
+/// gives way at once.
+void give_name(const fs::path& file, const fs::path& name) {
+  const fs::path between = temporary_of(file.string());  // which the next save removes
+  std::error_code failed;
+  fs::remove(between, failed);
+  fs::create_hard_link(file, between, failed);
+  if (failed) fs::copy_file(file, between, fs::copy_options::overwrite_existing);
+  fs::rename(between, name);
+  fs::remove(between, failed);  // a rename between two names of one file leaves both
+}
+
+void keep(const std::string& path, int most) {
+  if (!fs::exists(path)) return;
+  Progress held;
+  try {
+    held = read_progress(path);
+  } catch (const Error&) {
+    return;
+  }
+  give_name(path, text(path, infix, format("%06lld", static_cast<long long>(held.step))));
+  const std::vector<fs::path> files = kept(path);
+  for (std::size_t i = std::size_t(most); i < files.size(); ++i) fs::remove(files[i]);
+}
+
+}  // namespace
+
+bool Score::better_than(const Score& other) const {
+  return validated && top1 != other.top1 ? top1 > other.top1 : loss < other.loss;
+}
+
+void keep_checkpoint(const std::string& path, int most, const Communicator& ranks) {
+  on_first(ranks, [&] {
+    try {
+      keep(path, most);
+    } catch (const fs::filesystem_error& e) {
+      throw Error(text(path, ": cannot be kept as ", path, infix, "N: ", e.code().message()));
+    }
+    return std::string();
+  });
+}
+
+std::string best_checkpoint(const std::string& path) { return path + ".best"; }
+
+std::optional<Score> read_score(const std::string& path, bool validated,
+                                const Communicator& ranks) {
+  if (on_first(ranks, [&] { return fs::exists(path) ? "yes" : std::string(); }).empty()) return {};
+  const std::optional<Score> score = read_progress(path, ranks).score;
+  constexpr const char* by[] = {"by its loss in training", "by evaluation"};
+  check(score.has_value(), path, ": expected a checkpoint that was kept as the best");
+  check(score->validated == validated, path, ": was kept as the best ", by[score->validated],
+        ", this run would judge ", by[validated]);
+  return score;
+}
+
+}  // namespace lamina

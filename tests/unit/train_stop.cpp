@@ -1,0 +1,300 @@
+// How a training ends before its time: when a rank asks for it, all ranks end after the same step
+// with everything saved; and what stays of what it saved when it is ruined.
+#include "catch.hpp"
+#include "support/random_plans.hpp"
+#include "support/training.hpp"
+#include "unit/checkpoint_files.hpp"
+
+#include <lamina/comm/alike.hpp>
+
+#include <filesystem>
+#include <limits>
+#include <set>
+
+using namespace lamina;
+using namespace lamina::test;
+using checkpoint_files::Folder;
+
+namespace {
+
+/// How a training of 40 steps ends in which rank `who` asks to stop before step `when`, or, where
+/// that is 0, in the evaluation after the first 4: "6 steps, stopped".
+std::string stop(int ranks, int who, std::int64_t when, const std::vector<Split>& splits = {},
+                 const std::string& save = {}) {
+  std::vector<std::string> all(static_cast<std::size_t>(ranks));
+  const auto data = small_data(), validation = small_data(50, false);
+  run_ranks(
+      ranks,
+      [&](World& world) {
+        set_threads(1);
+        Network net = small_network(true);
+        net.add<SoftmaxCrossEntropy>({}, "loss");
+        Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24, .splits = splits});
+        int after_4 = 0;
+        FitOptions fit{.epochs = 10, .validation = validation.get(), .save = save};
+        fit.stop = [&] {
+          const std::int64_t step = trainer.progress().step;
+          const bool now = when > 0 ? step + 1 >= when : step == 4 && ++after_4 > 2;
+          return now && world.rank() == who;
+        };
+        bool validated = false;
+        auto epochs = trainer.fit(*data, fit);
+        for (const Epoch& epoch : epochs) validated = epoch.validation.has_value();
+        all[std::size_t(world.rank())] =
+            text(trainer.progress().step, " steps", epochs.stopped() ? ", stopped" : "",
+                 validated ? ", validated" : "");
+      },
+      20);
+  for (const std::string& how : all) CHECK(how == all[0]);
+  return all[0];
+}
+
+}  // namespace
+
+TEST_CASE("all ranks end after the step for which one of them asks to stop") {
+  CHECK(stop(1, 0, 6) == "5 steps, stopped");  // alone: before it
+  CHECK(stop(1, 0, 1) == "0 steps, stopped");
+  for (const int who : {0, 1, 2}) CHECK(stop(3, who, 6) == "6 steps, stopped");
+  CHECK(stop(2, 1, 4) == "4 steps, stopped");  // the last of an epoch: not evaluated
+  CHECK(stop(2, -1, 1) == "40 steps, validated");
+}
+
+TEST_CASE("a rank that takes no part in the loss, or has some classes only, is heard as well") {
+  for (const Split& loss : {Split{.batch = 2}, Split{.channel = 2}, Split{.channel = 3}, Split{}}) {
+    std::vector<Split> splits(small_network(true).graph().size(), Split{.batch = 3});
+    splits.push_back(loss);
+    for (const int who : {0, 1, 2}) {
+      CAPTURE(loss.text(), who);
+      CHECK(stop(3, who, 3, splits) == "3 steps, stopped");
+    }
+  }
+}
+
+TEST_CASE("an evaluation is left where a rank asks to stop") {
+  CHECK(stop(1, 0, 0) == "4 steps, stopped");
+  CHECK(stop(3, 2, 0) == "4 steps, stopped");
+}
+
+TEST_CASE("what is stopped is saved, and goes on bit by bit") {
+  const Folder folder;
+  const auto data = small_data();
+  const std::string path = folder / "run";
+  CHECK(stop(2, 1, 6, {}, path) == "6 steps, stopped");
+  std::vector<double> resumed, whole;
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    for (const bool interrupted : {false, true}) {
+      Network net = small_network(true);
+      Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+      if (interrupted) trainer.resume(path);
+      auto l = losses(trainer, *data, 12, {.epochs = 10});
+      if (world.rank() == 0) (interrupted ? resumed : whole) = l;
+    }
+  });
+  REQUIRE(resumed.size() == 6);
+  CHECK(std::vector<double>(whole.begin() + 6, whole.end()) == resumed);
+}
+
+TEST_CASE("a loop of one's own ends when all ranks know") {
+  const auto data = small_data();
+  std::vector<int> steps(2);
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    Network net = small_network(false);
+    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    Loader loader = trainer.loader(*data, true);
+    int& done = steps[std::size_t(world.rank())];
+    for (bool stop = false; !stop; ++done) {
+      if (world.rank() == 1 && done == 3) trainer.request_stop();
+      stop = trainer.step(loader, 20).stop;
+    }
+    trainer.evaluate(*data);  // which nobody asked to stop
+  });
+  CHECK(steps == std::vector{4, 4});
+}
+
+// ---- what is kept ----------------------------------------------------------------------------
+
+namespace {
+
+std::set<std::string> names(const Folder& folder) {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    found.insert(entry.path().filename().string());
+  return found;
+}
+
+std::int64_t step_of(const std::string& path) { return read_progress(path).step; }
+
+void run_for(Trainer& trainer, const Dataset& data, FitOptions o) {
+  for (const Epoch& epoch : trainer.fit(data, o)) (void)epoch;
+}
+
+}  // namespace
+
+TEST_CASE("the last checkpoints stay beside the last one") {
+  const Folder folder;
+  const std::string path = folder / "run.safetensors";
+  const auto data = small_data();
+  const int ranks = GENERATE(1, 2);
+  run_ranks(ranks, [&](World& world) {
+    set_threads(1);
+    Network net = small_network(true);
+    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    run_for(trainer, *data, {.epochs = 9, .steps = 9, .save = path, .save_every = 2, .keep = 2});
+  });
+  CHECK(names(folder) == std::set<std::string>{"run.safetensors", "run.safetensors.step-000006",
+                                               "run.safetensors.step-000008"});
+  CHECK(step_of(path) == 9);
+  CHECK(step_of(path + ".step-000006") == 6);
+  CHECK(step_of(path + ".step-000008") == 8);
+
+  // A run that starts anew: what the earlier one left goes in its turn, last what is newest.
+  run_ranks(ranks, [&](World& world) {
+    Network net = small_network(true);
+    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    run_for(trainer, *data, {.epochs = 9, .steps = 2, .save = path, .save_every = 1, .keep = 2});
+  });
+  CHECK(names(folder) == std::set<std::string>{"run.safetensors", "run.safetensors.step-000001",
+                                               "run.safetensors.step-000009"});
+  CHECK(step_of(path) == 2);
+}
+
+TEST_CASE("what was no checkpoint is not kept, nor what has a name like one removed") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  checkpoint_files::write(path, "notes");
+  for (const char* name : {"run.step-", "run.step-x", "run.step-12.txt", "runner.step-000001"})
+    checkpoint_files::write(folder / name, "");
+  const auto data = small_data();
+  World world;
+  Network net = small_network(true);
+  Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+  run_for(trainer, *data, {.epochs = 9, .steps = 3, .save = path, .save_every = 1, .keep = 1});
+  CHECK(names(folder) == std::set<std::string>{"run", "run.step-000002", "run.step-", "run.step-x",
+                                               "run.step-12.txt", "runner.step-000001"});
+}
+
+TEST_CASE("the best by evaluation stays, and is replaced by a better one only") {
+  const Folder folder;
+  const std::string path = folder / "run", best = path + ".best";
+  const auto data = small_data(), validation = small_data(50, false);
+  std::optional<Score> reached;
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    Network net = small_network(true);
+    Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+    FitOptions o{.epochs = 5, .validation = validation.get(), .save = path, .keep_best = true};
+    std::optional<Score> by_hand;
+    std::int64_t at = 0;
+    for (const Epoch& epoch : trainer.fit(*data, o)) {
+      const Score score{true, epoch.validation->loss, epoch.validation->top1};
+      if (!by_hand || score.better_than(*by_hand)) by_hand = score, at = trainer.progress().step;
+      const Progress p = read_progress(best, world.comm());
+      check(p.score == by_hand && p.step == at, "the best is of step ", p.step, ", not ", at);
+    }
+    if (world.rank() == 0) reached = by_hand;
+    check(!read_progress(path, world.comm()).score, "the last one has a score");
+    world.comm().barrier();
+
+    // Another run that learns nothing does not replace it.
+    Network other = small_network(true);
+    Trainer worse(other, world, SGD{.rate = 0}, {.batch = 24});
+    run_for(worse, *data, o);
+  });
+  CHECK(read_progress(best).score == reached);
+  CHECK(step_of(path) == 20);
+
+  World world;
+  const auto again = [&](bool validate) {
+    Network net = small_network(true);
+    Trainer trainer(net, world, SGD{.rate = 0}, {.batch = 24});
+    run_for(trainer, *data,
+            {.validation = validate ? validation.get() : nullptr, .save = path, .keep_best = true});
+  };
+  CHECK_THROWS_WITH(again(false),
+                    ContainsSubstring("run.best: was kept as the best by evaluation, this run "
+                                      "would judge by its loss in training"));
+  std::filesystem::copy_file(path, best, std::filesystem::copy_options::overwrite_existing);
+  CHECK_THROWS_WITH(again(true),
+                    ContainsSubstring("run.best: expected a checkpoint that was kept"));
+}
+
+TEST_CASE("better is more hits, then less loss; without validation less loss") {
+  CHECK(Score{true, 3, 0.5}.better_than({true, 1, 0.4}));
+  CHECK(Score{true, 1, 0.5}.better_than({true, 2, 0.5}));
+  CHECK_FALSE(Score{true, 2, 0.5}.better_than({true, 2, 0.5}));
+  CHECK(Score{false, 1, 0.4}.better_than({false, 2, 0.5}));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK_FALSE(Score{false, nan, 0}.better_than({false, 2, 0}));
+}
+
+TEST_CASE("without validation the best is of least loss") {
+  const Folder folder;
+  const auto data = small_data();
+  World world;
+  Network net = small_network(true);
+  Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+  double least = std::numeric_limits<double>::infinity();
+  for (const Epoch& epoch :
+       trainer.fit(*data, {.epochs = 3, .save = folder / "run", .keep_best = true}))
+    least = std::min(least, epoch.loss);
+  CHECK(read_progress(folder / "run.best").score->loss == least);
+}
+
+TEST_CASE("a ruined network replaces no checkpoint, on no rank") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  std::vector<std::string> errors(2);
+  const auto data = small_data();
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    Network net = small_network(true);
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    std::vector<Split> splits(net.graph().size(), Split{.batch = 2});
+    for (std::size_t i = 0; i < splits.size(); ++i)
+      if (net.graph()[i].name == "c") splits[i] = {.channel = 2};
+    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24, .splits = splits});
+    run_for(trainer, *data, {.epochs = 2, .save = path, .keep = 1, .keep_best = true});
+    // Of a layer that is split, one rank's part: the loss of the last step was finite.
+    for (const auto& n : net.parameters())
+      if (n.name == "c.weight" && world.rank() == 1)
+        n.parameter->value.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    for (const std::string& each : {path, path + ".best"}) try {
+        trainer.save(each);
+      } catch (const PeerError& e) {
+        errors[std::size_t(world.rank())] = text("of a peer: ", e.what());
+      } catch (const Error& e) {
+        errors[std::size_t(world.rank())] = e.what();
+      }
+  });
+  for (const std::string& e : errors)
+    CHECK(e == path +
+                   ".best: not saved: after step 8 c.weight has values that are not finite: a "
+                   "lower learning rate, warm-up or gradient clipping may help");
+  CHECK(names(folder) == std::set<std::string>{"run", "run.best", "run.step-000004"});
+  CHECK(step_of(path) == 8);
+}
+
+TEST_CASE("saving is tried before the first step") {
+  const auto data = small_data();
+  World world;
+  const auto fit_to = [&](const std::string& path) {
+    Network net = small_network(true);
+    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    int steps = 0;
+    FitOptions o{.steps = 1, .save = path};
+    o.on_step = [&](const StepResult&) { ++steps; };
+    try {
+      run_for(trainer, *data, o);
+    } catch (const Error& e) {
+      return text(steps, " steps, ", e.what());
+    }
+    return std::string("saved");
+  };
+  const Folder folder;
+  CHECK_THAT(fit_to(folder / "absent/run"), ContainsSubstring("0 steps, "));
+  CHECK_THAT(fit_to("/dev/null"), ContainsSubstring("0 steps, /dev/null: cannot save here"));
+  CHECK(names(folder).empty());
+  CHECK(fit_to(folder / "run") == "saved");
+}
