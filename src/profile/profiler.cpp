@@ -156,10 +156,11 @@ void Profiler::add(const Span& span, std::size_t step, double seconds, int calls
   cell.seconds[std::size_t(span.lane)] += seconds;
   if (span.lane == Lane::wait && step < sample) cell.sampled += seconds;
   cell.bytes += calls * span.bytes, cell.wire += calls * span.wire;
-  if (span.lane == Lane::compute) {
-    if (cell.steps.empty()) cell.steps.reserve(seconds_.capacity());
-    if (cell.steps.size() <= step) cell.steps.resize(step + 1);
-    cell.steps[step] += seconds;
+  if (span.lane != Lane::communication) {
+    std::vector<double>& steps = span.lane == Lane::compute ? cell.steps : cell.waits;
+    if (steps.empty()) steps.reserve(seconds_.capacity());
+    if (steps.size() <= step) steps.resize(step + 1);
+    steps[step] += seconds;
   }
   const auto same = [&](const Kernel& k) {
     return k.lane == span.lane && (k.what == span.what || !std::strcmp(k.what, span.what));

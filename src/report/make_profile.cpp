@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <map>
+#include <tuple>
 
 namespace lamina {
 
@@ -22,6 +23,30 @@ struct RankRow {
   double time = 0, comm = 0, exposed = 0;  // seconds
   double comm_bytes = 0, wire_bytes = 0;
   double late = 0, transfer = 0;  // seconds of `exposed`
+};
+
+/// Seconds of each step: of this rank's rows, and of all of them together.
+struct StepTimes {
+  explicit StepTimes(const std::vector<double>& wall)
+      : unaccounted(wall), kernels(wall.size()), waiting(wall.size()) {}
+
+  std::vector<std::vector<double>> row_kernels, row_waits;  // each as many as there are steps
+  std::vector<double> unaccounted, kernels, waiting;
+
+  void add(const Profiler::Cell& cell) {
+    for (const auto& [from, rows, sum] :
+         {std::tie(cell.steps, row_kernels, kernels), std::tie(cell.waits, row_waits, waiting)}) {
+      std::vector<double>& its = rows.emplace_back(from);
+      its.resize(sum.size());
+      for (std::size_t s = 0; s < its.size(); ++s) sum[s] += its[s], unaccounted[s] -= its[s];
+    }
+  }
+
+  double deviation_of(std::size_t row) const {
+    std::vector<double> both = row_kernels[row];
+    for (std::size_t s = 0; s < both.size(); ++s) both[s] += row_waits[row][s];
+    return deviation(both);
+  }
 };
 
 std::uint64_t key_of_row(const std::string& layer, Pass pass) {
@@ -54,12 +79,9 @@ Spread spread(const std::vector<RankRow>& rows, double RankRow::*member) {
 /// Minimum, median and standard deviation over the steps; those without a span count as zero.
 void spread_over_steps(ProfileRow& row, std::vector<double> values, int steps) {
   values.resize(std::size_t(steps));
-  double mean = 0, square = 0;
-  for (const double v : values) mean += v / steps;
-  for (const double v : values) square += (v - mean) * (v - mean);
   row.step_min = *std::min_element(values.begin(), values.end());
   row.step_median = median(values);
-  row.step_std = steps > 1 ? std::sqrt(square / (steps - 1)) : 0;
+  row.step_std = std::max(0.0, deviation(values));
 }
 
 /// What the arithmetic says about a pass of a step; all rows of a step share the description.
@@ -98,7 +120,7 @@ std::string describe(const UpdateRule& rule) {
 /// What a collective of a bucket took is booked under the layer that started it, but belongs to all
 /// whose parameters it carries: each gets the part of its bytes, which `layers` has by step.
 void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<ProfileRow>& rows,
-                  std::vector<RankRow>& mine) {
+                  std::vector<RankRow>& mine, StepTimes& times) {
   const auto row_of = [&](int step) {
     return std::size_t(step + 1) * pass_count + std::size_t(pass);
   };
@@ -108,6 +130,8 @@ void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<Pr
   const std::size_t starter = row_of(layers.begin()->first);
   const ProfileRow all = rows[starter];
   const RankRow sum = mine[starter];
+  const std::vector<double> waits =
+      std::exchange(times.row_waits[starter], std::vector<double>(times.waiting.size()));
   rows[starter].comm_bytes = rows[starter].wire_bytes = 0;
   mine[starter].comm = mine[starter].exposed = 0;
   mine[starter].late = mine[starter].transfer = 0;
@@ -119,6 +143,8 @@ void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<Pr
     row.comm_bytes += part * all.comm_bytes, row.wire_bytes += part * all.wire_bytes;
     its.comm += part * sum.comm, its.exposed += part * sum.exposed;
     its.late += part * sum.late, its.transfer += part * sum.transfer;
+    for (std::size_t s = 0; s < waits.size(); ++s)
+      times.row_waits[row_of(step)][s] += part * waits[s];
     for (ProfileKernel k : all.kernels) {
       if (k.lane == Lane::compute) continue;
       k.calls *= part, k.seconds *= part, k.bytes *= part;
@@ -129,15 +155,15 @@ void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<Pr
 
 /// The sums of gradients, and with a sharded optimizer the gathering of new weights.
 void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
-                   std::vector<RankRow>& mine) {
+                   std::vector<RankRow>& mine, StepTimes& times) {
   std::map<const Bucket*, std::map<int, double>> buckets;  // bytes by step
   for (const auto& n : network.parameters())
     if (n.parameter->bucket)
       buckets[n.parameter->bucket][n.step] += double(n.parameter->form.bytes());
   for (const auto& [bucket, layers] : buckets) {
     if (layers.size() < 2) continue;
-    share_bucket(layers, Pass::weight_grad, rows, mine);
-    if (bucket->sharded) share_bucket(layers, Pass::update, rows, mine);
+    share_bucket(layers, Pass::weight_grad, rows, mine, times);
+    if (bucket->sharded) share_bucket(layers, Pass::update, rows, mine, times);
   }
 }
 
@@ -278,6 +304,7 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   double wall = 0, compute = 0, waiting = 0;
   for (const double s : profiler.seconds()) wall += s / steps;
   std::vector<RankRow> mine;
+  StepTimes times(profiler.seconds());
   for (int i = -1; i < int(network.steps().size()); ++i) {
     const Step* step = i > 0 ? &network.steps()[std::size_t(i)] : nullptr;
     for (int k = 0; k < pass_count; ++k) {
@@ -295,6 +322,7 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
       row.comm_bytes = cell.bytes / steps, row.wire_bytes = cell.wire / steps;
       if (cell.counts) row.counts = *cell.counts / steps;
       spread_over_steps(row, cell.steps, profiler.steps());
+      times.add(cell);
       for (const auto& kernel : cell.kernels)
         row.kernels.push_back({kernel.what, kernel.lane, double(kernel.calls) / steps,
                                kernel.seconds / steps, kernel.bytes / steps});
@@ -303,9 +331,15 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   }
   RankUse use = use_of(profiler, wall - waiting);
   use.clock_error = tell_apart(profiler, ranks, mine);
-  share_buckets(network, p.rows, mine);
-  for (std::size_t i = 0; i < mine.size(); ++i)
+  share_buckets(network, p.rows, mine, times);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
     mine[i].comm_bytes = p.rows[i].comm_bytes, mine[i].wire_bytes = p.rows[i].wire_bytes;
+    p.rows[i].step_total_std = times.deviation_of(i);
+  }
+  p.step_spread = {.kernels = deviation(times.kernels),
+                   .waiting = deviation(times.waiting),
+                   .unaccounted = deviation(times.unaccounted),
+                   .end_to_end = deviation(profiler.seconds())};
 
   const auto all = detail::unpack<RankRow>(ranks.all_gather_text(detail::pack(mine)));
   for (std::size_t i = 0; i < mine.size(); ++i) {

@@ -2,6 +2,8 @@
 #include <lamina/base/median.hpp>
 #include <lamina/profile/measure.hpp>
 
+#include <numeric>
+
 namespace lamina {
 
 namespace {
@@ -32,8 +34,7 @@ Profile detail::profile_steps(const Network& network, Stream& stream, const Comm
 
   const auto counters = open_counters();  // now that the kernels' threads are there
   Profiler recorded(4096, std::size_t(options.steps), counters.get());
-  std::vector<double> overheads;
-  double clean = 0;
+  std::vector<double> clean, overheads;
   ranks.barrier();  // nobody's first step waits for another's warm-up
   for (int i = 0; i < options.steps; ++i) {
     const double begin = now();
@@ -45,11 +46,13 @@ Profile detail::profile_steps(const Network& network, Stream& stream, const Comm
     recorded.end_step();
     stream.record_to(nullptr);
     if (options.on_step) options.on_step(recorded);
-    clean += seconds / options.steps;
+    clean.push_back(seconds);
     overheads.push_back(recorded.seconds().back() / seconds - 1);
   }
   Profile p = make_profile(network, recorded, rule, ranks);
-  p.clean = Spread::of(ranks.all_gather_value(clean));
+  const double sum = std::accumulate(clean.begin(), clean.end(), 0.0);
+  p.clean = Spread::of(ranks.all_gather_value(sum / options.steps));
+  p.step_spread.clean = deviation(clean);
   p.overhead = ranks.all_reduce_value(median(overheads)) / ranks.size();
   if (!options.alone || ranks.size() == 1 || stream.silent()) return p;
 

@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "profile_small.hpp"
 
+#include <lamina/base/median.hpp>
 #include <lamina/comm/threads.hpp>
 #include <lamina/layers/batch_norm.hpp>
 
@@ -126,6 +127,35 @@ TEST_CASE("ranks are merged: mean, extremes and the slowest one") {
   }
 }
 
+TEST_CASE("steps have a spread: rows with what they wait, and what lies in no row") {
+  Network net = small();
+  place(net);
+  Profiler p;
+  const int conv = step_of(net, "conv"), fc = step_of(net, "fc");
+  for (const double step : {1e-3, 2e-3, 3e-3}) {
+    p.begin_step();
+    p.record({fc, Pass::weight_grad, Lane::compute, "dw", 0, 5e-3 + step, 0});
+    p.record({conv, Pass::weight_grad, Lane::compute, "dw", 1, 1.01, 0});
+    p.record({conv, Pass::weight_grad, Lane::wait, "all_reduce", 2, 2 + step, 0});
+    p.end_step();
+  }
+  const Profile profile = make_profile(net, p, {}, {});
+  // Both layers share the bucket for which conv waits.
+  const double of_conv = 112.0 / (112 + 1285);
+  CHECK(row(profile, "conv", Pass::weight_grad).step_total_std == Approx(1e-3 * of_conv));
+  CHECK(row(profile, "conv", Pass::weight_grad).step_std == Approx(0).margin(1e-12));
+  CHECK(row(profile, "fc", Pass::weight_grad).step_total_std == Approx(1e-3 * (2 - of_conv)));
+  CHECK(profile.step_spread.kernels == Approx(1e-3));
+  CHECK(profile.step_spread.waiting == Approx(1e-3));
+  CHECK(profile.step_spread.clean < 0);  // there was none
+  std::vector<double> rest = p.seconds();
+  for (std::size_t s = 0; s < 3; ++s) rest[s] -= 15e-3 + 2e-3 * double(s + 1);
+  CHECK(profile.step_spread.unaccounted == Approx(deviation(rest)));
+  CHECK(profile.step_spread.end_to_end == Approx(deviation(p.seconds())));
+  CHECK(deviation({1, 3}) == Approx(std::sqrt(2)));
+  CHECK(deviation({1}) < 0);
+}
+
 TEST_CASE("rows are matched by name where ranks have other steps") {
   std::vector<Profile> profiles(2);
   run_ranks(2, [&](World& world) {
@@ -218,6 +248,7 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
     }
     CHECK(bytes == Approx(rank.gradients));
     CHECK(p.unaccounted() >= 0);
+    CHECK(p.step_spread.clean >= 0);
   }
 }
 

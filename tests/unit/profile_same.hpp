@@ -19,7 +19,9 @@ LAMINA_MEMBERS(Spread, a, b, c, d)
 LAMINA_MEMBERS(Work, a, b)
 LAMINA_MEMBERS(Counts, a, b, c, d)
 LAMINA_MEMBERS(ProfileKernel, a, b, c, d, e)
-LAMINA_MEMBERS(ProfileRow, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x)
+LAMINA_MEMBERS(ProfileRow, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x,
+               y)
+LAMINA_MEMBERS(StepSpread, a, b, c, d, e)
 LAMINA_MEMBERS(LayerMemory, a, b, c)
 LAMINA_MEMBERS(TimelineSpan, a, b, c, d, e, f, g)
 LAMINA_MEMBERS(Rate, a, b)
@@ -28,7 +30,7 @@ LAMINA_MEMBERS(MemoryCeiling, a, b, c, d, e, f)
 LAMINA_MEMBERS(CommCeiling, a, b, c, d, e, f)
 LAMINA_MEMBERS(Machine, a, b, c, d, e, f, g, h, i, j, k, l)
 LAMINA_MEMBERS(ProcessorUse, a, b, c, d)
-LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w)
+LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x)
 
 #undef LAMINA_MEMBERS
 

@@ -51,6 +51,7 @@ struct ProfileRow {
   double predicted = 0;   ///< s, of kernels and waiting, by a plan; 0 = there is none
   std::optional<Counts> counts = {};  ///< of this rank's processor, per step, where it can count
   double step_min = 0, step_median = 0, step_std = 0;  ///< of `time` over this rank's steps
+  double step_total_std = -1;  ///< likewise of kernels and waiting; negative = not known
   std::vector<ProfileKernel> kernels = {};
 
   /// What the row adds to the step: kernels and waiting.
@@ -82,6 +83,13 @@ struct ProcessorUse {
   double stolen = 0;  ///< part of a machine's processors that its host gave to others, at most
 };
 
+/// Standard deviations over this rank's steps, in seconds; negative = not known.
+struct StepSpread {
+  double kernels = -1, waiting = -1;  ///< of all rows together
+  double unaccounted = -1;            ///< of what lies in no row
+  double end_to_end = -1, clean = -1;
+};
+
 /// All ranks have the same one, apart from `kernels`, `counts`, the spread over steps and the
 /// memory, which are each rank's own, and the timeline, which rank 0 has.
 struct Profile {
@@ -101,6 +109,7 @@ struct Profile {
   double overhead = 0;  ///< of recording: median of recorded / clean - 1 over pairs of steps
   ProcessorUse processor;
   double clock_error = 0;  ///< s: what clocks of different hosts may be apart, where `late` is told
+  StepSpread step_spread = {};
 
   std::optional<Machine> machine = {};              ///< the ceilings; for the caller to fill in
   Memory memory;                                    ///< of all layers together

@@ -69,6 +69,7 @@ class Profiler final : public Recorder {
     double sampled = 0;                           ///< seconds of waiting in the sample's steps
     std::optional<Counts> counts;                 ///< where there are counters
     std::vector<double> steps;                    ///< compute seconds of each step
+    std::vector<double> waits;                    ///< seconds of waiting, likewise
     std::vector<Kernel> kernels;
   };
 

@@ -22,6 +22,12 @@ constexpr std::pair<const char*, double Counts::*> counters[] = {
     {"instructions", &Counts::instructions},
     {"llc_misses", &Counts::misses},
     {"dram_bytes", &Counts::dram_bytes}};
+constexpr std::pair<const char*, double StepSpread::*> spreads[] = {
+    {"kernels", &StepSpread::kernels},
+    {"waiting", &StepSpread::waiting},
+    {"unaccounted", &StepSpread::unaccounted},
+    {"end_to_end", &StepSpread::end_to_end},
+    {"clean", &StepSpread::clean}};
 constexpr std::pair<const char*, std::size_t Memory::*> kept[] = {
     {"parameters", &Memory::parameters}, {"gradients", &Memory::gradients},
     {"optimizer", &Memory::optimizer},   {"activations", &Memory::activations},
@@ -31,6 +37,12 @@ constexpr std::pair<const char*, std::size_t Memory::*> kept[] = {
 
 Json to_json(const Spread& s) {
   return {{"min", s.min}, {"mean", s.mean}, {"max", s.max}, {"slowest", s.slowest}};
+}
+
+Json steps_of(const ProfileRow& r) {
+  Json j = {{"min", r.step_min}, {"median", r.step_median}, {"std", r.step_std}};
+  if (r.step_total_std >= 0) j["total_std"] = r.step_total_std;
+  return j;
 }
 
 Json to_json(const ProfileRow& r) {
@@ -50,7 +62,7 @@ Json to_json(const ProfileRow& r) {
             {"output", {r.output.n, r.output.c, r.output.h, r.output.w}},
             {"time_s", to_json(r.time)},
             {"imbalance", r.time.imbalance()},
-            {"step_s", {{"min", r.step_min}, {"median", r.step_median}, {"std", r.step_std}}},
+            {"step_s", steps_of(r)},
             {"flop", r.work.flops},
             {"bytes", r.work.bytes},
             {"ai", r.work.intensity()},
@@ -163,6 +175,7 @@ class Reader {
     r.step_min = steps.at("min").number(nothing);
     r.step_median = steps.at("median").number(nothing);
     r.step_std = steps.at("std").number(0);
+    if (const auto total = steps.find("total_std")) r.step_total_std = total->number(0);
     if (const auto counts = j.find("counts")) {
       r.counts.emplace();
       for (const auto& [key, member] : counters)
@@ -242,6 +255,9 @@ Profile to_profile(const JsonPart& j) {
   p.processor = {reader.spread(use.at("time_s")), reader.spread(use.at("denied_s")),
                  reader.spread(use.at("switches")), use.at("stolen").number(0)};
   p.clock_error = j.at("clock_error_s").number(0);
+  if (const auto spread = j.find("step_std_s"))
+    for (const auto& [key, member] : spreads)
+      if (const auto std = spread->find(key)) p.step_spread.*member = std->number(0);
   if (const auto machine = j.find("machine")) p.machine = detail::machine_from_json(*machine);
   const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
@@ -285,6 +301,8 @@ void write_profile_json(const std::string& path, const Profile& p) {
             {"clock_error_s", p.clock_error},
             {"memory", to_json(p.memory)},
             {"layers", p.layers}};
+  for (const auto& [key, member] : spreads)
+    if (p.step_spread.*member >= 0) j["step_std_s"][key] = p.step_spread.*member;
   if (p.machine) j["machine"] = detail::machine_to_json(*p.machine);
   j["rows"] = Json::array();
   for (const ProfileRow& r : p.rows) j["rows"].push_back(to_json(r));
