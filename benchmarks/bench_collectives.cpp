@@ -2,6 +2,7 @@
 #include "flags.hpp"
 #include "machine/time_collective.hpp"
 #include "options.hpp"
+#include "terminal.hpp"
 
 #include <lamina/base/median.hpp>
 #include <lamina/comm/world.hpp>
@@ -56,9 +57,11 @@ std::size_t least_bytes(const Communicator& ranks, const Options& o) {
 
 void bench(const Communicator& ranks, Collective op, const Options& o) {
   if (ranks.rank() == 0)
-    std::printf("# %s, %d %s, %s\n%12s %12s %6s %6s %11s %8s %8s %6s%s\n", name(op), ranks.size(),
-                ranks.size() == 1 ? "rank" : "ranks", ranks.carrier().c_str(), "size(B)", "count",
-                "type", "redop", "time(us)", "algbw", "busbw", "#wrong",
+    std::printf("%s%12s %12s %6s %6s %11s %8s %8s %6s%s\n",
+                cli::remark(text(name(op), ", ", ranks.size(),
+                                 ranks.size() == 1 ? " rank" : " ranks", ", ", ranks.carrier()))
+                    .c_str(),
+                "size(B)", "count", "type", "redop", "time(us)", "algbw", "busbw", "#wrong",
                 o.compare == "none" ? "" : "     mpi(us)  speedup");
   for (std::size_t bytes = std::max(o.min_bytes, least_bytes(ranks, o)); bytes <= o.max_bytes;
        bytes *= 2)

@@ -4,6 +4,7 @@
 #include "flags.hpp"
 #include "session.hpp"
 #include "signals.hpp"
+#include "terminal.hpp"
 
 #include <lamina/base/median.hpp>
 #include <lamina/profile/measure.hpp>
@@ -54,8 +55,10 @@ int bench(const BenchOptions& o, World& world) {
   const std::string head = cli::preamble("bench_network", o, trainer, plan, world);
   if (first) {
     std::fputs(head.c_str(), stdout);
-    std::printf("# data %s, %lld warm-up steps, %lld steps\n", data->name().c_str(),
-                static_cast<long long>(o.warmup), static_cast<long long>(o.iters));
+    std::fputs(cli::remark(text("data ", data->name(), ", ", o.warmup, " warm-up steps, ", o.iters,
+                                " steps"))
+                   .c_str(),
+               stdout);
     std::puts("step\timages/sec\tloss");
     std::fflush(stdout);
   }

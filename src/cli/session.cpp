@@ -109,7 +109,9 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   const bool whole = machine.peak(parse_dtype(o.dtype)) > 0 && machine.bandwidth() > 0;
   if ((found && whole) || o.ceilings == "cached") return machine;
   if (world.rank() == 0) {
-    std::puts("# measuring what this machine can do (once: `lamina info --machine` shows it)");
+    std::fputs(remark("measuring what this machine can do (once: `lamina info --machine` shows it)")
+                   .c_str(),
+               stdout);
     std::fflush(stdout);
   }
   return cached_machine(world, backend, true);
@@ -190,13 +192,12 @@ namespace {
 std::string remarks(const Network& net, const World& world) {
   std::string mine, all;
   for (const Step& step : net.steps())
-    if (!step.placement.remark.empty())
-      mine += text("# ", step.name, ": ", step.placement.remark, '\n');
+    if (!step.placement.remark.empty()) mine += text(step.name, ": ", step.placement.remark, '\n');
   std::set<std::string> seen;
   for (const std::string& theirs : world.comm().all_gather_text(mine)) {
     std::istringstream lines(theirs);
     for (std::string line; std::getline(lines, line);)
-      if (seen.insert(line).second) all += line + '\n';
+      if (seen.insert(line).second) all += remark(line);
   }
   return all;
 }
@@ -219,41 +220,43 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
         other.total() > m.total())
       m = other;
 
-  std::string s = text("# ", program, ' ', version, "\n# model ", o.model, ", ", parameters,
-                       " parameters, input ", net.sample(), ", ", name(placing.dtype), '\n');
+  const auto several = [](std::size_t n, const char* what) {
+    return text(n, ' ', what, n == 1 ? "" : "s");
+  };
+  std::string s = remark(text(program, ' ', version));
+  append(s, remark(text("model ", o.model, ", ", parameters, " parameters, input ", net.sample(),
+                        ", ", name(placing.dtype))));
   append(s,
-         text("# back end ", placing.backend->name(), ": ", placing.backend->description(), '\n'));
-  append(s, text("# communication ",
-                 !trainer.options().communicate ? std::string("none (for timing only)")
-                 : world.size() > 1             ? world.comm().carrier()
-                                                : std::string("none needed"),
-                 '\n'));
+         remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
+  append(s, remark(text("communication ", !trainer.options().communicate
+                                              ? std::string("none (for timing only)")
+                                          : world.size() > 1 ? world.comm().carrier()
+                                                             : std::string("none needed"))));
   const auto rows = world.comm().all_gather_value(net.rows().size);
   const auto counts = world.comm().all_gather_value(threads());
   for (int r = 0; r < world.size(); ++r)
-    append(s, text("# rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device cpu  threads ",
-                   counts[std::size_t(r)], "  batch ", rows[std::size_t(r)], '\n'));
+    append(s, remark(text("rank ", r, "  host ", world.hosts()[std::size_t(r)],
+                          "  device cpu  threads ", counts[std::size_t(r)], "  batch ",
+                          rows[std::size_t(r)])));
   append(s, crowding(world));
-  append(s, text("# global batch ", placing.batch, " over ", world.size(), " rank",
-                 world.size() > 1 ? "s" : "", ", plan ", plan.name,
-                 plan.shard_optimizer ? ", sharded optimizer" : "", '\n'));
-  append(s,
-         text("# ", net.buckets().size(), " gradient bucket", net.buckets().size() == 1 ? "" : "s",
-              " (--bucket-mb ", o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")\n"));
-  append(s,
-         format("# memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
-                "activations %.1f, workspace %.1f, messages %.1f\n",
-                world.size() > 1 ? "the fullest rank" : "the rank", double(m.parameters) / 1e6,
-                double(m.gradients) / 1e6, double(m.optimizer) / 1e6, double(m.activations) / 1e6,
-                double(m.workspace) / 1e6, double(m.messages) / 1e6));
+  append(s, remark(text("global batch ", placing.batch, " over ",
+                        several(std::size_t(world.size()), "rank"), ", plan ", plan.name,
+                        plan.shard_optimizer ? ", sharded optimizer" : "")));
+  append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",
+                        o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")")));
+  append(s, remark(format("memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
+                          "activations %.1f, workspace %.1f, messages %.1f",
+                          world.size() > 1 ? "the fullest rank" : "the rank",
+                          double(m.parameters) / 1e6, double(m.gradients) / 1e6,
+                          double(m.optimizer) / 1e6, double(m.activations) / 1e6,
+                          double(m.workspace) / 1e6, double(m.messages) / 1e6)));
   append(s, remarks(net, world));
   if (plan.shown) {
-    const int width = table_width() - int(comment.size());
+    const int width = remark_width() - int(comment.size());
     append(s, commented(plan_table(plan.decisions, net, {.width = width, .wide = o.wide})));
   }
   for (char** e = environ; *e; ++e)
-    if (std::string_view(*e).starts_with("LAMINA_"))
-      append(s, text("# ", std::string_view(*e), '\n'));
+    if (std::string_view(*e).starts_with("LAMINA_")) append(s, remark(*e));
   return s;
 }
 

@@ -1,5 +1,7 @@
 #include "terminal.hpp"
 
+#include "base/wrap.hpp"
+
 #include <lamina/base/text.hpp>
 #include <lamina/comm/world.hpp>
 
@@ -58,6 +60,15 @@ int terminal_columns() {
 int table_width() {
   const int columns = terminal_columns();
   return columns > 0 ? std::max(columns, 40) : 120;
+}
+
+int remark_width() {
+  const int columns = terminal_columns();
+  return columns > 0 ? std::max(columns, 40) : 80;
+}
+
+std::string remark(std::string_view words) {
+  return lamina::detail::wrap(text("# ", words, '\n'), std::size_t(remark_width()), "#   ");
 }
 
 }  // namespace lamina::cli

@@ -1,4 +1,6 @@
 // The ceilings of a machine as a table.
+#include "base/wrap.hpp"
+
 #include <lamina/profile/machine.hpp>
 
 #include <algorithm>
@@ -43,11 +45,12 @@ std::string size(double bytes) {
 }  // namespace
 
 std::string table(const Machine& m) {
-  std::string all =
+  std::string all = detail::wrap(
       text("# ", m.host, ": ", m.cpu, "; ", m.ranks, m.ranks == 1 ? " rank" : " ranks", " on ",
            m.nodes, m.nodes == 1 ? " node, " : " nodes, ", m.threads,
            m.threads == 1 ? " thread" : " threads", " each; ", m.backend, "; measured ", m.date,
-           "\n# per rank, alone on its node and all ranks together\n\n");
+           "\n# per rank, alone on its node and all ranks together\n\n"),
+      80, "#   ");
 
   std::vector<std::array<std::string, 5>> compute = {
       {"compute", "type", "what", "GFLOP/s alone", "together"}};

@@ -4,6 +4,7 @@
 #include "progress.hpp"
 #include "session.hpp"
 #include "signals.hpp"
+#include "terminal.hpp"
 
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/alike.hpp>
@@ -177,20 +178,18 @@ int train(const TrainOptions& o, World& world) {
   const std::string head = preamble("lamina train", o, trainer, plan, world);
   if (first) {
     std::fputs(head.c_str(), stdout);
-    std::printf("# data %s: %lld images%s\n", data->name().c_str(),
-                static_cast<long long>(data->size()),
-                validation ? text(", validation ", validation->size()).c_str() : "");
-    if (o.resumes)
-      std::printf("# resumed at step %lld\n", static_cast<long long>(trainer.progress().step));
+    std::string more =
+        remark(text("data ", data->name(), ": ", data->size(), " images",
+                    validation ? text(", validation ", validation->size()) : std::string()));
+    if (o.resumes) more += remark(text("resumed at step ", trainer.progress().step));
     if (!averaged.empty())
-      std::printf(
-          "# %zu running statistics go on from their mean over the ranks: the checkpoint does not "
-          "have those of as many\n",
-          averaged.size());
-
+      more += remark(text(averaged.size(),
+                          " running statistics go on from their mean over the ranks: the "
+                          "checkpoint does not have those of as many"));
     if (log && !log->locked())
-      std::printf("# log %s: there are no locks here: another job could write it, too\n",
-                  o.log.c_str());
+      more +=
+          remark(text("log ", o.log, ": there are no locks here: another job could write it, too"));
+    std::fputs(more.c_str(), stdout);
     std::fflush(stdout);
   }
   progress.emplace(first, epochs.total_steps());

@@ -4,15 +4,19 @@
 # printed. And plans that are right: all losses agree, and what is sent is said. With -v prints the
 # lines.
 import csv
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 programs = pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin"
 verbose = "-v" in sys.argv
@@ -68,6 +72,24 @@ def fine(*arguments, program=bench, ranks=2):
     if code != 0:
         fail(line, f"status {code}, expected 0", out, err)
     return out
+
+
+def terminal(columns, *arguments, program=bench):
+    """The lines that a program shows in a terminal that wide."""
+    shown, own = pty.openpty()
+    fcntl.ioctl(own, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen([str(programs / program[0]), *program[1:], *arguments], stdout=own,
+                               stderr=own, cwd=root, stdin=subprocess.DEVNULL)
+    os.close(own)
+    out = b""
+    try:
+        while part := os.read(shown, 65536):
+            out += part
+    except OSError:
+        pass  # which is how a terminal ends
+    os.close(shown)
+    expect(process.wait(timeout=60) == 0, f"in {columns} columns", out.decode())
+    return out.decode().splitlines()
 
 
 def losses(out):
@@ -159,7 +181,7 @@ expect("plan data, sharded optimizer\n" in out, "the optimizer is not said to be
 expect("dw reduce_scatter(2) 246.82 kB" in out and "update all_gather(2) 246.82 kB" in out
        and "dw all_reduce" not in out, "a sharded optimizer sends other things", out)
 out = fine("--split", "fc1=height:2", "--allow-fallback")
-expect(re.search(r"fc1 +height:2 +batch:2 +cannot be split by height", out), "no reason", out)
+expect(re.search(r"fc1 +height:2 +batch:2[\s#]+cannot be split by height", out), "no reason", out)
 fine("--split", "conv*=height:2", program=train)
 plan("owt", layers={"fc1": "channel:2"})  # a file, whose name a built-in plan has
 expect("input:2" in fine("--plan", "owt"), "the built-in plan does not win")
@@ -177,11 +199,19 @@ with open(root / "sent.csv", newline="") as file:
 expect(sent.get(("fc1.reshard", "forward")) == 4800 and
        sent.get(("fc1.reshard", "input_grad")) == 11200, f"the profile has other bytes: {sent}")
 
-# As wide as a file's lines may be.
+# What a program says before it starts is 80 columns wide in a file, and as wide as the terminal.
 for ranks, arguments in ((2, ("--plan", "owt")), (4, ("--plan", "spatial"))):
     out = fine(*arguments, ranks=ranks)
-    lines = [line for line in out.splitlines() if line.startswith("#   ")]
-    expect(lines and max(map(len, lines)) <= 120, f"{arguments}: longer lines", out)
+    lines = [line for line in out.splitlines() if line.startswith("#")]
+    expect(any(line.startswith("#   ") for line in lines) and max(map(len, lines)) <= 80,
+           f"{arguments}: longer lines", out)
+    expect([line for line in lines if re.match(r"# rank \d+  host \S+  device cpu  threads", line)],
+           "no line that names a rank", out)
+for columns in 50, 200:
+    lines = [line for line in terminal(columns, "--plan", "data") if line.startswith("#")]
+    expect(len(lines) > 8 and max(map(len, lines)) <= columns, f"not {columns} columns", lines)
+    memory = [line for line in lines if "memory of the rank, MB: parameters 0.3, " in line]
+    expect(len(memory) == (1 if columns > 100 else 0), f"in {columns} columns: {memory}", lines)
 
 for ranks in 1, 2:
     out = fine("3", "--max-bytes", "64", ranks=ranks, program=collectives)

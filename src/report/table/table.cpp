@@ -1,4 +1,5 @@
 // The table of a profile: which columns fit into a terminal, and the totals below them.
+#include "base/wrap.hpp"
 #include "columns.hpp"
 
 #include <lamina/profile/table.hpp>
@@ -240,22 +241,6 @@ std::string above_roofs(const Profile& p) {
   return s;
 }
 
-/// Lines longer than `width` go on in the next one, indented.
-std::string wrap(const std::string& lines, std::size_t width) {
-  std::string out;
-  std::size_t column = 0;
-  for (std::size_t at = 0; at < lines.size();) {
-    // A word, with the blanks before it.
-    const std::size_t begin = std::min(lines.find_first_not_of(' ', at), lines.size());
-    const std::size_t end = std::min(lines.find_first_of(" \n", begin), lines.size());
-    if (column > 0 && column + end - at > width) out += "\n ", column = 1;
-    append(out, lines.substr(at, end - at));
-    column += end - at, at = end;
-    if (at < lines.size() && lines[at] == '\n') out += '\n', column = 0, ++at;
-  }
-  return out;
-}
-
 }  // namespace
 
 TableOptions::Sort parse_sort(std::string_view name) {
@@ -282,7 +267,7 @@ std::string table(const Profile& profile, const TableOptions& options) {
   append(footer, "bytes: compulsory, each operand once; 1 FMA = 2 FLOP\n");
   const auto width = std::size_t(std::max(options.width, 40));
   return grid(columns, widths, lines.size(), options.colour) +
-         (options.wide ? footer : wrap(footer, width));
+         (options.wide ? footer : detail::wrap(footer, width, "  "));
 }
 
 }  // namespace lamina
