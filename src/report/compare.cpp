@@ -1,12 +1,81 @@
-// Compare: two profiles, row by row.
+// Compare: two profiles, row by row, and what of their difference is more than chance.
 #include "compare.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
 namespace lamina::detail {
+
+namespace {
+
+/// |t| that 1 of 100 differences between means of the same exceeds, by degrees of freedom (rounded
+/// down to one that stands here).
+double critical_t(double freedom) {
+  constexpr std::array<std::pair<int, double>, 16> table = {{{1, 63.657},
+                                                             {2, 9.925},
+                                                             {3, 5.841},
+                                                             {4, 4.604},
+                                                             {5, 4.032},
+                                                             {6, 3.707},
+                                                             {7, 3.499},
+                                                             {8, 3.355},
+                                                             {9, 3.250},
+                                                             {10, 3.169},
+                                                             {12, 3.055},
+                                                             {15, 2.947},
+                                                             {20, 2.845},
+                                                             {30, 2.750},
+                                                             {60, 2.660},
+                                                             {120, 2.617}}};
+  double t = table[0].second;
+  for (const auto& [n, value] : table)
+    if (freedom >= n) t = value;
+  return t;
+}
+
+/// What changed comes before what did not.
+bool matters(const Change& c) { return c.verdict() != Verdict::none; }
+
+}  // namespace
+
+Measured measured(const Profile& profile, const ProfileRow& row) {
+  // Older files know the spread of kernels only, which is all there is to a row that never waits.
+  const double std = row.step_total_std >= 0 ? row.step_total_std
+                     : row.exposed.max <= 0  ? row.step_std
+                                             : -1;
+  return {row.seconds(), std, profile.steps};
+}
+
+bool Difference::known() const {
+  return before.std >= 0 && after.std >= 0 && before.steps > 1 && after.steps > 1;
+}
+
+double Difference::chance() const {
+  const double a = before.std * before.std, b = after.std * after.std;
+  const double of_mean_a = a / before.steps, of_mean_b = b / after.steps;
+  const double both = of_mean_a + of_mean_b;
+  if (both <= 0) return 0;
+  const double freedom =
+      both * both /
+      (of_mean_a * of_mean_a / (before.steps - 1) + of_mean_b * of_mean_b / (after.steps - 1));
+  return std::max(std::sqrt(a + b), critical_t(freedom + 1e-9) * std::sqrt(both));
+}
+
+Verdict Difference::verdict() const {
+  if (seconds() == 0) return Verdict::none;
+  if (!known()) return Verdict::unknown;
+  if (std::abs(seconds()) <= chance()) return Verdict::none;
+  return seconds() < 0 ? Verdict::less : Verdict::more;
+}
+
+const char* words_of(Verdict verdict) {
+  constexpr const char* words[] = {"none",      "less",        "more",
+                                   "not known", "only before", "only after"};
+  return words[int(verdict)];
+}
 
 std::vector<Change> changes(const Profile& before, const Profile& after) {
   std::vector<Change> all;
@@ -25,10 +94,47 @@ std::vector<Change> changes(const Profile& before, const Profile& after) {
       same->second.erase(same->second.begin());
     }
   }
+  for (Change& c : all) {
+    if (c.before) c.difference.before = measured(before, *c.before);
+    if (c.after) c.difference.after = measured(after, *c.after);
+  }
   std::stable_sort(all.begin(), all.end(), [](const Change& a, const Change& b) {
-    return std::abs(a.difference()) > std::abs(b.difference());
+    if (matters(a) != matters(b)) return matters(a);
+    return std::abs(a.difference.seconds()) > std::abs(b.difference.seconds());
   });
   return all;
+}
+
+std::vector<Total> totals(const Profile& before, const Profile& after) {
+  const auto difference = [&](auto&& mean, double StepSpread::*std) {
+    const auto of = [&](const Profile& p) {
+      return Measured{mean(p), p.step_spread.*std, p.steps};
+    };
+    return Difference{of(before), of(after)};
+  };
+  std::vector<Total> all = {
+      {"step", "that was not recorded",
+       difference([](const Profile& p) { return p.clean.mean; }, &StepSpread::clean)},
+      {"recorded step", "wall time, with layers recorded",
+       difference([](const Profile& p) { return p.end_to_end.mean; }, &StepSpread::end_to_end)},
+      {"kernels", "of a recorded step",
+       difference([](const Profile& p) { return p.compute.mean; }, &StepSpread::kernels)},
+      {"waiting", "exposed communication, of a recorded step",
+       difference([](const Profile& p) { return p.sum_layers.mean - p.compute.mean; },
+                  &StepSpread::waiting)},
+      {"unaccounted", "what lies in no row, of a recorded step",
+       difference([](const Profile& p) { return p.end_to_end.mean - p.sum_layers.mean; },
+                  &StepSpread::unaccounted)}};
+  if (before.clean.mean == 0 || after.clean.mean == 0) all.erase(all.begin());
+  std::erase_if(all, [](const Total& t) {
+    return t.difference.before.mean == 0 && t.difference.after.mean == 0;
+  });
+  return all;
+}
+
+bool step_is_same(const Profile& before, const Profile& after) {
+  const auto all = totals(before, after);
+  return !all.empty() && all[0].difference.verdict() == Verdict::none;
 }
 
 std::vector<std::string> unlike(const Profile& before, const Profile& after) {
@@ -50,33 +156,42 @@ std::vector<std::string> unlike(const Profile& before, const Profile& after) {
 std::string comparison(const Profile& before, const Profile& after, int top) {
   std::string out;
   for (const std::string& warning : unlike(before, after)) append(out, warning + '\n');
-  append(out, format("step %.1f us before, %.1f us after", step_seconds(before) * 1e6,
-                     step_seconds(after) * 1e6));
-  if (step_seconds(after) > 0)
-    append(out, format(" (%.3f times as fast in images/s)",
-                       images_per_second(before) > 0
-                           ? images_per_second(after) / images_per_second(before)
-                           : 0));
+  if (images_per_second(before) > 0 && images_per_second(after) > 0)
+    append(out, format("images/s %.2f before, %.2f after (%.3f times as fast%s)\n",
+                       images_per_second(before), images_per_second(after),
+                       images_per_second(after) / images_per_second(before),
+                       step_is_same(before, after) ? ", which is no change" : ""));
+  const auto sums = totals(before, after);
   const auto all = changes(before, after);
   const std::size_t n = std::min(all.size(), std::size_t(std::max(top, 0)));
-  std::size_t width = 5;
+  std::size_t width = 13;
   for (std::size_t i = 0; i < n; ++i) width = std::max(width, all[i].any().name.size());
   const int w = int(width);
-  append(out, format("\n%-*s %-11s %12s %12s %12s %8s\n", w, "layer", "pass", "before_us",
-                     "after_us", "change_us", "change"));
-  const auto us = [](const ProfileRow* r) {
-    return r ? format("%.1f", r->seconds() * 1e6) : std::string("-");
+  const auto line = [&](const char* what, const std::string& pass, const Difference& d,
+                        Verdict verdict) {
+    const bool both = verdict != Verdict::gone && verdict != Verdict::fresh;
+    const auto us = [](bool there, double seconds) {
+      return there ? format("%.1f", seconds * 1e6) : std::string("-");
+    };
+    append(out,
+           format("%-*s %-11s %11s %11s %+11.1f %8s %9s  %s\n", w, what, pass.c_str(),
+                  us(verdict != Verdict::fresh, d.before.mean).c_str(),
+                  us(verdict != Verdict::gone, d.after.mean).c_str(), d.seconds() * 1e6,
+                  both && d.before.mean > 0 ? format("%+.1f", 100 * d.relative()).c_str() : "-",
+                  us(both && d.known(), both && d.known() ? d.chance() : 0).c_str(),
+                  words_of(verdict)));
   };
-  for (std::size_t i = 0; i < n; ++i) {
-    const Change& c = all[i];
-    const std::string change = c.both()  ? format("%+.1f %%", 100 * c.relative())
-                               : c.after ? std::string("new")
-                                         : std::string("gone");
-    append(out, format("%-*s %-11s %12s %12s %+12.1f %8s\n", w, c.any().name.c_str(),
-                       std::string(name(c.any().pass)).c_str(), us(c.before).c_str(),
-                       us(c.after).c_str(), c.difference() * 1e6, change.c_str()));
-  }
+  append(out, format("%-*s %-11s %11s %11s %11s %8s %9s  %s\n", w, "layer", "pass", "before_us",
+                     "after_us", "change_us", "%", "chance_us", "change"));
+  for (const Total& t : sums) line(t.what, "", t.difference, t.difference.verdict());
+  for (std::size_t i = 0; i < n; ++i)
+    line(all[i].any().name.c_str(), std::string(name(all[i].any().pass)), all[i].difference,
+         all[i].verdict());
+  const auto changed = std::size_t(std::count_if(all.begin(), all.end(), matters));
   if (n < all.size()) append(out, text('(', all.size() - n, " more)\n"));
+  append(out,
+         text(all.size() - changed, " of ", all.size(),
+              " rows differ by no more than chance_us: by what steps of a run differ anyway\n"));
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Compare: two profiles, row by row.
+// Compare: two profiles, row by row, and what of their difference is more than chance.
 #pragma once
 
 #include <lamina/profile/profile.hpp>
@@ -8,30 +8,75 @@
 
 namespace lamina::detail {
 
+/// What a run measured, as a mean over its steps, in seconds.
+struct Measured {
+  double mean = 0;
+  double std = -1;  ///< over the steps; negative = not known
+  int steps = 0;
+};
+
+/// Of `row`: kernels and waiting.
+Measured measured(const Profile& profile, const ProfileRow& row);
+
+/// What became of a time from one run to another.
+enum class Verdict {
+  none,  ///< the difference is no larger than what steps of one run differ by
+  less,
+  more,
+  unknown,  ///< the spread of the steps is not known, or there is one step only
+  gone,     ///< in the first run only
+  fresh     ///< in the second run only
+};
+
+struct Difference {
+  Measured before, after;
+
+  double seconds() const { return after.mean - before.mean; }
+  /// Of the time before; 0 if there was none.
+  double relative() const { return before.mean > 0 ? seconds() / before.mean : 0; }
+  bool known() const;
+  /// Up to here a difference says nothing: the spread of the steps of both runs, and where there
+  /// are few of them, what their means may differ by (Welch's t-test, 1 in 100). Only if known().
+  double chance() const;
+  Verdict verdict() const;
+};
+
 /// A pass of a layer, matched by the layer's name; null where the other profile lacks it.
 struct Change {
   const ProfileRow* before = nullptr;
   const ProfileRow* after = nullptr;
+  Difference difference = {};  // kernels and waiting, per step
 
   const ProfileRow& any() const { return after ? *after : *before; }
   bool both() const { return before && after; }
-  /// Seconds per step, kernels and waiting; negative = less than before.
-  double difference() const {
-    return (after ? after->seconds() : 0) - (before ? before->seconds() : 0);
-  }
-  /// Of the time before; 0 if there was none.
-  double relative() const {
-    return both() && before->seconds() > 0 ? difference() / before->seconds() : 0;
+  Verdict verdict() const {
+    return !before ? Verdict::fresh : !after ? Verdict::gone : difference.verdict();
   }
 };
 
-/// All rows of both, the largest difference first. Points into the profiles.
+/// All rows of both: those that changed, the largest difference first, then those that did not.
+/// Points into the profiles.
 std::vector<Change> changes(const Profile& before, const Profile& after);
+
+/// What stands for the whole step: "step", "kernels", "waiting", ...
+struct Total {
+  const char* what;
+  const char* about;
+  Difference difference;
+};
+/// The wall time of a step, and that of a recorded one with its parts. Without those that neither
+/// run has.
+std::vector<Total> totals(const Profile& before, const Profile& after);
+/// Whether the step, and with it the images per second, differs by chance only.
+bool step_is_same(const Profile& before, const Profile& after);
+
+/// "none", "faster", ..., as the tables say it.
+const char* words_of(Verdict verdict);
 
 /// What makes the two hard to compare, a sentence each: another model, batch, ...
 std::vector<std::string> unlike(const Profile& before, const Profile& after);
 
-/// For a terminal: the warnings, the step, and the `top` largest differences.
+/// For a terminal: the warnings, the step and its parts, and the `top` largest differences.
 std::string comparison(const Profile& before, const Profile& after, int top);
 
 /// Seconds of a step: of one that was not recorded where there are any.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <sstream>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -383,6 +384,61 @@ TEST_CASE("the timeline is to scale", "[drawings]") {
   const auto waits = of_kind(of(all, "data-layer"), "wait");
   REQUIRE(waits.size() == 4);
   for (const Element& e : waits) CHECK(e.number("width") == Approx(300e-6 * scale).margin(0.02));
+}
+
+TEST_CASE("what a timeline draws together can be taken apart", "[drawings]") {
+  Profile p = made_profile();
+  p.layers = {"input", "a", "b", "c"};
+  p.timeline = {{{1, Pass::forward, Lane::compute, "k", 0, 1, 0}}};
+  // Three kernels of 0.2 to 0.4 ms in a step of a second: far less than a pixel in all.
+  double at = 0.5;
+  for (const int layer : {1, 2, 3}) {
+    p.timeline[0].push_back({layer, Pass::forward, Lane::compute, "k", at, at + 1e-4, 0});
+    at += 1e-4;
+  }
+  p.timeline[0][0].end = 0.25;
+  p.timeline[0].push_back({3, Pass::update, Lane::compute, "k", 0.9, 1, 0});
+  const auto all = parse(draw_timeline(p, {}));
+  const auto divided = of(all, "data-parts");
+  REQUIRE(divided.size() == 1);
+  CHECK(divided[0].at("data-what") == "forward");
+  CHECK_THAT(title_of(all, divided[0]), ContainsSubstring("3 kernels from a on, forward"));
+  const Element lane = of_kind(all, "lane").at(0);
+  std::istringstream parts(divided[0].at("data-parts"));
+  for (const int expected : {1, 2, 3}) {
+    int layer = 0;
+    double x = 0, width = 0;
+    parts >> layer >> x >> width;
+    CHECK(layer == expected);
+    CHECK(x == Approx(lane.number("x") + (0.5 + 1e-4 * (layer - 1)) * lane.number("width")));
+    CHECK(width == Approx(1e-4 * lane.number("width")).margin(2e-5));
+  }
+  CHECK_FALSE(parts >> at);
+  CHECK(std::stod(of(all, "data-seconds").at(0).at("data-seconds")) == 1);
+  CHECK(of(parse(draw_timeline(p, {.before = true})), "data-layer").empty());
+  CHECK(of(parse(draw_timeline(p, {.before = true})), "data-layer-before").size() == 3);
+}
+
+TEST_CASE("what is told below a drawing is not cut off", "[drawings]") {
+  CHECK(wrapped("", 100) == std::vector<std::string>{""});
+  CHECK(wrapped("one two three", text_width("one two ")) ==
+        std::vector<std::string>{"one two", "three"});
+  CHECK(wrapped("incomprehensibilities are", 10) ==
+        std::vector<std::string>{"incomprehensibilities", "are"});
+  Profile p = made_profile_on_machine(2);
+  while (p.timeline.size() < 40) p.timeline.push_back(p.timeline[1]);
+  p.rows.push_back(made_row(3, "fc.reshard", "Reshard", Pass::forward, 5, {0, 1e6}));
+  p.rows.back().comm.mean = 2e-3, p.rows.back().wire_bytes = 5e6;
+  for (const std::string& svg : each(all_drawings(p, &p))) {
+    const auto all = parse(svg);
+    std::istringstream box(all[0].at("viewBox"));
+    double x0 = 0, y0 = 0, wide = 0, high = 0;
+    box >> x0 >> y0 >> wide >> high;
+    for (const Element& e : of_kind(all, "note")) {
+      CHECK(e.number("x") + text_width(e.words) <= wide);
+      CHECK(e.number("y") < high);
+    }
+  }
 }
 
 TEST_CASE("of many ranks the first and the slowest are drawn", "[drawings]") {

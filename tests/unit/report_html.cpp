@@ -1,6 +1,7 @@
 // The report's page: complete, self-contained, and with the right numbers in it.
 #include "catch.hpp"
 #include "report/compare.hpp"
+#include "report/drawings/svg.hpp"
 #include "report/page/sections.hpp"
 #include "unit/profile_made.hpp"
 
@@ -153,16 +154,16 @@ TEST_CASE("runs are compared by layer and pass", "[report]") {
   REQUIRE(all.size() == before.rows.size() + 1);
   CHECK(all[0].any().name == "conv1");
   CHECK(all[0].after == nullptr);
-  CHECK(all[0].difference() == Approx(-1200.25e-6));
+  CHECK(all[0].difference.seconds() == Approx(-1200.25e-6));
   CHECK(all[1].any().name == "conv0");
   CHECK(all[1].before == nullptr);
-  CHECK(all[2].difference() == Approx(-200e-6));
+  CHECK(all[2].difference.seconds() == Approx(-200e-6));
   CHECK(all[2].both());
-  CHECK(all[3].relative() == Approx(0.1));
+  CHECK(all[3].difference.relative() == Approx(0.1));
   CHECK(all[3].before->pass == Pass::forward);
   CHECK(all[4].any().pass == Pass::update);
   CHECK(all[4].after == nullptr);
-  CHECK(all.back().difference() == 0);
+  CHECK(all.back().difference.seconds() == 0);
 
   const std::string page = report_html(before, &after);
   CHECK(has(page, "only before"));
@@ -172,11 +173,119 @@ TEST_CASE("runs are compared by layer and pass", "[report]") {
   for (const char* cell : {" 300.0 ", " 330.0 ", " +30.0 ", " +10.0 "}) CHECK(has(relu, cell));
 
   const std::string table = detail::comparison(before, after, 3);
-  CHECK(has(table, "gone"));
-  CHECK(has(table, "new"));
+  CHECK(has(table, "only before"));
+  CHECK(has(table, "only after"));
   CHECK(has(table, "-200.0"));
   CHECK_FALSE(has(table, "+30.0"));
   CHECK(has(table, text('(', all.size() - 3, " more)")));
+}
+
+TEST_CASE("a difference within the spread of steps is none", "[report]") {
+  using detail::Difference;
+  using detail::Verdict;
+  // Standard deviations of 3 and 4 us: steps of the two runs differ by 5 us anyway.
+  const auto of = [](double after, int steps) {
+    return Difference{{100e-6, 3e-6, steps}, {after, 4e-6, steps}};
+  };
+  CHECK(of(100e-6, 30).chance() == Approx(5e-6));
+  CHECK(of(104.9e-6, 30).verdict() == Verdict::none);
+  CHECK(of(95.1e-6, 30).verdict() == Verdict::none);
+  CHECK(of(105.1e-6, 30).verdict() == Verdict::more);
+  CHECK(of(94.9e-6, 30).verdict() == Verdict::less);
+  CHECK(of(100e-6, 30).verdict() == Verdict::none);
+  // Of four steps each the means differ by up to 4.032 * sqrt(3^2 / 4 + 4^2 / 4) us by chance, with
+  // 6.25^2 / (2.25^2 / 3 + 4^2 / 3) = 5.56 degrees of freedom.
+  CHECK(of(100e-6, 4).chance() == Approx(4.032 * 2.5e-6));
+  CHECK(of(109e-6, 4).verdict() == Verdict::none);
+  CHECK(of(111e-6, 4).verdict() == Verdict::more);
+  CHECK(of(200e-6, 1).verdict() == Verdict::unknown);
+  CHECK(Difference{{1, -1, 10}, {2, 0.1, 10}}.verdict() == Verdict::unknown);
+  CHECK(Difference{{1, 0, 10}, {1.001, 0, 10}}.verdict() == Verdict::more);  // steps all alike
+}
+
+TEST_CASE("what did not change comes last, and is told so", "[report]") {
+  Profile before = made_profile_on_machine(2);
+  for (ProfileRow& r : before.rows) r.step_total_std = 1e-6;
+  Profile after = before;
+  after.rows[0].step_total_std = 500e-6, after.rows[0].time.mean += 400e-6;  // conv1 forward
+  after.rows[3].time.mean += 30e-6;                                          // relu1 forward
+  const std::vector<Change> all = detail::changes(before, after);
+  CHECK(all[0].after == &after.rows[3]);
+  CHECK(all[0].verdict() == detail::Verdict::more);
+  CHECK(all[1].after == &after.rows[0]);
+  CHECK(all[1].verdict() == detail::Verdict::none);
+
+  const std::string page = report_html(before, &after);
+  const std::string relu = words_of(row_with(page, "data-row=\"3\" data-before=\"3\""));
+  INFO(relu);
+  for (const char* cell :
+       {" 300.0 &plusmn; 1.0 ", " 330.0 &plusmn; 1.0 ", " +30.0 ", " 1.4 ", " more "})
+    CHECK(has(relu, cell));
+  const std::string conv = words_of(row_with(page, "data-row=\"0\" data-before=\"0\""));
+  for (const char* cell : {" +400.0 ", " 500.0 ", " none "}) CHECK(has(conv, cell));
+  std::string told;
+  for (const std::string& s : detail::findings(before, after)) told += s + '\n';
+  CHECK(has(told, "Lost most: <b>relu1</b> forward (+30"));
+  CHECK_FALSE(has(told, "conv1"));
+  CHECK(has(told, text(all.size() - 1, " rows did not change")));
+  const std::string table = detail::comparison(before, after, 3);
+  CHECK(has(table, text(all.size() - 1, " of ", all.size(), " rows differ by no more than")));
+
+  // Waiting has a spread of its own: files that lack it say nothing about rows that wait.
+  before.rows[1].step_total_std = -1;
+  CHECK(detail::measured(before, before.rows[1]).std < 0);
+  before.rows[0].step_total_std = -1, before.rows[0].step_std = 2e-6;
+  CHECK(detail::measured(before, before.rows[0]).std == 2e-6);
+}
+
+TEST_CASE("a comparison tells how unaccounted time has grown", "[report]") {
+  Profile before = made_profile_on_machine(2);
+  before.step_spread = {1e-5, 1e-5, 2e-5, 1e-5, 1e-5};
+  Profile after = before;
+  after.end_to_end.mean += 300e-6;
+  const auto finding = [&] {
+    for (const std::string& s : detail::findings(before, after))
+      if (has(s, "Unaccounted")) return s;
+    return std::string();
+  };
+  const double was = before.end_to_end.mean - before.sum_layers.mean;
+  INFO(finding());
+  CHECK(has(finding(), text("<b>+300 \u00B5s</b>", format(" (%+.1f %%)", 100 * 300e-6 / was),
+                            ", while steps differ by 28.3 \u00B5s by chance")));
+  CHECK(has(finding(), detail::percent_text(after.unaccounted())));
+  CHECK(has(report_html(before, &after), "<b>unaccounted</b>"));
+  CHECK(has(detail::comparison(before, after, 0), "\nunaccounted "));
+  after.end_to_end.mean = before.end_to_end.mean + 10e-6;
+  CHECK(has(finding(), "no change: steps differ by 28.3 \u00B5s by chance"));
+  after.step_spread.unaccounted = -1;
+  CHECK(has(finding(), "by chance is not known"));
+}
+
+TEST_CASE("a report has contents, and rows beyond 60 are folded", "[report]") {
+  Profile p = made_profile_on_machine(2);
+  const auto label = [&] {
+    const std::string page = report_html(p);
+    const std::size_t at = page.find("<label for=\"all-rows\"");
+    REQUIRE(at != std::string::npos);
+    return page.substr(at, page.find("</label>", at) - at);
+  };
+  CHECK(has(label(), " hidden"));
+  while (p.rows.size() < 60)
+    p.rows.push_back(made_row(7, text("l", p.rows.size()), "ReLU", Pass::forward, 10, {8, 8}));
+  CHECK(has(label(), " hidden"));
+  p.rows.push_back(made_row(7, "last", "ReLU", Pass::forward, 10, {8, 8}));
+  CHECK_FALSE(has(label(), " hidden"));
+  CHECK(has(label(), "<span>1</span> more row"));
+  for (const std::string& page : {report_html(p), report_html(p, &p)}) {
+    const std::string nav = page.substr(page.find("<nav"), page.find("</nav>") - page.find("<nav"));
+    CHECK(count(nav, "<a href=\"#") == count(page, "<section id="));
+    CHECK(count(page, "<section id=") >= 8);
+    for (std::size_t at = 0; (at = nav.find("href=\"#", at)) != std::string::npos;) {
+      at += 7;
+      const std::string id = nav.substr(at, nav.find('"', at) - at);
+      CHECK(count(page, text(" id=\"", id, "\"")) == 1);
+    }
+  }
 }
 
 TEST_CASE("unlike runs are compared with a warning", "[report]") {

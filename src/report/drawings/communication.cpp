@@ -210,7 +210,15 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   if (links.best > 0) xs.push_back(peak / links.best / 3);  // where its line starts to be seen
   const auto x = LogScale::around(xs, left, right), y = LogScale::around(ys, bottom, top);
 
-  Svg svg("communication", wide, high, "What each layer computes per byte on the wire", options);
+  std::string note = other ? "Faint: before; full: after. " : "";
+  if (const auto& [all, moving, n] = other ? after : before; n > 0)
+    note += text("Not shown, as they compute nothing: ", n, n == 1 ? " layer, " : " layers, ",
+                 bytes_text(moving.wire), " on the wire in ", seconds_text(moving.comm),
+                 ", waited for ", seconds_text(moving.exposed), ". ");
+  const std::vector<std::string> told = wrapped(
+      note + "All passes of a layer; the reduction of a bucket is shared by bytes.", wide - left);
+  Svg svg("communication", wide, high - Svg::note_line + Svg::note_line * double(told.size()),
+          "What each layer computes per byte on the wire", options);
   log_axes(svg, x, y, 1, 1e-9, "FLOP per byte on the wire", "GFLOP/s, over time in communication");
   Boxes boxes;
   for (const Talker& t : talkers) {
@@ -264,14 +272,7 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   for (const LinkLine& line : lines) line.name(svg, boxes);
   svg.close();
   legend(svg, talkers, longest);
-  std::string note = other ? "Faint: before; full: after. " : "";
-  if (const auto& [all, moving, n] = other ? after : before; n > 0)
-    note += text("Not shown, as they compute nothing: ", n, n == 1 ? " layer, " : " layers, ",
-                 bytes_text(moving.wire), " on the wire in ", seconds_text(moving.comm),
-                 ", waited for ", seconds_text(moving.exposed), ". ");
-  svg.words(left, high - 12,
-            note + "All passes of a layer; the reduction of a bucket is shared by bytes.",
-            "note muted");
+  svg.note(left, high - 12, told);
   return svg.finish();
 }
 

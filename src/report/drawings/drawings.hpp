@@ -4,7 +4,9 @@
 // ("bound-compute"), data-row="index in Profile::rows" and a <title>; with two profiles, marks of
 // the first carry data-before in place of data-row. Marks of the communication roofline and of the
 // timeline carry data-layer="index in the network", as they stand for a layer; those of the first
-// of two profiles, data-layer-before.
+// of two profiles, data-layer-before. Those of the timeline that stand for several spans have them
+// in data-parts="layer x width layer x width ...", in the drawing's pixels, and the pass in words
+// in data-what; the group around them says in data-seconds how long the step is.
 #pragma once
 
 #include <lamina/profile/profile.hpp>
@@ -17,6 +19,8 @@ struct DrawingOptions {
   /// A file of its own, which brings its style (light and dark) and its background. Else the page
   /// has drawing_style() once for all.
   bool standalone = false;
+  /// The first of two profiles: marks of layers are its own, "data-layer-before".
+  bool before = false;
 };
 
 /// FLOP/s over FLOP per byte, with every measured ceiling and a dot per row. With `other`, rows of

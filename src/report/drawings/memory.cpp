@@ -22,6 +22,17 @@ constexpr std::array<Part, 6> parts = {{{"parameters", &Memory::parameters},
                                         {"workspace", &Memory::workspace},
                                         {"messages", &Memory::messages}}};
 
+std::string note_of(const Profile& profile) {
+  std::string note = text("In all ", bytes_text(double(profile.memory.total())), " on rank 0");
+  std::size_t sum = 0;
+  for (const LayerMemory& m : profile.layer_memory) sum += m.memory.total();
+  if (sum > profile.memory.total())
+    note += text(", less than the ", bytes_text(double(sum)),
+                 " of the layers: activations and their gradients share one arena, and kernels"
+                 " their scratch");
+  return note + ".";
+}
+
 }  // namespace
 
 std::string draw_memory(const Profile& profile, DrawingOptions options) {
@@ -47,7 +58,9 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
   for (std::size_t i = 0; i < all.size() - (rest > 0); ++i)
     longest = std::max(longest, double(all[i].memory.total()));
   const double bottom = above + row * double(all.size()), scale = (right - left) / longest;
-  Svg svg("memory", wide, bottom + 48, "Memory per layer", options);
+  const std::vector<std::string> note = wrapped(note_of(profile), wide - left);
+  Svg svg("memory", wide, bottom + 32 + Svg::note_line * double(note.size()), "Memory per layer",
+          options);
 
   svg.open("g", {{"class", "legend"}});
   double x = left;
@@ -104,14 +117,7 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
     y += row;
   }
   svg.close();
-  std::string note = text("In all ", bytes_text(double(profile.memory.total())), " on rank 0");
-  std::size_t sum = 0;
-  for (const LayerMemory& m : profile.layer_memory) sum += m.memory.total();
-  if (sum > profile.memory.total())
-    note += text(", less than the ", bytes_text(double(sum)),
-                 " of the layers: activations and their gradients share one arena, and kernels"
-                 " their scratch");
-  svg.words(left, bottom + 28, note + ".", "note muted");
+  svg.note(left, bottom + 28, note);
   return svg.finish();
 }
 

@@ -15,7 +15,7 @@ namespace lamina::detail {
 namespace {
 
 constexpr double wide = 1120, high = 640;
-constexpr double left = 66, right = 856, top = 18, bottom = 560, column = right + 26;
+constexpr double left = 66, right = 836, top = 18, bottom = 560, column = right + 26;
 
 struct Dot {
   int row = 0;
@@ -202,7 +202,7 @@ class Picture {
                         {"d", text("M", number(right + 2), " ", number(y_(c.flops.together)), "L",
                                    number(column - 4), " ", number(at[i]))}});
       svg_.words(column + 28, at[i] + 4, brief(c.flops.together / 1e9), "end");
-      svg_.words(column + 34, at[i] + 4, fitted(what, wide - column - 38), "muted");
+      svg_.words(column + 34, at[i] + 4, fitted(what, wide - column - 36, 11), "small muted");
     }
   }
 
@@ -293,7 +293,14 @@ std::string draw_roofline(const Profile& profile, const Profile* other, DrawingO
   const Machine* machine = has_ceilings(shown.profile) ? &*shown.profile.machine
                            : has_ceilings(profile)     ? &*profile.machine
                                                        : nullptr;
-  Svg svg("roofline", wide, high,
+  std::string note;
+  if (shown.still > 0)
+    note = text(shown.still, shown.still == 1 ? " row" : " rows", " without arithmetic not shown, ",
+                seconds_text(shown.still_seconds), " of kernels. ");
+  if (second) note += "Faint: before; full: after. ";
+  if (!machine) note += "No ceilings were measured. ";
+  const std::vector<std::string> told = wrapped(note, wide - left);
+  Svg svg("roofline", wide, high - Svg::note_line + Svg::note_line * double(told.size()),
           text("Roofline of ", shown.profile.model.empty() ? "the network" : shown.profile.model),
           options);
   std::vector<const Dots*> all = {&first};
@@ -306,13 +313,7 @@ std::string draw_roofline(const Profile& profile, const Profile* other, DrawingO
   marks(svg, picture, shown, false);
   picture.dot_names(shown);
   legend(svg, picture, shown);
-  std::string note;
-  if (shown.still > 0)
-    note = text(shown.still, shown.still == 1 ? " row" : " rows", " without arithmetic not shown, ",
-                seconds_text(shown.still_seconds), " of kernels. ");
-  if (second) note += "Faint: before; full: after. ";
-  if (!machine) note += "No ceilings were measured. ";
-  if (!note.empty()) svg.words(left, high - 14, note, "note muted");
+  svg.note(left, high - 14, told);
   return svg.finish();
 }
 

@@ -22,9 +22,9 @@ std::string drawing_style() {
       "--hidden:#3f93d6;--hidden-most:#86b9dd;--hidden-part:#e8a467;--exposed:#f4652f;"
       "--flag:#ff5c5c;";
   return ":root{color-scheme:light dark;" + light + "}\n" +
-         "@media (prefers-color-scheme:dark){:root:not([data-theme=light]){" + dark + "}}\n" +
-         ":root[data-theme=light]{color-scheme:light}\n" +
-         ":root[data-theme=dark]{color-scheme:dark;" + dark + "}\n" +
+         "@media screen and (prefers-color-scheme:dark){:root:not([data-theme=light]){" + dark +
+         "}}\n:root[data-theme=light]{color-scheme:light}\n" +
+         "@media screen{:root[data-theme=dark]{color-scheme:dark;" + dark + "}}\n" +
          R"(.drawing{display:block;max-width:100%;height:auto}
 svg.drawing:root{height:100%}
 .drawing text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -64,7 +64,7 @@ svg.drawing:root{height:100%}
 .drawing .above{stroke:var(--roof);stroke-width:1}
 .drawing .above.unexplained{stroke:var(--flag);stroke-width:2}
 .drawing .before{fill-opacity:.2;stroke:var(--muted);stroke-opacity:.6}
-.drawing .joined{stroke:var(--muted);stroke-width:1;opacity:.5}
+.drawing .joined{stroke:var(--muted);stroke-width:1;opacity:.5;pointer-events:none}
 .drawing .mark:hover,.drawing .mark.selected{fill-opacity:1;stroke:var(--ink);stroke-width:2}
 .drawing .dot-name{paint-order:stroke;stroke:var(--paper);stroke-width:3px;pointer-events:none}
 .drawing .span{cursor:pointer}

@@ -114,6 +114,21 @@ std::string fitted(std::string_view s, double width, double size) {
   return text(s.substr(0, cut), "\u2026");
 }
 
+std::vector<std::string> wrapped(std::string_view s, double width, double size) {
+  std::vector<std::string> lines(1);
+  while (!s.empty()) {
+    const std::size_t end = std::min(s.find(' '), s.size());
+    const std::string longer =
+        text(lines.back(), lines.back().empty() ? "" : " ", s.substr(0, end));
+    if (!lines.back().empty() && text_width(longer, size) > width)
+      lines.emplace_back(s.substr(0, end));
+    else
+      lines.back() = longer;
+    s.remove_prefix(std::min(end + 1, s.size()));
+  }
+  return lines;
+}
+
 Svg::Svg(std::string_view kind, double width, double height, std::string_view title,
          DrawingOptions options) {
   const std::string box = text("0 0 ", number(width), " ", number(height));
@@ -174,6 +189,13 @@ void Svg::words(double x, double y, std::string_view s, std::string_view kind) {
 void Svg::words(std::string_view s, Attributes attributes) {
   start("text", attributes);
   out_ += text(">", escape_xml(s), "</text>\n");
+}
+
+void Svg::note(double x, double y, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (!line.empty()) words(x, y, line, "note muted");
+    y += note_line;
+  }
 }
 
 std::string Svg::finish() {

@@ -26,6 +26,8 @@ std::string escape_xml(std::string_view s);
 double text_width(std::string_view s, double size = 12);
 /// Cut at the end to fit into so many pixels.
 std::string fitted(std::string_view s, double width, double size = 12);
+/// Cut at blanks into lines that fit into so many pixels.
+std::vector<std::string> wrapped(std::string_view s, double width, double size = 12);
 
 class Svg {
  public:
@@ -51,6 +53,9 @@ class Svg {
   /// Words at the baseline (x, y); `kind` is a class: "muted", "strong", "end", "middle", ...
   void words(double x, double y, std::string_view s, std::string_view kind = {});
   void words(std::string_view s, Attributes attributes);
+  /// What is told below a drawing, from the baseline (x, y) downwards.
+  void note(double x, double y, const std::vector<std::string>& lines);
+  static constexpr double note_line = 16;  ///< pixels from one line of a note to the next
   /// Closes all that is open.
   std::string finish();
 

@@ -1,4 +1,6 @@
-// The timeline of the last measured step: what each rank computed, sent and waited for.
+// The timeline of the last measured step: what each rank computed, sent and waited for. The page's
+// script zooms into it (page/timeline.js): to this end pieces that stand for several spans, or are
+// drawn wider than they are, carry what they are made of.
 #include "svg.hpp"
 
 #include <algorithm>
@@ -10,6 +12,10 @@ namespace {
 
 constexpr double wide = 1120, left = 76, right = 1000, top = 56;
 constexpr std::size_t most = 16, shown_of_many = 8;
+constexpr double least = 0.3;  // pixels: to be seen at all
+
+/// Fine enough to be looked at a thousand times as large.
+std::string fine(double pixels) { return format("%.5f", pixels); }
 
 /// Spans of one lane that belong together: of one layer and pass, without a gap that can be seen.
 struct Piece {
@@ -17,7 +23,7 @@ struct Piece {
   Pass pass;
   Lane lane;
   double begin, end, bytes;
-  int spans = 1;
+  std::vector<TimelineSpan> spans;
   bool several = false;  // layers: too short to be told apart
 };
 
@@ -35,12 +41,13 @@ std::vector<Piece> pieces_of(const std::vector<TimelineSpan>& spans, Lane lane, 
       const bool tiny = lane == Lane::compute && last.pass == s.pass &&
                         std::max(last.end, s.end) - last.begin < visible;
       if (s.begin - last.end < visible / 2 && (same || tiny)) {
-        last.end = std::max(last.end, s.end), last.bytes += s.bytes, ++last.spans;
+        last.end = std::max(last.end, s.end), last.bytes += s.bytes;
+        last.spans.push_back(s);
         last.several |= !same;
         continue;
       }
     }
-    all.push_back({s.layer, s.pass, lane, s.begin, s.end, s.bytes});
+    all.push_back({s.layer, s.pass, lane, s.begin, s.end, s.bytes, {s}});
   }
   return all;
 }
@@ -57,8 +64,12 @@ std::vector<int> ranks_of(const Profile& p) {
 
 class Lanes {
  public:
-  Lanes(Svg& svg, const Profile& profile, double end, bool low)
-      : svg_(svg), profile_(profile), scale_((right - left) / end), height_(kernels_height(low)) {}
+  Lanes(Svg& svg, const Profile& profile, double end, bool low, bool before)
+      : svg_(svg),
+        profile_(profile),
+        scale_((right - left) / end),
+        height_(kernels_height(low)),
+        before_(before) {}
 
   /// With the gap below.
   static double rank_height(bool low) { return std::round(1.5 * kernels_height(low)) + 14; }
@@ -99,6 +110,19 @@ class Lanes {
   static double kernels_height(bool low) { return low ? 17 : 26; }
   double comm_height() const { return std::round(height_ * 0.5); }
 
+  double pixels(double seconds) const { return left + std::max(0.0, seconds) * scale_; }
+
+  /// Of each span the layer, the place and the width.
+  std::string parts_of(const Piece& p) const {
+    std::string s;
+    for (const TimelineSpan& span : p.spans) {
+      const double x = pixels(span.begin);
+      append(s,
+             text(s.empty() ? "" : " ", span.layer, ' ', fine(x), ' ', fine(pixels(span.end) - x)));
+    }
+    return s;
+  }
+
   std::string layer(int i) const {
     if (i >= 0 && i < int(profile_.layers.size())) return profile_.layers[std::size_t(i)];
     return i < 0 ? outside_layers : text("layer ", i);
@@ -106,25 +130,28 @@ class Lanes {
 
   /// A name fits in up to the second `clear`.
   void box(const Piece& p, std::string_view kind, double y, double height, double clear) {
-    const double x = left + std::max(0.0, p.begin) * scale_;
-    const double w = std::max(0.3, left + p.end * scale_ - x);
+    const double x = pixels(p.begin), w = std::max(least, pixels(p.end) - x);
     const std::string all = layer(p.layer);
     constexpr const char* lanes[] = {"", ", communication", ", waiting for communication"};
-    std::string title = p.several ? text(p.spans, " kernels from ", all, " on, ", words_of(p.pass))
-                                  : text(all, ", ", words_of(p.pass), lanes[int(p.lane)]);
+    const std::string what = text(words_of(p.pass), lanes[int(p.lane)]);
+    std::string title = p.several ? text(p.spans.size(), " kernels from ", all, " on, ", what)
+                                  : text(all, ", ", what);
     title += text("\n", seconds_text(p.end - p.begin), " at ", seconds_text(p.begin));
     if (p.bytes > 0) title += text("\n", bytes_text(p.bytes));
+    const bool divides = p.spans.size() > 1 || w == least;
     svg_.put("rect",
              {{"class", kind},
-              {"data-layer", double(p.layer)},
-              {"x", x},
+              {before_ ? "data-layer-before" : "data-layer", double(p.layer)},
+              {"data-what", divides ? what : ""},
+              {"data-parts", divides ? parts_of(p) : ""},
+              {"x", fine(x)},
               {"y", y},
-              {"width", w},
+              {"width", fine(w)},
               {"height", height},
               {"fill", p.lane == Lane::wait ? "url(#lamina-hatch)" : ""}},
              title);
     if (p.several || p.lane == Lane::wait || height < 13) return;
-    const double room = std::min(w, left + clear * scale_ - x);
+    const double room = std::min(w, pixels(clear) - x);
     const std::string tail = all.substr(all.rfind('.') + 1);  // where that is more than a number
     const std::string shorter =
         tail.find_first_not_of("0123456789") != std::string::npos ? "\u2026" + tail : all;
@@ -140,6 +167,7 @@ class Lanes {
   Svg& svg_;
   const Profile& profile_;
   double scale_, height_;
+  bool before_;
 };
 
 void legend(Svg& svg, const Profile& profile, bool communicates) {
@@ -179,7 +207,13 @@ std::string draw_timeline(const Profile& profile, DrawingOptions options) {
   const bool low = ranks.size() > 4;
   const double rank_height = Lanes::rank_height(low);
   const double bottom = top + rank_height * double(ranks.size());
-  Svg svg("timeline", wide, bottom + 50, "The last measured step", options);
+  std::string note = "Spans too short to be seen are drawn together.";
+  if (ranks.size() < profile.timeline.size())
+    note = text(profile.timeline.size() - ranks.size(), " of ", profile.timeline.size(),
+                " ranks are left out: shown are the first ones and the slowest. ", note);
+  const std::vector<std::string> told = wrapped(note, wide - left);
+  Svg svg("timeline", wide, bottom + 34 + Svg::note_line * double(told.size()),
+          "The last measured step", options);
   svg.open("defs", {});
   svg.open("pattern", {{"id", "lamina-hatch"},
                        {"width", 6},
@@ -200,15 +234,13 @@ std::string draw_timeline(const Profile& profile, DrawingOptions options) {
   }
   svg.words(right + 10, bottom + 16, "ms", "tick");
   svg.close();
-  Lanes lanes(svg, profile, end, low);
+  Lanes lanes(svg, profile, end, low, options.before);
   double y = top;
+  svg.open("g", {{"data-seconds", format("%.9f", end)}});
   for (const int r : ranks) lanes.rank(r, y, communicates), y += rank_height;
+  svg.close();
 
-  std::string note = "Spans too short to be seen are drawn together.";
-  if (ranks.size() < profile.timeline.size())
-    note = text(profile.timeline.size() - ranks.size(), " of ", profile.timeline.size(),
-                " ranks are left out: shown are the first ones and the slowest. ", note);
-  svg.words(left, bottom + 40, note, "note muted");
+  svg.note(left, bottom + 40, told);
   return svg.finish();
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cmath>
 
 namespace lamina::detail {
 
@@ -142,6 +144,61 @@ void say_above(Sentences& all, const std::vector<Line>& lines) {
                      "): a ceiling or a count is wrong."));
 }
 
+/// "+1.23 ms"
+std::string signed_text(double seconds) {
+  return text(seconds < 0 ? "&minus;" : "+", seconds_text(std::abs(seconds)));
+}
+
+void say_total(Sentences& all, const Total& total, const Profile& before, const Profile& after) {
+  const Difference& d = total.difference;
+  const Verdict verdict = d.verdict();
+  const auto of_step = [&](const Measured& m, const Profile& p) {
+    const bool part = std::string_view(total.what).find("step") == std::string_view::npos;
+    return part && p.end_to_end.mean > 0
+               ? text(seconds_text(m.mean), " (", percent_text(m.mean / p.end_to_end.mean), ')')
+               : seconds_text(m.mean);
+  };
+  std::string s =
+      text("<b>", static_cast<char>(std::toupper(total.what[0])), total.what + 1,
+           "</b>: ", of_step(d.before, before), " before, ", of_step(d.after, after), " after: ");
+  if (verdict == Verdict::none)
+    append(s, "no change");
+  else
+    append(s, text("<b>", signed_text(d.seconds()), "</b>"));
+  if (d.before.mean > 0 && verdict != Verdict::none)
+    append(s, format(" (%+.1f %%)", 100 * d.relative()));
+  if (verdict == Verdict::unknown)
+    append(s, "; how much steps differ by chance is not known");
+  else if (d.seconds() != 0)
+    append(s, text(verdict == Verdict::none ? ": steps differ by " : ", while steps differ by ",
+                   seconds_text(d.chance()), " by chance"));
+  all.push_back(s + '.');
+}
+
+void say_rows(Sentences& all, const std::vector<Change>& rows) {
+  std::vector<std::string> less, more;
+  std::array<std::size_t, 6> count{};
+  for (const Change& c : rows) {
+    const Verdict v = c.verdict();
+    ++count[std::size_t(v)];
+    if (!c.both() || v == Verdict::none) continue;
+    const double seconds = c.difference.seconds();
+    auto& list = seconds < 0 ? less : more;
+    if (list.size() < 3)
+      list.push_back(text(named(c.any()), " (", signed_text(seconds),
+                          v == Verdict::unknown ? ", perhaps by chance)" : ")"));
+  }
+  const auto say = [&](Verdict v, const char* what) {
+    if (const std::size_t n = count[std::size_t(v)]; n > 0)
+      all.push_back(text(plural(n, "row"), ' ', what));
+  };
+  if (!less.empty()) all.push_back(text("Gained most: ", enumerate(less), "."));
+  if (!more.empty()) all.push_back(text("Lost most: ", enumerate(more), "."));
+  say(Verdict::none, "did not change: steps of one run differ by as much.");
+  say(Verdict::gone, "only in the run before.");
+  say(Verdict::fresh, "only in the run after.");
+}
+
 }  // namespace
 
 std::vector<std::string> findings(const Profile& p) {
@@ -183,22 +240,15 @@ std::vector<std::string> findings(const Profile& before, const Profile& after) {
   Sentences all;
   for (const std::string& warning : unlike(before, after))
     all.push_back(text("<b class=\"flag\">Not alike</b>: ", escape_xml(warning), "."));
-  const std::vector<Change> rows = changes(before, after);
-  std::vector<std::string> faster, slower;
-  std::size_t gone = 0, fresh = 0;
-  for (const Change& c : rows) {
-    if (!c.after) ++gone;
-    if (!c.before) ++fresh;
-    auto& list = c.difference() < 0 ? faster : slower;
-    if (!c.both() || c.difference() == 0 || list.size() == 3) continue;
-    list.push_back(text(named(c.any()), " (", c.difference() > 0 ? "+" : "&minus;",
-                        seconds_text(std::abs(c.difference())), ")"));
+  const auto sums = totals(before, after);
+  for (const Total& t : sums) {
+    const std::string_view what = t.what;
+    const bool asked = &t == &sums[0] || what == "unaccounted";
+    const bool part = what == "kernels" || what == "waiting";
+    if (asked || (part && t.difference.verdict() != Verdict::none))
+      say_total(all, t, before, after);
   }
-  if (!faster.empty()) all.push_back(text("Gained most: ", enumerate(faster), "."));
-  if (!slower.empty()) all.push_back(text("Lost most: ", enumerate(slower), "."));
-  if (gone > 0) all.push_back(text(plural(gone, "row"), " only in the run before."));
-  if (fresh > 0) all.push_back(text(plural(fresh, "row"), " only in the run after."));
-  if (all.empty()) all.push_back("No row differs.");
+  say_rows(all, changes(before, after));
   return all;
 }
 

@@ -12,17 +12,31 @@ namespace lamina {
 
 namespace detail {
 
-extern const char* const page_css;  // page.css, page.js: see cmake/LaminaEmbed.cmake
+extern const char* const page_css;  // page.css, ...: see cmake/LaminaEmbed.cmake
 extern const char* const page_js;
+extern const char* const timeline_js;
 
 namespace {
 
-std::string section(const char* id, const char* title, const char* note, const std::string& body) {
-  if (body.empty()) return "";
-  return text("<section id=\"", id, "\"><h2>", title, "</h2>",
-              *note ? text("<p class=\"note\">", note, "</p>") : std::string(), "\n", body,
-              "</section>\n");
-}
+/// The sections of a page, and where to find them.
+class Sections {
+ public:
+  /// Nothing where there is no body.
+  void add(const char* id, const char* title, const std::string& note, const std::string& body) {
+    if (body.empty()) return;
+    append(contents_, text("<li><a href=\"#", id, "\">", title, "</a></li>\n"));
+    append(sections_, text("<section id=\"", id, "\"><h2>", title, "</h2>",
+                           note.empty() ? note : text("<p class=\"note\">", note, "</p>"), "\n",
+                           body, "</section>\n"));
+  }
+  std::string done() const {
+    return text("<nav aria-label=\"contents\"><ul>\n", contents_, "</ul></nav>\n<main>\n",
+                sections_, "</main>\n");
+  }
+
+ private:
+  std::string contents_, sections_;
+};
 
 std::string figure(const std::string& drawing, const std::string& caption = "") {
   if (drawing.empty()) return "";
@@ -108,14 +122,18 @@ std::string tiles(const Profile& p, const Profile* before) {
   const auto waste = [](const Profile& x) {
     return has_ceilings(x) ? figure_of(wasted(x)) : "&ndash;";
   };
+  const bool same = before && step_is_same(*before, p);
+  const std::string by_chance = "no change: steps differ as much";
   std::string out = "<dl class=\"tiles\">\n";
   append(out, tile("images/s", images(p),
-                   before ? ratio(images_per_second(*before), images_per_second(p), "as many")
-                          : text("global batch of ", p.batch),
+                   same     ? by_chance
+                   : before ? ratio(images_per_second(*before), images_per_second(p), "as many")
+                            : text("global batch of ", p.batch),
                    was(images)));
   append(out,
          tile("step", step(p),
-              before             ? ratio(step_seconds(*before), step_seconds(p), "as long")
+              same               ? by_chance
+              : before           ? ratio(step_seconds(*before), step_seconds(p), "as long")
               : p.clean.mean > 0 ? text(figure_of(p.end_to_end.mean), " while layers were recorded")
                                  : text("while layers were recorded; mean of ", p.steps),
               was(step)));
@@ -172,7 +190,7 @@ std::string controls(bool compares) {
            "</button><button type=\"button\" data-show=\"layers\" aria-pressed=\"false\">per "
            "layer</button></span>");
   return out +
-         "<span id=\"groups\" role=\"group\" aria-label=\"columns\"></span>"
+         "<span id=\"columns\" role=\"group\" aria-label=\"columns\"></span>"
          "<output id=\"shown\"></output></div>\n";
 }
 
@@ -185,7 +203,7 @@ std::string page(const std::string& title, const std::string& body) {
       "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" "
       "href=\"data:,\">\n<title>",
       title, "</title>\n<style>\n", drawing_style(), page_css, "</style>\n</head>\n<body>\n", body,
-      "<script>\n", page_js, "</script>\n</body>\n</html>\n");
+      "<script>\n", page_js, timeline_js, "</script>\n</body>\n</html>\n");
 }
 
 }  // namespace
@@ -207,48 +225,54 @@ std::string report_html(const Profile& profile, const Profile* other) {
     return p.machine ? machine_tables(*p.machine) : std::string();
   };
 
-  std::string body = text(
+  const std::string body = text(
       "<header><div><h1>", title, other ? " <span>two runs compared</span>" : "",
       "</h1><button type=\"button\" id=\"theme\" hidden>dark</button></div>\n<p class=\"about\">",
       other ? text("<em>before</em> ", facts(profile), "<br><em>after</em> ", facts(*other))
             : facts(profile),
-      "</p>\n", tiles(last, before), "</header>\n<main>\n");
-  append(body, section("findings", "Findings", "",
-                       list(other ? findings(profile, *other) : findings(profile))));
-  append(body,
-         section("roofline", "Roofline",
-                 other ? "Each line leads from a row before to the same row after."
-                       : "A dot per layer and pass: its size is its time, its colour what bounds "
-                         "it. Point at a dot to find its row.",
-                 figure(draw_roofline(profile, other, {}))));
-  append(body, section("communication", "Communication roofline",
-                       "What a layer computes per byte that its link carries, beside what links "
-                       "and processors sustain.",
-                       figure(draw_communication(profile, other, {}))));
-  append(body, other ? section("table", "Differences", "Largest first; kernels and waiting.",
-                               controls(true) + changes_table(profile, *other))
-                     : section("table", "Layers",
-                               has_ceilings(profile) ? "Ranked by wasted time: kernels and waiting "
-                                                       "beyond the roof."
-                                                     : "Ranked by time.",
-                               controls(false) + rows_table(profile)));
-  append(body, section("timeline", "Timeline of a step", "The last recorded step.",
-                       other ? figure(draw_timeline(profile, {}), "before") +
-                                   figure(draw_timeline(*other, {}), "after")
-                             : figure(draw_timeline(profile, {}))));
-  append(body, section("memory", "Memory per layer",
-                       other ? "Of the run after, on rank 0." : "Of rank 0.",
-                       figure(draw_memory(last, {}))));
-  append(body, section("groups", "By type and by stage", other ? "Of the run after." : "",
-                       text("<div class=\"tables\">", groups_tables(last), "</div>")));
+      "</p>\n", tiles(last, before), "</header>\n");
+  Sections sections;
+  sections.add("findings", "Findings", "",
+               list(other ? findings(profile, *other) : findings(profile)));
+  sections.add("roofline", "Roofline",
+               text(other ? "Each line leads from a row before to the same row after."
+                          : "A dot per layer and pass: its size is its time, its colour what "
+                            "bounds it.",
+                    " Point at a dot to find its row; where dots cover each other, a click lists "
+                    "them."),
+               figure(draw_roofline(profile, other, {})));
+  sections.add("communication", "Communication roofline",
+               "What a layer computes per byte that its link carries, beside what links and "
+               "processors sustain.",
+               figure(draw_communication(profile, other, {})));
+  if (other)
+    sections.add(
+        "table", "Differences",
+        "Kernels and waiting of each row: first what changed, the largest difference "
+        "first, then what did not. A difference that is no larger than what steps of one "
+        "run differ by is none.",
+        text(totals_table(profile, *other), controls(true), changes_table(profile, *other)));
+  else
+    sections.add("table", "Layers",
+                 has_ceilings(profile)
+                     ? "Ranked by wasted time: kernels and waiting beyond the roof."
+                     : "Ranked by time.",
+                 text(controls(false), rows_table(profile)));
+  sections.add("timeline", "Timeline of a step", "The last recorded step.",
+               other ? figure(draw_timeline(profile, {.before = true}), "before") +
+                           figure(draw_timeline(*other, {}), "after")
+                     : figure(draw_timeline(profile, {})));
+  sections.add("memory", "Memory per layer", other ? "Of the run after, on rank 0." : "Of rank 0.",
+               figure(draw_memory(last, {})));
+  sections.add("groups", "By type and by stage", other ? "Of the run after." : "",
+               text("<div class=\"tables\">", groups_tables(last), "</div>"));
   if (profile.machine || last.machine)
-    append(body,
-           section("machine", "Machine",
-                   "Ceilings as measured, while the node&#39;s other ranks idle (alone) and "
-                   "while all do the same.",
-                   other && !unlike(profile, *other).empty() ? both(machine) : machine(last)));
-  append(body, section("run", "Run", "", both(provenance)));
-  return page(title + " &ndash; Lamina", body + "</main>\n");
+    sections.add("machine", "Machine",
+                 "Ceilings as measured, while the node&#39;s other ranks idle (alone) and while "
+                 "all do the same.",
+                 other && !unlike(profile, *other).empty() ? both(machine) : machine(last));
+  sections.add("run", "Run", "", both(provenance));
+  return page(title + " &ndash; Lamina", body + sections.done());
 }
 
 }  // namespace lamina

@@ -17,7 +17,9 @@ std::vector<std::string> findings(const Profile& before, const Profile& after);
 
 /// All rows and, in a second body, all layers, ranked by wasted time.
 std::string rows_table(const Profile& profile);
-/// Rows of both runs, the largest difference first.
+/// The step and its parts in both runs.
+std::string totals_table(const Profile& before, const Profile& after);
+/// Rows of both runs: what changed, the largest difference first, then what did not.
 std::string changes_table(const Profile& before, const Profile& after);
 /// Time and waste by type and by stage.
 std::string groups_tables(const Profile& profile);

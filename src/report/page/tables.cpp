@@ -1,5 +1,5 @@
 // The tables of the report's page. They are complete without the script, which sorts and filters.
-#include "report/compare.hpp"
+#include "cells.hpp"
 #include "report/drawings/svg.hpp"
 #include "report/lines.hpp"
 #include "sections.hpp"
@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <optional>
 
 namespace lamina::detail {
 
@@ -24,24 +23,7 @@ struct Column {
   bool words = false;
 };
 
-std::string number(double v, int decimals) {
-  return v > 0 ? format("%.*f", decimals, v) : std::string();
-}
 std::string micros(double seconds) { return number(seconds * 1e6, 1); }
-
-/// A number with a bar behind it, of `part` of the cell's width.
-std::string bar(const std::string& shown, double part, const char* kind) {
-  if (shown.empty()) return shown;
-  return text("<i class=\"bar ", kind,
-              "\" style=\"--part:", format("%.3f", std::clamp(part, 0.0, 1.0)), "\"></i>", shown);
-}
-
-std::string layer_cell(const ProfileRow& r) {
-  std::string about = escape_xml(r.type);
-  if (!r.describe.empty()) about += ' ' + escape_xml(r.describe);
-  return text("<b>", escape_xml(r.name), "</b>",
-              about.empty() ? about : text("<small>", about, "</small>"));
-}
 
 double over(double a, double b) { return b > 0 ? a / b : 0; }
 
@@ -164,11 +146,6 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
   return c;
 }
 
-std::string head_cell(const char* classes, const char* what, const char* head, const char* sorted) {
-  return text("<th scope=\"col\" class=\"", classes, "\" title=\"", what, "\" aria-sort=\"", sorted,
-              "\"><button type=\"button\">", head, "</button></th>");
-}
-
 void body_of(std::string& out, const Profile& p, const std::vector<Column>& columns,
              const std::vector<Line>& lines, bool per_pass) {
   append(out, per_pass ? "<tbody class=\"passes\">\n" : "<tbody class=\"layers\" hidden>\n");
@@ -224,7 +201,7 @@ std::string rows_table(const Profile& p) {
   const std::vector<Line> layers = largest_first(lines_of(p, TableOptions::Group::layer));
   const std::vector<Column> columns = columns_of(p, rows);
   const std::string_view sorted = has_ceilings(p) ? "wasted &micro;s" : "time &micro;s";
-  std::string out = "<div class=\"scroll\" tabindex=\"-1\"><table id=\"rows\"><thead><tr>\n";
+  std::string out = table_begin();
   for (const Column& c : columns)
     append(out, head_cell(text(c.words ? "w " : "n ", c.group).c_str(), c.what, c.head,
                           c.head == sorted ? "descending" : "none") +
@@ -232,62 +209,7 @@ std::string rows_table(const Profile& p) {
   append(out, "</tr></thead>\n");
   body_of(out, p, columns, rows, true);
   body_of(out, p, columns, layers, false);
-  return out + "</table></div>\n";
-}
-
-std::string changes_table(const Profile& before, const Profile& after) {
-  const std::vector<Change> all = changes(before, after);
-  const double most = all.empty() ? 0 : std::abs(all.front().difference());
-  std::string out = "<div class=\"scroll\" tabindex=\"-1\"><table id=\"rows\"><thead><tr>\n";
-  const auto head = [&](const char* classes, const char* what, const char* words,
-                        const char* sorted = "none") {
-    append(out, head_cell(classes, what, words, sorted) + "\n");
-  };
-  head("w", "layer, type and options", "layer");
-  head("w", "pass of a training step", "pass");
-  head("n", "kernels and waiting, per step", "before &micro;s");
-  head("n", "kernels and waiting, per step", "after &micro;s");
-  head("n", "after - before; sorted by its size", "difference &micro;s", "other");
-  head("n", "of the time before", "difference %");
-  head("n", "least possible time / time in kernels", "% of roof before");
-  head("n", "least possible time / time in kernels", "% of roof after");
-  head("w", "what held the row up most, before", "bound before");
-  head("w", "what held the row up most, after", "bound after");
-  append(out, "</tr></thead>\n<tbody class=\"passes\">\n");
-  for (const Change& c : all) {
-    const auto time = [](const ProfileRow* r) {
-      return r ? format("%.1f", r->seconds() * 1e6) : std::string("&ndash;");
-    };
-    const auto against = [](const Profile& p, const ProfileRow* r) {
-      return r && has_ceilings(p) ? std::optional(roof(p, *r)) : std::nullopt;
-    };
-    const auto roof_before = against(before, c.before), roof_after = against(after, c.after);
-    const auto of_roof = [](const std::optional<Roof>& r) {
-      return r ? number(100 * r->fraction, 1) : std::string();
-    };
-    const auto bound = [](const std::optional<Roof>& r) {
-      return r ? bound_label(*r) : std::string();
-    };
-    const double us = c.difference() * 1e6;
-    const std::string difference =
-        bar(format("%+.1f", us), most > 0 ? std::abs(c.difference()) / most : 0,
-            us > 0 ? "loss" : "gain");
-    append(out, "<tr");
-    if (c.after) append(out, text(" data-row=\"", c.after - after.rows.data(), '"'));
-    if (c.before) append(out, text(" data-before=\"", c.before - before.rows.data(), '"'));
-    append(out, text(" data-layer=\"", c.any().layer, "\">"));
-    append(out, text("<td class=\"w\">", layer_cell(c.any()), "</td><td class=\"w\">",
-                     words_of(c.any().pass), "</td>"));
-    for (const std::string& cell : {time(c.before), time(c.after), difference,
-                                    c.both()  ? format("%+.1f", 100 * c.relative())
-                                    : c.after ? std::string("<em>only after</em>")
-                                              : std::string("<em>only before</em>"),
-                                    of_roof(roof_before), of_roof(roof_after)})
-      append(out, text("<td class=\"n\">", cell, "</td>"));
-    append(out, text("<td class=\"w\">", bound(roof_before), "</td><td class=\"w\">",
-                     bound(roof_after), "</td></tr>\n"));
-  }
-  return out + "</tbody></table></div>\n";
+  return out + table_end(rows.size());
 }
 
 std::string groups_tables(const Profile& p) {
