@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 # All are relative to the norm of what PyTorch has in f64.
 F64_STEP = 1e-10     # rounding, through as many layers as there are
-F64_TRAINED = 1e-7   # after several steps, each of which amplifies it
+F64_TRAINED = 1e-9   # after several steps, each of which amplifies it
 # An error in f32 may be so many times that of PyTorch in f32, or this much where that happens to
 # be small. Winograd's transforms amplify rounding by some ten.
 F32_TIMES = 20

@@ -1,5 +1,6 @@
 # The lines and the page of `./dev parity`.
 import collections
+import re
 
 import torch
 
@@ -103,7 +104,6 @@ def steps_table(results):
 
 
 def trainings_table(results):
-    # "2 x 6 random" of each random plan alike
     runs = dict.fromkeys((r["model"], r["ranks"]) for r in results)
     table = [["optimizer, schedule", "dtype", *(f"{m}, {n}" for m, n in runs)]]
     for (recipe, dtype), found in grouped(results, "recipe", "dtype").items():
@@ -146,7 +146,8 @@ tensors and cases that it stands for.
 - Before anything else {mutants} are put into a result, such as a sign that is flipped in one
   channel of one gradient, and the judge must see each.
 
-{date}: {about}; PyTorch {torch} (oneDNN {torch_onednn}). {count} cases, {off}.{left}
+{date}: {about}; PyTorch {torch} (its oneDNN: {torch_onednn}).
+{count} cases, {off}.{left}
 
 ## One step
 
@@ -169,7 +170,8 @@ def page(done, left, mutants):
     return PAGE.format(
         f64_step=f"{judge.F64_STEP:g}", f64_trained=f"{judge.F64_TRAINED:g}",
         times=judge.F32_TIMES, f32_step=f"{judge.F32_STEP:g}", tied=f"{judge.F32_TIED:g}",
-        mutants=f"{mutants} errors", date=max(r["date"] for r in done), about=about,
+        mutants=f"{mutants} errors", date=max(r["date"] for r in done),
+        about=re.sub(r", \d+ threads?$", "", about),
         torch=torch.__version__, torch_onednn=torch_onednn(), count=len(done),
         off=f"{off} off" if off else "none off",
         left=f" {left} were not run." if left else "",
