@@ -1,69 +1,13 @@
-// Convolution by oneDNN.
+// Convolution by oneDNN: which of its implementations computes each pass.
 #include "cpu/onednn_compare.hpp"
 #include "cpu/onednn_weighted.hpp"
+#include "cpu/winograd.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <string_view>
 
 namespace lamina::detail {
-
-void OneDnnWeighted::take_plain_weights() {
-  if (w.layout.plain()) return;
-  blocked_ = Tensor(w);
-  const Desc theirs = to_desc(w), ours = plain(layout_dims(w));
-  from_plain_ = reorder_op(context_, ours, theirs), to_plain_ = reorder_op(context_, theirs, ours);
-  w.layout = {};
-  workspace += blocked_.bytes();
-}
-
-void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
-  if (!from_plain_) return w_.data;
-  void* weights = blocked_.view().data;
-  stream.run(pass, "reorder w", [&] { from_plain_({w_.data, weights}); });
-  return weights;
-}
-
-void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, const View& b_,
-                             const View& y) {
-  check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
-  if (bias_) check_operand(b_, b, what_);
-  void* weights = blocked(stream, Pass::forward, w_);
-  stream.run(Pass::forward, what_, [&] { forward_({x.data, weights, b_.data, y.data}); });
-}
-
-void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) {
-  check_operand(w_, w, what_), check_operand(dy, output, what_);
-  check_operand(dx, inputs[0], what_);
-  void* weights = blocked(stream, Pass::input_grad, w_);
-  if (to_data_) {
-    void* other = other_.view().data;
-    stream.run(Pass::input_grad, "reorder w", [&] { to_data_({weights, other}); });
-    weights = other;
-  }
-  void* gradient = to_image_ ? image_.get() : dx.data;
-  stream.run(Pass::input_grad, what_, [&] { data_({weights, dy.data, gradient}); });
-  if (to_image_) {
-    stream.run(Pass::input_grad, "reorder dx", [&] { to_image_({gradient, dx.data}); });
-  }
-}
-
-void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
-                                 const View& db) {
-  check_operand(x, inputs[0], what_), check_operand(dy, output, what_);
-  check_operand(dw, w, what_);
-  if (bias_) check_operand(db, b, what_);
-  void* blocked = to_plain_ ? blocked_.view().data : dw.data;
-  void* gradient = from_weights_ ? other_.view().data : blocked;
-  stream.run(Pass::weight_grad, what_, [&] { weights_({x.data, dy.data, gradient, db.data}); });
-  if (from_weights_) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({gradient, blocked}); });
-  }
-  if (to_plain_) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });
-  }
-}
-
 namespace {
 
 using Algorithm = dnnl::algorithm;  // Kernel has a member `algorithm`
@@ -108,6 +52,20 @@ std::vector<Compared> operands(const Weights::primitive_desc& a, const Weights::
           {DNNL_ARG_DIFF_BIAS, a.diff_bias_desc(), b.diff_bias_desc(), true}};
 }
 
+/// Where oneDNN has only its reference, tens to hundreds of times slower than its other kernels.
+bool slow(const dnnl::primitive_desc_base& pd) { return !pd || is(pd, "ref"); }
+
+/// Channels in blocks, of images and of weights.
+struct Channels {
+  using Tag = dnnl::memory::format_tag;
+  std::int64_t block;
+  Tag image, weights;
+
+  std::int64_t padded(std::int64_t c) const { return (c + block - 1) / block * block; }
+};
+constexpr Channels blocked_channels[] = {{16, Channels::Tag::nChw16c, Channels::Tag::OIhw16i16o},
+                                         {8, Channels::Tag::nChw8c, Channels::Tag::OIhw8i8o}};
+
 class Conv final : public OneDnnWeighted {
  public:
   Conv(ContextPtr context, const ConvGeometry& g, const Form& x)
@@ -122,62 +80,125 @@ class Conv final : public OneDnnWeighted {
           " output channels");
     check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
     y_ = g.output(x.shape);
+    check_output("conv", x.shape, y_);
     geometry_ = text("x ", x.shape, ", ", g.channels, " channels, kernel ", g.kernel.h, 'x',
                      g.kernel.w, ", stride ", g.stride.h, ',', g.stride.w, ", pad ", g.pad.top, ',',
                      g.pad.left, ',', g.pad.bottom, ',', g.pad.right, ", dilation ", g.dilation.h,
                      ',', g.dilation.w, ", groups ", g.groups, g.bias ? ", bias" : "");
-    check_output("conv", x.shape, y_);
-    const Shape shape = g.weight(x.shape);
-    w_ = dims(shape);
+    shape_ = g.weight(x.shape);
+    w_ = dims(shape_);
     if (g.groups > 1) {
       w_[0] /= g.groups;
       w_.insert(w_.begin(), g.groups);
     }
-    if (g.bias) bias_desc_ = plain({g.channels});
-
-    if (wide(g, x)) return;
+    if (g.bias) {
+      bias_desc_ = plain({g.channels});
+      b = {{1, g.channels, 1, 1}, DType::f32, {}};
+    }
+    if (g.groups == 1 && x.shape.c > 3 && forced().empty() && wide(x.shape)) return;
     const auto forward = forward_pass(x);
-    const auto data = data_pass(forward, x.shape);
-    const auto weights = weights_pass(forward);
-    inputs = {to_form(x.shape, forward.src_desc())};
-    output = to_form(y_, forward.dst_desc());
-    w = to_form(shape, forward.weights_desc());
-    if (g.bias) b = {{1, g.channels, 1, 1}, DType::f32, {}};
-    assemble<Forward, Data, Weights>(forward, data, weights, bias_desc_);
+    Passes p{forward, data_pass(forward, x.shape), weights_pass(forward)};
+    if (slow(p.forward) || slow(p.data) || slow(p.weights)) replace_slow(p, x.shape);
+    if (winograd(g, p.forward, x.shape)) return;
+    take(p, x.shape, p.forward.src_desc(), p.forward.weights_desc());
   }
 
  private:
-  // Between 4 and 15 channels oneDNN has jitted kernels for some passes and its slow reference for
-  // the others. Blocked images and weights are padded with zeros to 16 anyway, so the kernels for
-  // 16 channels compute the same on the same memory. True where that was taken.
-  bool wide(const ConvGeometry& g, const Form& x) {
-    constexpr std::int64_t block = 16;
-    if (g.groups > 1 || x.shape.c <= 3 || x.shape.c % block == 0) return false;
-    const Dims narrow = w_;
-    Form wide_x{x.shape, DType::f32, {}};
-    wide_x.shape.c = w_[1] = (x.shape.c + block - 1) / block * block;
-    const auto forward = right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
-      return forward_desc_of(how, any(dims(wide_x.shape)));
-    });
-    if (!forward || is(forward, "ref") || !forced().empty()) return w_ = narrow, false;
-    const auto data = data_pass(forward, wide_x.shape);
-    const auto weights = weights_pass(forward);
-    using Tag = dnnl::memory::format_tag;
-    for (const Tag tag : {Tag::OIhw16i16o, Tag::OIhw8i8o}) {
-      if (is(data, "ref") || is(weights, "ref") || Desc(w_, f32, tag) != forward.weights_desc()) {
-        continue;
-      }
-      const Tag image = tag == Tag::OIhw16i16o ? Tag::nChw16c : Tag::nChw8c;
-      if (Desc(dims(wide_x.shape), f32, image) != forward.src_desc()) continue;
-      inputs = {to_form(x.shape, Desc(dims(x.shape), f32, image))};
-      w = to_form(g.weight(x.shape), Desc(narrow, f32, tag));
-      if (w.bytes() != forward.weights_desc().get_size()) continue;
-      output = to_form(y_, forward.dst_desc());
-      if (g.bias) b = {{1, g.channels, 1, 1}, DType::f32, {}};
-      assemble<Forward, Data, Weights>(forward, data, weights, bias_desc_);
-      return true;
+  struct Passes {
+    Forward::primitive_desc forward;
+    Data::primitive_desc data;
+    Weights::primitive_desc weights;
+  };
+
+  // `image` and `weights`: how x and w lie, in the channels that they have.
+  void take(const Passes& p, const Shape& x, const Desc& image, const Desc& weights) {
+    inputs = {to_form(x, image)};
+    output = to_form(y_, p.forward.dst_desc());
+    w = to_form(shape_, weights);
+    assemble<Forward, Data, Weights>(p.forward, p.data, p.weights, bias_desc_);
+  }
+
+  // Ours, where oneDNN has a direct convolution for AVX2 only.
+  bool winograd(const ConvGeometry& g, const Forward::primitive_desc& f, const Shape& x) {
+    const Channels& c = blocked_channels[1];
+    if (!is(f, "jit:avx2") || !Winograd::pays(g, x) ||
+        f.src_desc() != Desc(dims(x), f32, c.image) ||
+        f.dst_desc() != Desc(dims(y_), f32, c.image) ||
+        f.weights_desc() != Desc(w_, f32, c.weights)) {
+      return false;
     }
-    return w_ = narrow, false;
+    constexpr std::string_view ours = "lamina:winograd";
+    if (context_->choice.offered) context_->choice.offered->emplace(ours);
+    if (ours.find(forced()) == ours.npos) return false;
+    inputs = {to_form(x, f.src_desc())};
+    output = to_form(y_, f.dst_desc());
+    w = to_form(shape_, f.weights_desc());
+    bias_ = g.bias;
+    algorithm = ours;
+    const Winograd kernel(g, x);
+    scratch = kernel.scratch();
+    context_->reserve(scratch);
+    const auto to = [](void* p) { return static_cast<float*>(p); };
+    const auto memory = [context = context_] { return context->scratch.as<float>(); };
+    forward_ = [=](auto v) {
+      const auto* p = v.begin();
+      kernel.forward(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());
+    };
+    data_ = [=](auto v) {
+      const auto* p = v.begin();
+      kernel.input_grad(to(p[0]), to(p[1]), to(p[2]), memory());
+    };
+    weights_ = [=](auto v) {
+      const auto* p = v.begin();
+      kernel.weight_grad(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());
+    };
+    return true;
+  }
+
+  // For channels that do not fill a block oneDNN has jitted kernels for some passes and its slow
+  // reference for the others. Blocked images and weights are padded with zeros to whole blocks
+  // anyway, so the kernels for as many channels compute the same on the same memory. True where
+  // that was taken.
+  bool wide(const Shape& x) {
+    const Dims narrow = w_;
+    for (const Channels& c : blocked_channels) {
+      if (x.c % c.block == 0) continue;
+      Shape wide_x = x;
+      wide_x.c = w_[1] = c.padded(x.c);
+      const auto forward = right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
+        return forward_desc_of(how, any(dims(wide_x)));
+      });
+      if (!slow(forward) && forward.src_desc() == Desc(dims(wide_x), f32, c.image) &&
+          forward.weights_desc() == Desc(w_, f32, c.weights)) {
+        const Passes p{forward, data_pass(forward, wide_x), weights_pass(forward)};
+        if (!slow(p.data) && !slow(p.weights)) {
+          take(p, x, Desc(dims(x), f32, c.image), Desc(narrow, f32, c.weights));
+          return true;
+        }
+      }
+      w_ = narrow;
+    }
+    return false;
+  }
+
+  // Matrix products take any window, but plain operands only: where forward has something better,
+  // the gradients' are reordered first.
+  void replace_slow(Passes& p, const Shape& x) const {
+    const auto how = Algorithm::convolution_direct;
+    const Desc image = plain(dims(x)), weights = plain(w_), result = plain(dims(y_));
+    const auto forward = forward_desc<Forward>(
+        context_->engine, context_->attr, dnnl::prop_kind::forward_training, how, image, weights,
+        bias_desc_, result, stride_, dilation_, before_, after_);
+    if (!forward) return;
+    const auto data = backward_desc<Data>(context_->engine, context_->attr, forward, how, image,
+                                          weights, result, stride_, dilation_, before_, after_);
+    const auto gradient =
+        backward_desc<Weights>(context_->engine, context_->attr, forward, how, image, weights,
+                               bias_desc_, result, stride_, dilation_, before_, after_);
+    const bool all = slow(p.forward) && !slow(forward);
+    if (all) p.forward = forward;
+    if ((all || slow(p.data)) && !slow(data)) p.data = data;
+    if ((all || slow(p.weights)) && !slow(gradient)) p.weights = gradient;
   }
 
   // ---- a pass, as oneDNN would take it, unless that is wrong
@@ -299,7 +320,7 @@ class Conv final : public OneDnnWeighted {
   static constexpr double tolerance = 1e-3;
 
   std::string geometry_;  // of all that an implementation can depend on
-  Shape y_;
+  Shape shape_, y_;
   Dims w_, stride_, dilation_, before_, after_;
   Desc bias_desc_;
 };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 
 namespace lamina::detail {
@@ -28,20 +29,21 @@ class OneDnnWeighted : public WeightedKernel {
   void assemble(const F& forward, const D& data, const W& weights, const Desc& bias) {
     bias_ = bias.get_size() > 0;
     const Desc wanted = forward.weights_desc();
-    forward_ = Op(context_, forward, Forward(forward),
-                  {{DNNL_ARG_SRC, forward.src_desc()},
-                   {DNNL_ARG_WEIGHTS, wanted},
-                   {DNNL_ARG_BIAS, bias},
-                   {DNNL_ARG_DST, forward.dst_desc()}});
-    data_ = Op(context_, data, Data(data),
-               {{DNNL_ARG_WEIGHTS, data.weights_desc()},
-                {DNNL_ARG_DIFF_DST, data.diff_dst_desc()},
-                {DNNL_ARG_DIFF_SRC, data.diff_src_desc()}});
-    weights_ = Op(context_, weights, Weights(weights),
-                  {{DNNL_ARG_SRC, weights.src_desc()},
-                   {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()},
-                   {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
-                   {DNNL_ARG_DIFF_BIAS, bias}});
+    const Op forward_op(context_, forward, Forward(forward),
+                        {{DNNL_ARG_SRC, forward.src_desc()},
+                         {DNNL_ARG_WEIGHTS, wanted},
+                         {DNNL_ARG_BIAS, bias},
+                         {DNNL_ARG_DST, forward.dst_desc()}});
+    const Op data_op(context_, data, Data(data),
+                     {{DNNL_ARG_WEIGHTS, data.weights_desc()},
+                      {DNNL_ARG_DIFF_DST, data.diff_dst_desc()},
+                      {DNNL_ARG_DIFF_SRC, data.diff_src_desc()}});
+    const Op weights_op(context_, weights, Weights(weights),
+                        {{DNNL_ARG_SRC, weights.src_desc()},
+                         {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()},
+                         {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+                         {DNNL_ARG_DIFF_BIAS, bias}});
+    forward_ = forward_op, data_ = data_op, weights_ = weights_op;
     if (data.weights_desc() != wanted) {
       to_data_ = reorder_op(context_, wanted, data.weights_desc());
       other_ = Context::bytes_of(data.weights_desc().get_size());
@@ -62,12 +64,25 @@ class OneDnnWeighted : public WeightedKernel {
     }
     algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
     workspace = other_.bytes();
-    scratch = std::max({forward_.scratch(), data_.scratch(), weights_.scratch()});
+    std::size_t data_scratch = data_op.scratch(), weights_scratch = weights_op.scratch();
+    data_dy_ = stage(forward.dst_desc(), data.diff_dst_desc(), data_scratch);
+    weights_x_ = stage(forward.src_desc(), weights.src_desc(), weights_scratch);
+    weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc(), weights_scratch);
+    scratch = std::max({forward_op.scratch(), data_scratch, weights_scratch});
   }
 
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };
+
+  /// An operand that a pass wants otherwise than forward has it: a copy in the common scratchpad.
+  struct Staged {
+    Op reorder;  // empty where the layouts agree
+    std::size_t at = 0;
+  };
+  /// Behind the first `end` bytes of the scratchpad; moves `end`.
+  Staged stage(const Desc& from, const Desc& to, std::size_t& end);
+  void* staged(Stream&, Pass, Staged&, const char* span, const View&);
 
   /// The weights in forward's layout.
   void* blocked(Stream&, Pass, const View& w);
@@ -75,10 +90,13 @@ class OneDnnWeighted : public WeightedKernel {
   ContextPtr context_;
   const char* what_;
   bool bias_ = false;
-  Op forward_, data_, weights_;
+  /// From buffers in the order {x, w, b, y}, {w, dy, dx} and {x, dy, dw, db}.
+  using Work = std::function<void(std::initializer_list<void*>)>;
+  Work forward_, data_, weights_;
   Op to_data_, from_weights_;  // empty where the layouts agree
   Op from_plain_, to_plain_;   // empty unless weights are taken plain
-  Op to_image_;                // for an input gradient in another layout than x
+  Staged data_dy_, weights_x_, weights_dy_;
+  Op to_image_;  // for an input gradient in another layout than x
   std::unique_ptr<void, Free> image_;
   Tensor other_;    // weights, or their gradient, in another layout than forward's
   Tensor blocked_;  // in forward's, where they are taken plain

@@ -314,6 +314,14 @@ void add_convolutions() {
   conv("3x3 of stride 2", {2, 32, 15, 15}, geometry(64, 3, 2, 1), winograd);
   conv("1x1, many channels", {3, 64, 7, 7}, geometry(256, 1, 1, 0, 1, 1, false));
   conv("1x1 of stride 2, 128 channels", {2, 64, 14, 14}, geometry(128, 1, 2));
+  conv("3x3, unlike pads", {2, 16, 17, 32}, geometry(24, 3, 1, {1, 1, 0, 1}), winograd);
+  conv("3x3, 20 of 24 channels", {1, 24, 21, 30}, geometry(20, 3, 1, {0, 2, 2, 1}), winograd);
+  conv("3x3, without bias", {3, 8, 30, 29}, geometry(8, 3, 1, 1, 1, 1, false), winograd);
+  conv("5x5 of GoogLeNet", {2, 24, 14, 14}, geometry(64, 5, 1, 2));
+  conv("5x5, 2 channels", {2, 2, 14, 14}, geometry(12, 5, 1, 2));
+  conv("3x3 dilated, 16 channels", {2, 16, 14, 14}, geometry(32, 3, 1, 2, 1, 2), winograd);
+  conv("3x3 dilated of stride 2", {2, 16, 14, 14}, geometry(32, 3, 2, 2, 1, 2), winograd);
+  conv("depthwise 5x5, 32 channels", {2, 32, 14, 14}, geometry(32, 5, 1, 2, 32));
   conv("depthwise, 32 channels", {2, 32, 14, 14}, geometry(32, 3, 1, 1, 32), winograd);
   conv("5x5 in 2 groups", {2, 32, 13, 13}, geometry(48, 5, 1, 2, 2));
 }

@@ -97,7 +97,7 @@ TEST_CASE("every back end in f32 agrees with the reference in f64", "[isa]") {
   }
 }
 
-TEST_CASE("kernels that run allocate nothing") {
+TEST_CASE("kernels that run allocate nothing", "[isa]") {
   if (!counts_allocations()) return;
   for (const auto& backend : f32_backends()) {
     for (const Case& c : kernel_cases()) {
@@ -108,10 +108,10 @@ TEST_CASE("kernels that run allocate nothing") {
         CHECK(setup.allocations == 0);
       } else {
         // oneDNN builds a small map of its arguments at each execution; buffers it must not
-        // allocate. Its matrix product, the fallback for a few odd convolutions, packs its operands
-        // into 72 KiB of its own at each call.
+        // allocate. Its matrix product packs its operands into one of its own at each call, of up
+        // to 1.4 MiB with SSE4.1 on one thread.
         const bool product = setup.algorithm.find("gemm:") != std::string::npos;
-        CHECK(setup.largest_allocation < (product ? 80000 : 4096));
+        CHECK(setup.largest_allocation < (product ? 1500000 : 4096));
       }
     }
   }

@@ -1,0 +1,82 @@
+// How convolution and linear run: what has to be reordered before each pass, and after it.
+#include "cpu/onednn_weighted.hpp"
+
+namespace lamina::detail {
+
+void OneDnnWeighted::take_plain_weights() {
+  if (w.layout.plain()) return;
+  blocked_ = Tensor(w);
+  const Desc theirs = to_desc(w), ours = plain(layout_dims(w));
+  from_plain_ = reorder_op(context_, ours, theirs), to_plain_ = reorder_op(context_, theirs, ours);
+  w.layout = {};
+  workspace += blocked_.bytes();
+}
+
+void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
+  if (!from_plain_) return w_.data;
+  void* weights = blocked_.view().data;
+  stream.run(pass, "reorder w", [&] { from_plain_({w_.data, weights}); });
+  return weights;
+}
+
+OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to, std::size_t& end) {
+  if (from == to) return {};
+  Staged operand{reorder_op(context_, from, to)};
+  operand.at = (std::max(end, operand.reorder.scratch()) + 63) / 64 * 64;
+  end = operand.at + to.get_size();
+  context_->reserve(end);
+  return operand;
+}
+
+void* OneDnnWeighted::staged(Stream& stream, Pass pass, Staged& operand, const char* span,
+                             const View& view) {
+  if (!operand.reorder) return view.data;
+  void* to = context_->scratch.as<char>() + operand.at;
+  stream.run(pass, span, [&] { operand.reorder({view.data, to}); });
+  return to;
+}
+
+void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, const View& b_,
+                             const View& y) {
+  check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
+  if (bias_) check_operand(b_, b, what_);
+  void* weights = blocked(stream, Pass::forward, w_);
+  stream.run(Pass::forward, what_, [&] { forward_({x.data, weights, b_.data, y.data}); });
+}
+
+void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) {
+  check_operand(w_, w, what_), check_operand(dy, output, what_);
+  check_operand(dx, inputs[0], what_);
+  void* weights = blocked(stream, Pass::input_grad, w_);
+  if (to_data_) {
+    void* other = other_.view().data;
+    stream.run(Pass::input_grad, "reorder w", [&] { to_data_({weights, other}); });
+    weights = other;
+  }
+  void* from = staged(stream, Pass::input_grad, data_dy_, "reorder dy", dy);
+  void* gradient = to_image_ ? image_.get() : dx.data;
+  stream.run(Pass::input_grad, what_, [&] { data_({weights, from, gradient}); });
+  if (to_image_) {
+    stream.run(Pass::input_grad, "reorder dx", [&] { to_image_({gradient, dx.data}); });
+  }
+}
+
+void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
+                                 const View& db) {
+  check_operand(x, inputs[0], what_), check_operand(dy, output, what_);
+  check_operand(dw, w, what_);
+  if (bias_) check_operand(db, b, what_);
+  void* blocked = to_plain_ ? blocked_.view().data : dw.data;
+  void* gradient = from_weights_ ? other_.view().data : blocked;
+  void* image = staged(stream, Pass::weight_grad, weights_x_, "reorder x", x);
+  void* from = staged(stream, Pass::weight_grad, weights_dy_, "reorder dy", dy);
+  stream.run(Pass::weight_grad, what_, [&] { weights_({image, from, gradient, db.data}); });
+  if (from_weights_) {
+    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({gradient, blocked}); });
+  }
+  if (to_plain_) {
+    stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });
+  }
+}
+
+}  // namespace lamina::detail
