@@ -237,6 +237,13 @@ TEST_CASE("a disturbed run says so") {
   CHECK_THAT(table(p, {.width = 1000}), ContainsSubstring("its host gave away 6.0 %"));
 }
 
+TEST_CASE("the table names kernels that are far below both roofs") {
+  Profile p = made_profile_on_machine();
+  CHECK_THAT(table(p), !ContainsSubstring(" kernel "));
+  for (ProfileRow& r : p.rows) r.time.mean *= 20;
+  CHECK_THAT(table(p), ContainsSubstring(" kernel "));
+}
+
 TEST_CASE("roofs that were disturbed are said to be so") {
   Profile p = made_profile_on_machine(2);
   CHECK_THAT(table(p), !ContainsSubstring("DISTURBED"));

@@ -123,6 +123,11 @@ TEST_CASE("a row of a report has the row's numbers", "[report]") {
   for (const char* cell :
        {" 1000.0 ", " 100.0 ", " 60.0 ", " 30.0 ", " 910.0 ", " 1.11 ", " 1.500 "})
     CHECK(has(conv, cell));
+  // What takes longer alone takes no longer beside communication.
+  Profile slow_alone = made_profile_on_machine(2);
+  slow_alone.rows[1].alone.mean = 2 * slow_alone.rows[1].time.mean;
+  const std::string no = words_of(row_with(report_html(slow_alone), "data-row=\"1\""));
+  CHECK((has(no, " 2400.5 no ") && !has(no, " 0.50 ")));
   // Ranked by wasted time: conv1 forward, which waits for nothing, after its weight gradient.
   CHECK(page.find("<tr data-row=\"1\"") < page.find("<tr data-row=\"0\""));
   CHECK(page.find("<tr data-row=\"4\"") < page.find("<tr data-row=\"3\""));
