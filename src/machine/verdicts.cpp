@@ -43,7 +43,7 @@ class KeptVerdicts final : public Verdicts {
       std::istringstream lines(read_file(path_, most_bytes));
       for (std::string line; std::getline(lines, line);) {
         const auto tab = line.find('\t');
-        if (tab == std::string::npos) continue;
+        if (tab == std::string::npos || tab == 0) continue;
         char* end = nullptr;
         const double difference = std::strtod(line.c_str(), &end);
         if (end == line.c_str() + tab && difference >= 0)

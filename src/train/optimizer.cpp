@@ -85,6 +85,16 @@ Memory Optimizer::memory(const Step& step) const {
   return m;
 }
 
+namespace {
+
+/// By which ranks know each other's collectives: they number their steps differently where one has
+/// a reorder more.
+const char* layer_name(const Network& network, const Network::Named& n) {
+  return network.steps()[std::size_t(n.step)].name.c_str();
+}
+
+}  // namespace
+
 void Optimizer::update(Network& network, Stream& stream, double rate, std::int64_t step) const {
   const Backend& backend = *network.placing().backend;
   if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
@@ -93,10 +103,9 @@ void Optimizer::update(Network& network, Stream& stream, double rate, std::int64
   for (auto i = all.size(); i-- > 0;) {
     Parameter& p = *all[i].parameter;
     if (!p.trained) continue;
-    const LayerScope scope(stream, all[i].step,
-                           network.steps()[std::size_t(all[i].step)].name.c_str(),
+    const LayerScope scope(stream, all[i].step, layer_name(network, all[i]),
                            LayerRun::Phase::update);
-    stream.enter(all[i].step);
+    stream.enter(all[i].step, layer_name(network, all[i]));
     p.wait(stream);
     UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, clip, step};
     if (trust_ > 0) {
@@ -132,7 +141,7 @@ void Optimizer::add_up_squares(Network& network, Stream& stream) const {
   for (const auto& n : network.parameters()) {
     Parameter& p = *n.parameter;
     if (!p.trained || !n.counts) continue;
-    stream.enter(n.step);
+    stream.enter(n.step, layer_name(network, n));
     p.wait(stream);
     double* s = sums.as<double>() + 2 * n.number;
     if (p.own().size == 0) continue;
@@ -152,7 +161,7 @@ double Optimizer::clip_factor(Network& network, Stream& stream) const {
   } else {
     for (const auto& n : network.parameters()) {
       if (!n.parameter->trained) continue;
-      stream.enter(n.step);
+      stream.enter(n.step, layer_name(network, n));
       n.parameter->wait(stream);
       sum += square(network, stream, n, Square::grad);
     }

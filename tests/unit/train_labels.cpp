@@ -92,7 +92,7 @@ TEST_CASE("labels below zero neither count nor divide, on one rank and on severa
   }
 }
 
-TEST_CASE("a step without any label changes no weight; an evaluation without one is refused") {
+TEST_CASE("a step without any label changes no weight and an evaluation without one is refused") {
   const auto all = small_data(batch);
   const Labelled data(*all, Labelled::none);
   run_ranks(2, [&](World& world) {

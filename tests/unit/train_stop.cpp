@@ -220,7 +220,7 @@ TEST_CASE("the best by evaluation stays, and is replaced by a better one only") 
                     ContainsSubstring("run.best: expected a checkpoint that was kept"));
 }
 
-TEST_CASE("better is more hits, then less loss; without validation less loss") {
+TEST_CASE("better is more hits, then less loss and without validation less loss") {
   CHECK(Score{true, 3, 0.5}.better_than({true, 1, 0.4}));
   CHECK(Score{true, 1, 0.5}.better_than({true, 2, 0.5}));
   CHECK_FALSE(Score{true, 2, 0.5}.better_than({true, 2, 0.5}));
