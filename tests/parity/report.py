@@ -103,13 +103,15 @@ def steps_table(results):
     return rows(table)
 
 
-def trainings_table(results):
+def trainings_section(results):
+    if not results:
+        return ""
     runs = dict.fromkeys((r["model"], r["ranks"]) for r in results)
     table = [["optimizer, schedule", "dtype", *(f"{m}, {n}" for m, n in runs)]]
     for (recipe, dtype), found in grouped(results, "recipe", "dtype").items():
         table.append([recipe, dtype, *(cell([r for r in found if (r["model"], r["ranks"]) == run],
                                             any_error) for run in runs)])
-    return rows(table)
+    return TRAININGS.format(trainings=rows(table))
 
 
 PAGE = """\
@@ -146,15 +148,18 @@ tensors and cases that it stands for.
 - Before anything else {mutants} are put into a result, such as a sign that is flipped in one
   channel of one gradient, and the judge must see each.
 
-{date}: {about}; PyTorch {torch} (its oneDNN: {torch_onednn}).
+{date}: {about};
+PyTorch {torch} (its oneDNN: {torch_onednn}).
 {count} cases, {off}.{left}
-
+{names}
 ## One step
 
 The worst gradient under each plan; the same of PyTorch's own f32; and the worst of all other
 values: loss, updated weights, running statistics, evaluation.
 
-{steps}
+{steps}{trainings}"""
+
+TRAININGS = """
 ## Optimizers and schedules
 
 Twelve steps, four to an epoch: the worst of all losses, rates, weights and states. A column is a
@@ -174,9 +179,10 @@ def page(done, left, mutants):
         about=re.sub(r", \d+ threads?$", "", about),
         torch=torch.__version__, torch_onednn=torch_onednn(), count=len(done),
         off=f"{off} off" if off else "none off",
+        names="".join(f"\n- off: {r['case']}" for r in done if is_off(r)) + "\n" * bool(off),
         left=f" {left} were not run." if left else "",
         steps=steps_table([r for r in done if not r["recipe"]]),
-        trainings=trainings_table([r for r in done if r["recipe"]]))
+        trainings=trainings_section([r for r in done if r["recipe"]]))
 
 
 def torch_onednn():
