@@ -6,21 +6,9 @@
 
 #include <cmath>
 #include <limits>
-#include <unordered_map>
 
 namespace lamina::detail {
 namespace {
-
-using Arguments = std::unordered_map<int, dnnl::memory>;
-
-void run(const ContextPtr& context, const dnnl::primitive_desc_base& desc,
-         const dnnl::primitive& primitive, Arguments arguments) {
-  const Desc scratch = desc.scratchpad_desc();
-  if (scratch.get_size() > 0)
-    arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratch, context->engine));
-  primitive.execute(context->stream, arguments);
-  context->stream.wait();
-}
 
 std::size_t elements(const Desc& desc) {
   std::size_t n = 1;
@@ -71,9 +59,18 @@ double difference(const dnnl::memory& a, const dnnl::memory& b) {
 
 }  // namespace
 
-double difference(const ContextPtr& context, const dnnl::primitive_desc_base& first_desc,
-                  const dnnl::primitive& first, const dnnl::primitive_desc_base& second_desc,
-                  const dnnl::primitive& second, const std::vector<Compared>& operands) {
+Run run_of(const ContextPtr& context, const dnnl::primitive_desc_base& desc,
+           const dnnl::primitive& primitive) {
+  return [context, scratch = Desc(desc.scratchpad_desc()), primitive](Arguments arguments) {
+    if (scratch.get_size() > 0)
+      arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratch, context->engine));
+    primitive.execute(context->stream, arguments);
+    context->stream.wait();
+  };
+}
+
+double difference(const ContextPtr& context, const Run& first, const Run& second,
+                  const std::vector<Compared>& operands) {
   Arguments one, two;
   for (const Compared& c : operands) {
     if (c.first.get_size() == 0) continue;
@@ -85,7 +82,7 @@ double difference(const ContextPtr& context, const dnnl::primitive_desc_base& fi
       two.emplace(c.id, as(context, random, c.second));
     }
   }
-  run(context, first_desc, first, one), run(context, second_desc, second, two);
+  first(one), second(two);
   double worst = 0;
   for (const Compared& c : operands) {
     if (!c.result || c.first.get_size() == 0) continue;

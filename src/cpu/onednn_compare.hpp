@@ -3,6 +3,8 @@
 
 #include "cpu/onednn_core.hpp"
 
+#include <functional>
+#include <unordered_map>
 #include <vector>
 
 namespace lamina::detail {
@@ -14,11 +16,16 @@ struct Compared {
   bool result = false;
 };
 
+/// Operands by their number, as oneDNN's primitives take them.
+using Arguments = std::unordered_map<int, dnnl::memory>;
+using Run = std::function<void(const Arguments&)>;
+
+Run run_of(const ContextPtr&, const dnnl::primitive_desc_base&, const dnnl::primitive&);
+
 /// The largest difference between the results of the two, relative to the largest value that the
 /// second gives; infinite where one of them is not a number. Operands with an empty descriptor are
 /// left out.
-double difference(const ContextPtr&, const dnnl::primitive_desc_base& first_desc,
-                  const dnnl::primitive& first, const dnnl::primitive_desc_base& second_desc,
-                  const dnnl::primitive& second, const std::vector<Compared>& operands);
+double difference(const ContextPtr&, const Run& first, const Run& second,
+                  const std::vector<Compared>& operands);
 
 }  // namespace lamina::detail

@@ -99,7 +99,7 @@ class Conv final : public OneDnnWeighted {
     const auto forward = forward_pass(x);
     Passes p{forward, data_pass(forward, x.shape), weights_pass(forward)};
     if (slow(p.forward) || slow(p.data) || slow(p.weights)) replace_slow(p, x.shape);
-    if (winograd(g, p.forward, x.shape)) return;
+    if (winograd(g, p, x.shape)) return;
     take(p, x.shape, p.forward.src_desc(), p.forward.weights_desc());
   }
 
@@ -119,22 +119,17 @@ class Conv final : public OneDnnWeighted {
   }
 
   // Ours, where oneDNN has a direct convolution for AVX2 only.
-  bool winograd(const ConvGeometry& g, const Forward::primitive_desc& f, const Shape& x) {
+  bool winograd(const ConvGeometry& g, const Passes& direct, const Shape& x) {
     const Channels& c = blocked_channels[1];
+    const auto& f = direct.forward;
     if (!is(f, "jit:avx2") || !Winograd::pays(g, x) ||
         f.src_desc() != Desc(dims(x), f32, c.image) ||
         f.dst_desc() != Desc(dims(y_), f32, c.image) ||
         f.weights_desc() != Desc(w_, f32, c.weights)) {
       return false;
     }
-    constexpr std::string_view ours = "lamina:winograd";
     if (context_->choice.offered) context_->choice.offered->emplace(ours);
     if (ours.find(forced()) == ours.npos) return false;
-    inputs = {to_form(x, f.src_desc())};
-    output = to_form(y_, f.dst_desc());
-    w = to_form(shape_, f.weights_desc());
-    bias_ = g.bias;
-    algorithm = ours;
     const Winograd kernel(g, x);
     scratch = kernel.scratch();
     context_->reserve(scratch);
@@ -152,7 +147,50 @@ class Conv final : public OneDnnWeighted {
       const auto* p = v.begin();
       kernel.weight_grad(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());
     };
+    if (forced().empty() && !ours_agrees(direct)) return false;
+    inputs = {to_form(x, f.src_desc())};
+    output = to_form(y_, f.dst_desc());
+    w = to_form(shape_, f.weights_desc());
+    bias_ = g.bias;
+    algorithm = ours;
     return true;
+  }
+
+  bool ours_agrees(const Passes& direct) {
+    const auto& f = direct.forward;
+    const auto& d = direct.data;
+    const auto& w_pass = direct.weights;
+    const auto as_ours = [](const Work& work, std::initializer_list<int> ids) {
+      return [&work, ids = std::vector<int>(ids)](const Arguments& arguments) {
+        const auto at = [&](std::size_t i) -> void* {
+          const auto it = i < ids.size() ? arguments.find(ids[i]) : arguments.end();
+          return it == arguments.end() ? nullptr : it->second.get_data_handle();
+        };
+        work({at(0), at(1), at(2), at(3)});
+      };
+    };
+    const auto same = [&](std::string_view result, const Run& mine, const auto& pd,
+                          const auto& primitive, const std::vector<Compared>& operands) {
+      return agrees(result, ours, pd.impl_info_str(), [&] {
+        return difference(context_, mine, run_of(context_, pd, primitive), operands);
+      });
+    };
+    return same("y",
+                as_ours(forward_, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST}), f,
+                Forward(f), operands(f, f)) &&
+           same("dx", as_ours(data_, {DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}), d,
+                Data(d),
+                {{DNNL_ARG_WEIGHTS, f.weights_desc(), d.weights_desc()},
+                 {DNNL_ARG_DIFF_DST, f.dst_desc(), d.diff_dst_desc()},
+                 {DNNL_ARG_DIFF_SRC, f.src_desc(), d.diff_src_desc(), true}}) &&
+           same("dw",
+                as_ours(weights_, {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
+                                   DNNL_ARG_DIFF_BIAS}),
+                w_pass, Weights(w_pass),
+                {{DNNL_ARG_SRC, f.src_desc(), w_pass.src_desc()},
+                 {DNNL_ARG_DIFF_DST, f.dst_desc(), w_pass.diff_dst_desc()},
+                 {DNNL_ARG_DIFF_WEIGHTS, f.weights_desc(), w_pass.diff_weights_desc(), true},
+                 {DNNL_ARG_DIFF_BIAS, f.bias_desc(), w_pass.diff_bias_desc(), true}});
   }
 
   // For channels that do not fill a block oneDNN has jitted kernels for some passes and its slow
@@ -256,19 +294,25 @@ class Conv final : public OneDnnWeighted {
     const auto direct = make(Algorithm::convolution_direct);
     if (!direct || direct.impl_info_str() == std::string(pd.impl_info_str())) return pd;
     if (context_->choice.avoid_known && known_wrong(result, pd)) return direct;
-    const std::string what =
-        text(library(), ": ", result, " by ", pd.impl_info_str(), " of ", geometry_);
-    std::optional<double> off = context_->choice.verdicts->find(what);
-    if (!off) {
-      off =
-          difference(context_, pd, Primitive(pd), direct, Primitive(direct), operands(pd, direct));
-      context_->choice.verdicts->keep(what, *off);
-    }
-    if (*off < tolerance) return pd;
-    remark +=
-        text(remark.empty() ? "" : "; ", result, " by ", pd.impl_info_str(), " is off by ",
-             format("%.2g", *off), " for ", geometry_, ": taken from ", direct.impl_info_str());
-    return direct;
+    const bool agree = agrees(result, pd.impl_info_str(), direct.impl_info_str(), [&] {
+      return difference(context_, run_of(context_, pd, Primitive(pd)),
+                        run_of(context_, direct, Primitive(direct)), operands(pd, direct));
+    });
+    return agree ? pd : direct;
+  }
+
+  // Whether `result` as `by` computes it is that of `direct`: by the verdict, or else `compare()`.
+  template <class Compare>
+  bool agrees(std::string_view result, std::string_view by, std::string_view direct,
+              const Compare& compare) {
+    Verdicts& verdicts = *context_->choice.verdicts;
+    const std::string what = text(library(), ": ", result, " by ", by, " of ", geometry_);
+    std::optional<double> off = verdicts.find(what);
+    if (!off) verdicts.keep(what, *(off = compare()));
+    if (*off < tolerance) return true;
+    append(remark, text(remark.empty() ? "" : "; ", result, " by ", by, " is off by ",
+                        format("%.2g", *off), " for ", geometry_, ": taken from ", direct));
+    return false;
   }
 
   // ---- oneDNN's descriptions: what a test forces, where there is such, or else its first choice
@@ -316,6 +360,7 @@ class Conv final : public OneDnnWeighted {
     });
   }
 
+  static constexpr std::string_view ours = "lamina:winograd";
   /// Of random data, relative to the largest value. Winograd in f32 is off by 1e-5 at most.
   static constexpr double tolerance = 1e-3;
 

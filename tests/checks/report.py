@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # The report as its readers meet it: a real run writes it, `lamina report` makes it anew and
 # compares two, bad input ends with one line, and Chromium clicks, sorts, filters, zooms, fetches
-# nothing. What is clicked lies where a profile made by hand puts it, whatever the real run measured.
+# nothing. What is clicked lies where a profile made by hand puts it, whatever a real run measured.
 import json
 import os
 import pathlib
@@ -292,7 +292,8 @@ def reachable(browser, name, every=1):
             expect(f"{name}: {layer} {what} is listed once: {listed}", len(fitting), 1)
             browser.click(browser.js("return document.querySelectorAll('#pick button')"
                                      "[arguments[0]]", fitting[0]))
-        expect(f"{name}: the row of {layer} {what} alone is marked, and seen, and no list", browser.js("""
+        alone = f"{name}: the row of {layer} {what} alone is marked, and seen, and no list"
+        expect(alone, browser.js("""
           const marked = [...document.querySelectorAll('#rows tr.selected')];
           const seen = marked[0]?.getClientRects().length > 0;
           document.querySelector('#roofline svg').scrollIntoView({block: 'center'});
@@ -371,8 +372,8 @@ def folding(browser, total):
     browser.press("\ue00c")  # what is selected is shown, folded or not
     label = "label[for=all-rows]"
     expect("60 rows are shown", len(browser.js(SHOWN)), 60)
-    expect("and how many are not", browser.js(
-        "return document.querySelector(arguments[0]).textContent", label), f"{total - 60} more rows")
+    folded = browser.js("return document.querySelector(arguments[0]).textContent", label)
+    expect("and how many are not", folded, f"{total - 60} more rows")
     first = browser.js(SHOWN)
     browser.click(browser.js(HEAD, "layer"))
     expect("sorting shows 60 others", len(browser.js(SHOWN)) == 60 and browser.js(SHOWN) != first)

@@ -13,9 +13,9 @@ namespace lamina {
 /// Cheap to copy. A default one is one rank: each collective is then a no-op (or a local copy) and
 /// returns a finished Pending, so that layers need no `if (size > 1)`.
 ///
-/// Collectives on views work on the raw buffer, and must be started in the same order, with the same
-/// counts and types, on all ranks of the group. A view that is not plain is refused unless alike()
-/// has shown that it lies alike on all of them: else values would be added up that do not belong
+/// Collectives on views work on the raw buffer, and must be started in the same order, with the
+/// same counts and types, on all ranks of the group. A view that is not plain is refused unless
+/// alike() has shown that it lies alike on all of them: else what is added up would not belong
 /// together. The buffers must stay alive and untouched until the Pending is done. All-reduce leaves
 /// the same bits on all ranks.
 class Communicator {

@@ -30,8 +30,8 @@ bool has_cuda();
 /// where the CUDA back end is not built in.
 std::unique_ptr<Listener> cuda_ranges();
 
-/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and supports `dtype`,
-/// with kept_verdicts(). Throws Error for other names, and for a named back end that is absent or lacks the dtype.
+/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and has `dtype`; with
+/// kept_verdicts(). Throws Error for other names, and for one that is absent or lacks the dtype.
 std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype);
 
 }  // namespace lamina
