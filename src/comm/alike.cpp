@@ -99,6 +99,7 @@ void check_alike(const Communicator& ranks, const std::vector<Fact>& mine) {
     const std::string what = difference(name, facts);
     if (!what.empty() && ++found <= shown) append(unlike, text(found > 1 ? "; " : "", what));
   }
+  if (found == 0) unlike = "they state the same in another order, as of layers";
   if (found > shown) append(unlike, text("; and ", found - shown, " more"));
   throw Error(text("the ranks were started unlike: ", unlike));
 }

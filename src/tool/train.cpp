@@ -12,6 +12,7 @@
 #include <lamina/train/json_log.hpp>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,8 +96,10 @@ void log_evaluation(JsonLog& log, const Epoch& epoch, std::int64_t step) {
 }
 
 void show_files(const TrainOptions& o) {
+  std::string best = o.keep_best ? best_checkpoint(o.save) : "";
+  if (!std::filesystem::exists(best)) best.clear();  // no epoch was whole
   for (const auto& [what, file] : {std::pair("checkpoint", o.save),
-                                   {"best checkpoint", o.keep_best ? best_checkpoint(o.save) : ""},
+                                   {"best checkpoint", best},
                                    {"log", o.log},
                                    {"profile", o.json},
                                    {"profile", o.csv},
@@ -127,9 +130,6 @@ int train(const TrainOptions& o, World& world) {
   check_flags(o);
   prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
   const auto log = open_log(o, world);
-  // Without communication ranks cannot agree on a step, and have nothing worth saving.
-  std::optional<StopSignals> signals;
-  if (o.comm != "none" || world.size() == 1) signals.emplace();
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   Network net = make_network(o, *data);
@@ -165,6 +165,7 @@ int train(const TrainOptions& o, World& world) {
     progress->step(r, trainer.options().batch);
     if (log) log_step(*log, r);
   };
+  std::optional<StopSignals> signals;
   fit.stop = [&] { return signals && signals->received() != 0; };
   auto epochs = trainer.fit(*data, fit);
   on_first(world.comm(), [&] {
@@ -193,6 +194,9 @@ int train(const TrainOptions& o, World& world) {
     std::fflush(stdout);
   }
   progress.emplace(first, epochs.total_steps());
+  // Up to here there is nothing to save. Without communication ranks cannot agree on a step, and
+  // have nothing worth it.
+  if (o.comm != "none" || world.size() == 1) signals.emplace();
   for (const Epoch& epoch : epochs) {
     progress->say(epoch.text());
     if (log && epoch.validation) log_evaluation(*log, epoch, trainer.progress().step);
@@ -205,6 +209,7 @@ int train(const TrainOptions& o, World& world) {
       std::printf("# %s: ended after step %lld\n", name_of_signal(number),
                   static_cast<long long>(trainer.progress().step));
   }
+  signals.reset();  // whoever signals from here on wants an end
   show_recorded(recorder, o, number != 0, trainer, world);
   if (first) show_files(o);
   if (number == 0) return 0;

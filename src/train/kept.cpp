@@ -50,7 +50,7 @@ void give_name(const fs::path& file, const fs::path& name) {
   fs::remove(between, failed);  // a rename between two names of one file leaves both
 }
 
-void keep(const std::string& path, int most) {
+void keep(const std::string& path) {
   if (!fs::exists(path)) return;
   Progress held;
   try {
@@ -59,8 +59,18 @@ void keep(const std::string& path, int most) {
     return;
   }
   give_name(path, text(path, infix, format("%06lld", static_cast<long long>(held.step))));
-  const std::vector<fs::path> files = kept(path);
-  for (std::size_t i = std::size_t(most); i < files.size(); ++i) fs::remove(files[i]);
+}
+
+template <class Work>
+void on_first_naming(const Communicator& ranks, const std::string& path, const Work& work) {
+  on_first(ranks, [&] {
+    try {
+      work();
+    } catch (const fs::filesystem_error& e) {
+      throw Error(text(path, ": cannot be kept as ", path, infix, "N: ", e.code().message()));
+    }
+    return std::string();
+  });
 }
 
 }  // namespace
@@ -69,23 +79,27 @@ bool Score::better_than(const Score& other) const {
   return validated && top1 != other.top1 ? top1 > other.top1 : loss < other.loss;
 }
 
-void keep_checkpoint(const std::string& path, int most, const Communicator& ranks) {
-  on_first(ranks, [&] {
-    try {
-      keep(path, most);
-    } catch (const fs::filesystem_error& e) {
-      throw Error(text(path, ": cannot be kept as ", path, infix, "N: ", e.code().message()));
-    }
-    return std::string();
+void keep_checkpoint(const std::string& path, const Communicator& ranks) {
+  on_first_naming(ranks, path, [&] { keep(path); });
+}
+
+void drop_checkpoints(const std::string& path, int most, const Communicator& ranks) {
+  on_first_naming(ranks, path, [&] {
+    const std::vector<fs::path> files = kept(path);
+    for (std::size_t i = std::size_t(most); i < files.size(); ++i) fs::remove(files[i]);
   });
 }
 
 std::string best_checkpoint(const std::string& path) { return path + ".best"; }
 
-std::optional<Score> read_score(const std::string& path, bool validated,
+std::optional<Score> read_score(const std::string& path, bool validated, const Progress& mine,
                                 const Communicator& ranks) {
   if (on_first(ranks, [&] { return fs::exists(path) ? "yes" : std::string(); }).empty()) return {};
-  const std::optional<Score> score = read_progress(path, ranks).score;
+  const Progress held = read_progress(path, ranks);
+  const auto its = held.settings.find("model"), ours = mine.settings.find("model");
+  check(its == held.settings.end() || ours == mine.settings.end() || its->second == ours->second,
+        path, ": is the best of ", its->second, ", but this run trains ", ours->second);
+  const std::optional<Score>& score = held.score;
   constexpr const char* by[] = {"by its loss in training", "by evaluation"};
   check(score.has_value(), path, ": expected a checkpoint that was kept as the best");
   check(score->validated == validated, path, ": was kept as the best ", by[score->validated],

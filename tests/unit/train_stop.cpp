@@ -75,6 +75,25 @@ TEST_CASE("an evaluation is left where a rank asks to stop") {
   CHECK(stop(3, 2, 0) == "4 steps, stopped");
 }
 
+TEST_CASE("a trainer that was stopped trains on when it is asked to") {
+  const auto data = small_data();
+  for (const int ranks : {1, 2}) {
+    run_ranks(ranks, [&](World& world) {
+      set_threads(1);
+      Network net = small_network(true);
+      Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+      const auto steps = [&](std::int64_t limit) {
+        FitOptions fit{.steps = 10};
+        fit.stop = [&, limit] { return trainer.progress().step >= limit; };
+        for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;
+        return trainer.progress().step;
+      };
+      check(steps(3) < 6, "was not stopped");
+      check(steps(100) == 10, "does not go on");
+    });
+  }
+}
+
 TEST_CASE("what is stopped is saved, and goes on bit by bit") {
   const Folder folder;
   const auto data = small_data();

@@ -9,18 +9,21 @@
 
 namespace lamina {
 
-/// Before `path` is saved anew: what it holds becomes `path`.step-N, N being its step, and of all
-/// these only the `keep` that were saved last stay. It is another name of the same file where the
-/// file system has such, otherwise a copy. Nothing is kept of a file that is no checkpoint. On
-/// rank 0, whose errors all ranks throw. Collective.
-void keep_checkpoint(const std::string& path, int keep, const Communicator& ranks = {});
+/// Before `path` is saved anew: what it holds becomes `path`.step-N, too, N being its step. It is
+/// another name of the same file where the file system has such, otherwise a copy. Nothing is kept
+/// of a file that is no checkpoint. On rank 0, whose errors all ranks throw. Collective.
+void keep_checkpoint(const std::string& path, const Communicator& ranks = {});
+
+/// When it has been saved: of all files `path`.step-N only the `keep` that were saved last stay.
+void drop_checkpoints(const std::string& path, int keep, const Communicator& ranks = {});
 
 /// "FILE.best"
 std::string best_checkpoint(const std::string& path);
 
 /// The score to beat: that of the checkpoint at `path`, where there is one. Throws Error, on all
-/// ranks, if it has none, or was `validated` otherwise: one does not compare with the other.
-std::optional<Score> read_score(const std::string& path, bool validated,
+/// ranks, if it has none, was `validated` otherwise, or is of another model than `mine` names: one
+/// does not compare with the other.
+std::optional<Score> read_score(const std::string& path, bool validated, const Progress& mine,
                                 const Communicator& ranks = {});
 
 }  // namespace lamina

@@ -359,6 +359,12 @@ class Trainer::Fit {
 
  private:
   bool next() {
+    const bool more = train_epoch();
+    if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
+    return more;
+  }
+
+  bool train_epoch() {
     Progress& at = trainer_.progress_;
     stopped_ = stopped_ || (at.step < total_ && alone() && asked());
     if (at.step >= total_ || stopped_) return false;
@@ -403,11 +409,12 @@ class Trainer::Fit {
     try_checkpoint(options_.save, trainer_.network_, trainer_.ranks_);
     if (options_.keep_best)
       best_ = read_score(best_checkpoint(options_.save), options_.validation != nullptr,
-                         trainer_.ranks_);
+                         trainer_.progress_, trainer_.ranks_);
   }
   void save() {
-    if (options_.keep > 0) keep_checkpoint(options_.save, options_.keep, trainer_.ranks_);
+    if (options_.keep > 0) keep_checkpoint(options_.save, trainer_.ranks_);
     trainer_.save(options_.save);
+    if (options_.keep > 0) drop_checkpoints(options_.save, options_.keep, trainer_.ranks_);
   }
   void save_best() {
     const Score score = epoch_.validation
