@@ -101,6 +101,8 @@ int bench(const BenchOptions& o, World& world) {
     Profile profile = profile_steps(net, trainer.stream(), trainer.ranks(),
                                     trainer.optimizer().rule(), options, step);
     cli::show_profile(std::move(profile), o, world, *net.placing().backend);
+    // Steps without communication end on each rank as it likes.
+    stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
   }
   if (first) std::printf("total images/sec: %.2f\n", speed);
   if (!stopped) return 0;
