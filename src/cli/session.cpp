@@ -109,7 +109,9 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   const bool whole = machine.peak(parse_dtype(o.dtype)) > 0 && machine.bandwidth() > 0;
   if ((found && whole) || o.ceilings == "cached") return machine;
   if (world.rank() == 0) {
-    std::fputs(remark("measuring what this machine can do (once: `lamina info --machine` shows it)")
+    const char* when = found ? "again, since something disturbed it" : "once";
+    std::fputs(remark(text("measuring what this machine can do (", when,
+                           ": `lamina info --machine` shows it)"))
                    .c_str(),
                stdout);
     std::fflush(stdout);

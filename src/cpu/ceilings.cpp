@@ -251,7 +251,7 @@ Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
   constexpr std::size_t block = 128;  // floats that read() takes at a time, at most
   // A large set is gone through piece by piece, so that a slice need not hold all of it.
   constexpr std::size_t most = std::size_t(6) << 20;
-  const std::size_t pieces = (bytes + most - 1) / most;
+  const std::size_t pieces = std::max<std::size_t>((bytes + most - 1) / most, 1);
   const std::size_t piece =
       std::max<std::size_t>(bytes / pieces / sizeof(float) / (3 * block), 1) * 3 * block;
   const std::size_t third = piece / 3, whole = pieces * piece;

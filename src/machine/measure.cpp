@@ -227,8 +227,11 @@ double available_memory() {
     return std::ifstream(path) >> value ? value : -1;
   };
   const double most = number("/sys/fs/cgroup/memory.max");
-  const double taken = number("/sys/fs/cgroup/memory.current");
-  if (most >= 0 && taken >= 0) available = std::min(available, std::max(0.0, most - taken));
+  double taken = number("/sys/fs/cgroup/memory.current");
+  std::ifstream parts("/sys/fs/cgroup/memory.stat");
+  for (std::string word; parts >> word;)  // what files have in it goes when it is needed
+    if (double bytes = 0; word.ends_with("active_file") && parts >> bytes) taken -= bytes;
+  if (most >= 0 && taken >= 0) available = std::min(available, std::clamp(most - taken, 0.0, most));
   const double first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
   return first >= 0 ? std::min(available, first) : available;
 }
