@@ -3,6 +3,8 @@
 #include "cpu/onednn_weighted.hpp"
 #include "cpu/winograd.hpp"
 
+#include <lamina/base/version.hpp>
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -306,7 +308,8 @@ class Conv final : public OneDnnWeighted {
   bool agrees(std::string_view result, std::string_view by, std::string_view direct,
               const Compare& compare) {
     Verdicts& verdicts = *context_->choice.verdicts;
-    const std::string what = text(library(), ": ", result, " by ", by, " of ", geometry_);
+    const std::string what = text(library(), ": ", result, " by ", by,
+                                  by == ours ? text(' ', version) : "", " of ", geometry_);
     std::optional<double> off = verdicts.find(what);
     if (!off) verdicts.keep(what, *(off = compare()));
     if (*off < tolerance) return true;
