@@ -23,8 +23,8 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 }  // namespace
 
-double hidden(const ProfileRow& r) {
-  return std::max(0.0, r.comm.mean - r.late.mean - r.transfer.mean);
+double hidden(double comm, double late, double transfer) {
+  return std::max(0.0, comm - late - transfer);
 }
 
 int Line::layers() const {
@@ -43,9 +43,7 @@ std::string Line::shared(std::string ProfileRow::*words) const {
   return first().*words;
 }
 
-double Line::hidden() const {
-  return sum([](const ProfileRow& r) { return detail::hidden(r); });
-}
+double Line::hidden() const { return detail::hidden(comm(), late(), transfer()); }
 
 double Line::slowdown() const {
   const double beside = sum([](const ProfileRow& r) { return r.alone.mean > 0 ? r.time.mean : 0; });

@@ -9,8 +9,9 @@
 
 namespace lamina::detail {
 
-/// Seconds of a row's collectives behind kernels: while nobody waited.
-double hidden(const ProfileRow& row);
+/// Of `comm` seconds, those that nobody waited for: behind kernels. For sums over rows: a row may
+/// wait for a collective that another one started.
+double hidden(double comm, double late, double transfer);
 
 /// A pass, a layer with its passes, a group, or the rest: rows of a profile, whose numbers add up.
 struct Line {

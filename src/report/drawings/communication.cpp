@@ -18,7 +18,8 @@ constexpr double left = 66, right = 856, top = 18, bottom = 480, column = right 
 /// A layer, all of its passes.
 struct Talker {
   const ProfileRow* any = nullptr;
-  double flops = 0, wire = 0, comm = 0, exposed = 0, behind = 0, kernels = 0;
+  double flops = 0, wire = 0, comm = 0, exposed = 0, late = 0, transfer = 0, behind = 0,
+         kernels = 0;
 
   double x() const { return flops / wire; }
   double y() const { return flops / comm; }
@@ -40,8 +41,9 @@ Talkers talkers_of(const Profile& p) {
     if (!t.any) t.any = &r;
     t.flops += r.work.flops, t.wire += r.wire_bytes, t.kernels += r.time.mean;
     t.comm += r.comm.mean, t.exposed += r.exposed.mean;
-    t.behind += detail::hidden(r);
+    t.late += r.late.mean, t.transfer += r.transfer.mean;
   }
+  for (auto& [name, t] : by_name) t.behind = detail::hidden(t.comm, t.late, t.transfer);
   Talkers found;
   for (const auto& [name, t] : by_name) {
     if (t.comm > 0 && t.wire > 0 && t.flops > 0) found.all.push_back(t);

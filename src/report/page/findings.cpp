@@ -72,11 +72,11 @@ void say_wasters(Sentences& all, const Profile& p, const std::vector<Line>& line
 }
 
 void say_communication(Sentences& all, const Profile& p, const std::vector<Line>& lines) {
-  double comm = 0, hidden = 0, exposed = 0, late = 0, transfer = 0, with = 0, alone = 0;
+  double comm = 0, exposed = 0, late = 0, transfer = 0, with = 0, alone = 0;
   const Line* most = nullptr;
   const Line* slowed = nullptr;
   for (const Line& l : lines) {
-    comm += l.comm(), hidden += l.hidden(), exposed += l.exposed();
+    comm += l.comm(), exposed += l.exposed();
     late += l.late(), transfer += l.transfer();
     if (!most || l.exposed() > most->exposed()) most = &l;
     if (l.slowdown() <= 0) continue;
@@ -86,7 +86,7 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
   }
   if (comm > 0) {
     std::string s = text("Communication takes ", seconds_text(comm), " per step, ",
-                         percent_text(hidden / comm), " of it behind kernels; the ranks spend <b>",
+                         percent_text(hidden(comm, late, transfer) / comm), " of it behind kernels; the ranks spend <b>",
                          seconds_text(exposed), "</b> with waiting for it");
     if (most && most->exposed() > 0)
       s += text(", ", seconds_text(most->exposed()), " of it in ", named(most->first()));

@@ -149,15 +149,15 @@ std::string totals(const Profile& p) {
 /// Where the step's time goes to beside the layers' own work.
 std::string communication(const Profile& p) {
   std::string s;
-  double comm = 0, hidden = 0, exposed = 0, late = 0, transfer = 0, beside = 0, alone = 0;
+  double comm = 0, exposed = 0, late = 0, transfer = 0, beside = 0, alone = 0;
   for (const ProfileRow& r : p.rows) {
-    comm += r.comm.mean, hidden += detail::hidden(r);
+    comm += r.comm.mean;
     exposed += r.exposed.mean, late += r.late.mean, transfer += r.transfer.mean;
     if (r.alone.mean > 0) beside += r.time.mean, alone += r.alone.mean;
   }
   if (comm > 0)
     append(s, format("communication %.1f us, %.1f %% of it behind kernels\n", comm * 1e6,
-                     100 * hidden / comm));
+                     100 * detail::hidden(comm, late, transfer) / comm));
   if (exposed > 0)
     append(s, format("waiting %.1f us: for late ranks %.1f, transfer %.1f, handing over and waking "
                      "up %.1f\n",
