@@ -12,7 +12,7 @@ namespace lamina::cli {
 
 namespace {
 
-/// Of one rank: the processors that it may run on.
+/// Of one rank: the processors that it may run on; none where the system does not say.
 struct Share {
   cpu_set_t processors;
   int threads;
@@ -34,13 +34,15 @@ std::string crowding(const World& world) {
     cpu_set_t all;
     CPU_ZERO(&all);
     int ranks = 0, threads = 0;
+    bool known = true;
     for (std::size_t r = first; r < shares.size(); ++r) {
       if (hosts[r] != *it) continue;
       CPU_OR(&all, &all, &shares[r].processors);
+      known = known && CPU_COUNT(&shares[r].processors) > 0;
       ++ranks, threads += shares[r].threads;
     }
     const int processors = CPU_COUNT(&all);
-    if (threads <= processors) continue;
+    if (!known || threads <= processors) continue;
     append(lines, text("# warning: ", *it, ": ", threads, " threads of ", ranks,
                        ranks == 1 ? " rank on " : " ranks on ", processors,
                        processors == 1 ? " processor" : " processors",

@@ -1,6 +1,10 @@
 // Compare: two profiles, row by row, and what of their difference is more than chance.
 #include "compare.hpp"
 
+#include "report/drawings/svg.hpp"
+
+#include <lamina/profile/roofline.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -42,7 +46,7 @@ bool matters(const Change& c) { return c.verdict() != Verdict::none; }
 }  // namespace
 
 Measured measured(const Profile& profile, const ProfileRow& row) {
-  // Older files know the spread of kernels only, which is all there is to a row that never waits.
+  // The spread of kernels is all there is to a row that never waits.
   const double std = row.step_total_std >= 0 ? row.step_total_std
                      : row.exposed.max <= 0  ? row.step_std
                                              : -1;
@@ -132,9 +136,14 @@ std::vector<Total> totals(const Profile& before, const Profile& after) {
   return all;
 }
 
-bool step_is_same(const Profile& before, const Profile& after) {
+Difference step_difference(const Profile& before, const Profile& after) {
   const auto all = totals(before, after);
-  return !all.empty() && all[0].difference.verdict() == Verdict::none;
+  return all.empty() ? Difference() : all[0].difference;
+}
+
+std::string words_of_none(const Difference& d) {
+  return d.seconds() == 0 ? "no difference"
+                          : text("not told from chance (up to ", seconds_text(d.chance()), ')');
 }
 
 std::vector<std::string> unlike(const Profile& before, const Profile& after) {
@@ -153,14 +162,33 @@ std::vector<std::string> unlike(const Profile& before, const Profile& after) {
   return all;
 }
 
+std::vector<std::string> disturbances(const Profile& p) {
+  std::vector<std::string> all;
+  const double denied = p.end_to_end.mean > 0 ? p.processor.denied.max / p.end_to_end.mean : 0;
+  if (p.disturbed())
+    all.push_back(text("rank ", p.processor.denied.slowest,
+                       " was ready to run but had no processor for ", percent_text(denied),
+                       " of a step, and ", percent_text(std::max(0.0, p.processor.stolen)),
+                       " of the machine were given to others, so that times are too long"));
+  if (has_ceilings(p) && p.machine->disturbed(parse_dtype(p.dtype)))
+    all.push_back(
+        "the machine was busy when its ceilings were measured, so that roofs may be too low");
+  return all;
+}
+
 std::string comparison(const Profile& before, const Profile& after, int top) {
   std::string out;
   for (const std::string& warning : unlike(before, after)) append(out, warning + '\n');
+  for (const auto& [which, p] : {std::pair("before", &before), std::pair("after", &after)})
+    for (const std::string& s : disturbances(*p))
+      append(out, text("DISTURBED ", which, ": ", s, '\n'));
+  const Difference step = step_difference(before, after);
   if (images_per_second(before) > 0 && images_per_second(after) > 0)
-    append(out, format("images/s %.2f before, %.2f after (%.3f times as fast%s)\n",
-                       images_per_second(before), images_per_second(after),
-                       images_per_second(after) / images_per_second(before),
-                       step_is_same(before, after) ? ", which is no change" : ""));
+    append(out,
+           format("images/s %.2f before, %.2f after (%.3f times as fast)%s\n",
+                  images_per_second(before), images_per_second(after),
+                  images_per_second(after) / images_per_second(before),
+                  step.verdict() == Verdict::none ? (": " + words_of_none(step)).c_str() : ""));
   const auto sums = totals(before, after);
   const auto all = changes(before, after);
   const std::size_t n = std::min(all.size(), std::size_t(std::max(top, 0)));
@@ -189,9 +217,8 @@ std::string comparison(const Profile& before, const Profile& after, int top) {
          all[i].verdict());
   const auto changed = std::size_t(std::count_if(all.begin(), all.end(), matters));
   if (n < all.size()) append(out, text('(', all.size() - n, " more)\n"));
-  append(out,
-         text(all.size() - changed, " of ", all.size(),
-              " rows differ by no more than chance_us: by what steps of a run differ anyway\n"));
+  append(out, text(all.size() - changed, " of ", all.size(),
+                   " rows: no change that could be told from chance (chance_us)\n"));
   return out;
 }
 

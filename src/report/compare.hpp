@@ -20,7 +20,7 @@ Measured measured(const Profile& profile, const ProfileRow& row);
 
 /// What became of a time from one run to another.
 enum class Verdict {
-  none,  ///< the difference is no larger than what steps of one run differ by
+  none,  ///< no difference that could be told from chance
   less,
   more,
   unknown,  ///< the spread of the steps is not known, or there is one step only
@@ -67,14 +67,19 @@ struct Total {
 /// The wall time of a step, and that of a recorded one with its parts. Without those that neither
 /// run has.
 std::vector<Total> totals(const Profile& before, const Profile& after);
-/// Whether the step, and with it the images per second, differs by chance only.
-bool step_is_same(const Profile& before, const Profile& after);
+/// Of the step, and with it of the images per second; nothing where neither run has any.
+Difference step_difference(const Profile& before, const Profile& after);
+/// What to say of a difference whose verdict is none: "not told from chance (up to 37.5 ms)".
+std::string words_of_none(const Difference& difference);
 
 /// "none", "faster", ..., as the tables say it.
 const char* words_of(Verdict verdict);
 
 /// What makes the two hard to compare, a sentence each: another model, batch, ...
 std::vector<std::string> unlike(const Profile& before, const Profile& after);
+
+/// What makes the times of a run, or the roofs above them, unlike those of a machine of its own.
+std::vector<std::string> disturbances(const Profile& profile);
 
 /// For a terminal: the warnings, the step and its parts, and the `top` largest differences.
 std::string comparison(const Profile& before, const Profile& after, int top);

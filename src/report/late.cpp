@@ -11,9 +11,13 @@
 
 namespace lamina::detail {
 
-std::string clock_name() {
-  std::string boot;  // of the host, containers included
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+std::string clock_name(const char* boot_id) {
+  std::string boot;
+  if (!(std::ifstream(boot_id) >> boot)) {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    boot = host;
+  }
   char space[64] = "";  // a container may have a time of its own
   if (const ssize_t n = readlink("/proc/self/ns/time", space, sizeof space - 1); n > 0)
     space[n] = 0;

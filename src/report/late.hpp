@@ -15,8 +15,9 @@ struct ClockOffset {
   double seconds = 0, error = 0;
 };
 
-/// Which clock now() reads, in words: processes with the same one have the same time.
-std::string clock_name();
+/// Which clock now() reads, in words: processes with the same one have the same time. `boot_id` is
+/// a file that names the host's start, containers included; without it, the host's name must do.
+std::string clock_name(const char* boot_id = "/proc/sys/kernel/random/boot_id");
 
 /// Of each rank's clock. Zero where it is this rank's own; others are compared with by some
 /// all-gathers, which nobody leaves before all have come. Collective.

@@ -1,4 +1,5 @@
 // How a profile is made of what the ranks recorded.
+#include "report/denied.hpp"
 #include "report/late.hpp"
 #include "report/pack.hpp"
 
@@ -193,16 +194,12 @@ struct RankUse {
   double time, denied, switches, stolen, clock_error;
 };
 
-/// `busy`: seconds of a step that this rank did not wait.
-RankUse use_of(const Profiler& profiler, double busy) {
+/// `busy`: seconds of a step that this rank, of `ranks`, did not wait.
+RankUse use_of(const Profiler& profiler, double busy, int ranks) {
   const double steps = profiler.steps();
   const Usage& used = profiler.used();
-  RankUse use{used.processor / steps, 0, used.switches / steps, 0, 0};
-  // Where the system does not say, what no thread of the process had is a lower bound; but who was
-  // never interrupted slept of its own will.
-  use.denied = used.denied >= 0    ? used.denied / steps
-               : used.switches > 0 ? std::max(0.0, busy - use.time)
-                                   : 0;
+  RankUse use{used.processor / steps, detail::denied(used, busy * steps, ranks) / steps,
+              used.switches / steps, 0, 0};
   if (used.processors > 0) use.stolen = used.stolen / used.processors;
   return use;
 }
@@ -329,7 +326,7 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
       p.rows.push_back(std::move(row));
     }
   }
-  RankUse use = use_of(profiler, wall - waiting);
+  RankUse use = use_of(profiler, wall - waiting, ranks.size());
   use.clock_error = tell_apart(profiler, ranks, mine);
   share_buckets(network, p.rows, mine, times);
   for (std::size_t i = 0; i < mine.size(); ++i) {

@@ -4,8 +4,9 @@
 set -euo pipefail
 tool=$LAMINA_BUILD/bin/lamina
 unset OMP_NUM_THREADS
-train=(train --model lenet --data synthetic --limit 64 --batch-size 1 --steps 1)
 processors=$(nproc)
+images=$((2 * processors + 64))
+train=(train --model lenet --data synthetic --limit "$images" --batch-size 1 --steps 1)
 failed=0
 
 # expect LINES WORDS COMMAND...: how many hosts are named, and what is said

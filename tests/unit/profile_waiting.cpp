@@ -1,4 +1,5 @@
 // Waiting told apart: posting and waking up, ranks that come late, bytes that move.
+#include "../../src/report/denied.hpp"
 #include "../../src/report/late.hpp"
 #include "catch.hpp"
 #include "profile_made.hpp"
@@ -7,6 +8,8 @@
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/profile/table.hpp>
+
+#include <unistd.h>
 
 #include <cmath>
 #include <thread>
@@ -89,6 +92,13 @@ TEST_CASE("clocks of different hosts are compared, to within what is said") {
     for (const auto& same : detail::clock_offsets(ranks, shifted, "one"))
       check(same.seconds == 0 && same.error == 0, "the same clock for all");
   });
+}
+
+TEST_CASE("a clock has its host's name where nothing tells one start of a host from another") {
+  char host[256] = "";
+  REQUIRE(gethostname(host, sizeof host - 1) == 0);
+  CHECK(detail::clock_name("/no/such/file").starts_with(host));
+  CHECK(detail::clock_name() == detail::clock_name());
 }
 
 TEST_CASE("waiting is told apart: a late rank, transfer, and the rest") {
@@ -219,6 +229,15 @@ TEST_CASE("usages add up, and what is unknown stays so") {
   CHECK(sum.stolen == -1);
   CHECK(sum.processors == -1);
   CHECK((Usage{1, 1, -1, -1, -1} - Usage{1, 1, -1, -1, -1}).denied == -1);
+}
+
+TEST_CASE("switches prove that a processor was lacking only to a single rank") {
+  // Processor time, switches, and what the system says that was denied.
+  CHECK(detail::denied({1, 5, -1, -1, -1}, 3, 1) == 2);
+  CHECK(detail::denied({1, 5, -1, -1, -1}, 3, 2) == 0);
+  CHECK(detail::denied({1, 0, -1, -1, -1}, 3, 1) == 0);
+  CHECK(detail::denied({4, 5, -1, -1, -1}, 3, 1) == 0);
+  CHECK(detail::denied({1, 5, 0.5, -1, -1}, 3, 2) == 0.5);
 }
 
 TEST_CASE("a disturbed run says so") {

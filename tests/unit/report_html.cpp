@@ -232,15 +232,85 @@ TEST_CASE("what did not change comes last, and is told so", "[report]") {
   for (const std::string& s : detail::findings(before, after)) told += s + '\n';
   CHECK(has(told, "Lost most: <b>relu1</b> forward (+30"));
   CHECK_FALSE(has(told, "conv1"));
-  CHECK(has(told, text(all.size() - 1, " rows did not change")));
+  CHECK(has(told, text(all.size() - 1, " rows with no change that could be told from chance")));
   const std::string table = detail::comparison(before, after, 3);
-  CHECK(has(table, text(all.size() - 1, " of ", all.size(), " rows differ by no more than")));
+  CHECK(
+      has(table, text(all.size() - 1, " of ", all.size(), " rows: no change that could be told")));
 
   // Waiting has a spread of its own: files that lack it say nothing about rows that wait.
   before.rows[1].step_total_std = -1;
   CHECK(detail::measured(before, before.rows[1]).std < 0);
   before.rows[0].step_total_std = -1, before.rows[0].step_std = 2e-6;
   CHECK(detail::measured(before, before.rows[0]).std == 2e-6);
+}
+
+TEST_CASE("too few steps do not say that nothing changed", "[report]") {
+  Profile before = made_profile_on_machine();
+  before.steps = 3;
+  before.clean.mean = 61.5e-3, before.step_spread.clean = 0.67e-3;
+  Profile after = before;
+  after.clean.mean = 75.4e-3, after.step_spread.clean = 6.5e-3;
+  const std::string words = "not told from chance (up to 37.4 ms)";
+  CHECK(detail::words_of_none(detail::step_difference(before, after)) == words);
+  const std::string all = detail::comparison(before, after, 3), page = report_html(before, &after);
+  CHECK(has(all, "(0.816 times as fast): " + words));
+  CHECK(count(page, words) == 3);  // images/s, step, and among the findings
+  for (const std::string& s : {all, page}) {
+    CHECK_FALSE(has(s, "no change:"));
+    CHECK_FALSE(has(s, "is no change"));
+    CHECK_FALSE(has(s, "did not change"));
+  }
+  CHECK(has(detail::comparison(before, before, 0), "(1.000 times as fast): no difference"));
+}
+
+TEST_CASE("a comparison says which run was disturbed", "[report]") {
+  const Profile quiet = made_profile_on_machine(2);
+  Profile busy = quiet;
+  busy.processor.denied = {0, 300e-6, 600e-6, 1};  // of steps of 6 ms
+  Profile low = quiet;
+  low.machine->memory.back().disturbed = true;
+  const auto told = [](const Profile& before, const Profile& after) {
+    std::string all;
+    for (const std::string& s : detail::findings(before, after)) all += s + '\n';
+    return all;
+  };
+  CHECK_FALSE(has(told(quiet, quiet), "DISTURBED"));
+  CHECK_FALSE(has(detail::comparison(quiet, quiet, 3), "DISTURBED"));
+  const std::string denied = ": rank 1 was ready to run but had no processor for 10 %";
+  const std::string roofs = ": the machine was busy when its ceilings were measured";
+  CHECK(has(told(busy, low), "DISTURBED</b> before" + denied));
+  CHECK(has(told(busy, low), "DISTURBED</b> after" + roofs));
+  CHECK(has(detail::comparison(busy, low, 3), "DISTURBED before" + denied));
+  CHECK(has(detail::comparison(low, busy, 3), "DISTURBED before" + roofs));
+  CHECK(has(detail::comparison(low, busy, 3), "DISTURBED after" + denied));
+}
+
+TEST_CASE("ceilings that were disturbed are marked in a report", "[report]") {
+  Profile p = made_profile_on_machine(2);
+  CHECK_FALSE(has(detail::machine_tables(*p.machine), "?"));
+  CHECK_FALSE(has(detail::machine_tables(*p.machine), "isturbed"));
+  p.machine->compute[1].disturbed = p.machine->memory[1].disturbed = true;
+  p.machine->comm[0].disturbed = true, p.machine->missing = 2;
+  const std::string tables = detail::machine_tables(*p.machine);
+  CHECK(has(tables, "avx2</small> ?<"));
+  CHECK(has(tables, ">L2 ?<"));
+  CHECK(has(tables, "s</small> ?<"));
+  CHECK(count(tables, "?") == 4);  // three, and what it means
+  CHECK(has(tables, "what is marked (3) is not kept"));
+  CHECK(has(tables, "when they were measured: 2 ceilings"));
+}
+
+TEST_CASE("a report has what a run had of processors and clocks", "[report]") {
+  Profile p = made_profile_on_machine(2);
+  p.clock_error = 20e-6;
+  std::string page = report_html(p);
+  CHECK(has(page, "<dt>Processor time</dt><dd>11.5 ms of a step of a rank"));
+  CHECK(has(page, "<dt>Involuntary switches</dt><dd>3.0 in a step of a rank; to yield"));
+  CHECK(has(page, "<dt>Clocks</dt><dd>of the hosts may be 20 \u00B5s apart"));
+  p.clock_error = 0, p.processor = {};
+  page = report_html(p);
+  for (const char* what : {"<dt>Processor time", "<dt>Involuntary", "<dt>Clocks"})
+    CHECK_FALSE(has(page, what));
 }
 
 TEST_CASE("a comparison tells how unaccounted time has grown", "[report]") {
@@ -261,7 +331,7 @@ TEST_CASE("a comparison tells how unaccounted time has grown", "[report]") {
   CHECK(has(report_html(before, &after), "<b>unaccounted</b>"));
   CHECK(has(detail::comparison(before, after, 0), "\nunaccounted "));
   after.end_to_end.mean = before.end_to_end.mean + 10e-6;
-  CHECK(has(finding(), "no change: steps differ by 28.3 \u00B5s by chance"));
+  CHECK(has(finding(), ": not told from chance (up to 28.3 \u00B5s)."));
   after.step_spread.unaccounted = -1;
   CHECK(has(finding(), "by chance is not known"));
 }

@@ -107,9 +107,8 @@ std::string changes_table(const Profile& before, const Profile& after) {
   head("n", "after - before; what changed first, sorted by its size", "difference &micro;s",
        "other");
   head("n", "of the time before", "difference %");
-  head("n", "up to here a difference says nothing: steps of one run differ as much",
-       "by chance &plusmn; &micro;s");
-  head("w", "what the difference says; none: no more than chance", "change");
+  head("n", "up to here a difference cannot be told from chance", "by chance &plusmn; &micro;s");
+  head("w", "what the difference says; none: none that could be told from chance", "change");
   head("n", "least possible time / time in kernels", "% of roof before");
   head("n", "least possible time / time in kernels", "% of roof after");
   head("w", "what held the row up most, before and after", "bound");

@@ -86,8 +86,9 @@ void say_communication(Sentences& all, const Profile& p, const std::vector<Line>
   }
   if (comm > 0) {
     std::string s = text("Communication takes ", seconds_text(comm), " per step, ",
-                         percent_text(hidden(comm, late, transfer) / comm), " of it behind kernels; the ranks spend <b>",
-                         seconds_text(exposed), "</b> with waiting for it");
+                         percent_text(hidden(comm, late, transfer) / comm),
+                         " of it behind kernels; the ranks spend <b>", seconds_text(exposed),
+                         "</b> with waiting for it");
     if (most && most->exposed() > 0)
       s += text(", ", seconds_text(most->exposed()), " of it in ", named(most->first()));
     all.push_back(s + ".");
@@ -162,16 +163,15 @@ void say_total(Sentences& all, const Total& total, const Profile& before, const 
       text("<b>", static_cast<char>(std::toupper(total.what[0])), total.what + 1,
            "</b>: ", of_step(d.before, before), " before, ", of_step(d.after, after), " after: ");
   if (verdict == Verdict::none)
-    append(s, "no change");
+    append(s, words_of_none(d));
   else
     append(s, text("<b>", signed_text(d.seconds()), "</b>"));
   if (d.before.mean > 0 && verdict != Verdict::none)
     append(s, format(" (%+.1f %%)", 100 * d.relative()));
   if (verdict == Verdict::unknown)
     append(s, "; how much steps differ by chance is not known");
-  else if (d.seconds() != 0)
-    append(s, text(verdict == Verdict::none ? ": steps differ by " : ", while steps differ by ",
-                   seconds_text(d.chance()), " by chance"));
+  else if (verdict != Verdict::none)
+    append(s, text(", while steps differ by ", seconds_text(d.chance()), " by chance"));
   all.push_back(s + '.');
 }
 
@@ -194,9 +194,15 @@ void say_rows(Sentences& all, const std::vector<Change>& rows) {
   };
   if (!less.empty()) all.push_back(text("Gained most: ", enumerate(less), "."));
   if (!more.empty()) all.push_back(text("Lost most: ", enumerate(more), "."));
-  say(Verdict::none, "did not change: steps of one run differ by as much.");
+  say(Verdict::none, "with no change that could be told from chance.");
   say(Verdict::gone, "only in the run before.");
   say(Verdict::fresh, "only in the run after.");
+}
+
+/// `which` run, if there are two.
+void say_disturbed(Sentences& all, const Profile& p, const char* which) {
+  for (const std::string& s : disturbances(p))
+    all.push_back(text("<b class=\"flag\">DISTURBED</b>", which, ": ", escape_xml(s), "."));
 }
 
 }  // namespace
@@ -219,17 +225,7 @@ std::vector<std::string> findings(const Profile& p) {
   }
   say_communication(all, p, lines);
   if (has_ceilings(p)) say_above(all, lines);
-  if (p.disturbed())
-    all.push_back(text("<b class=\"flag\">DISTURBED</b>: rank ", p.processor.denied.slowest,
-                       " was ready to run but had no processor for ",
-                       percent_text(p.processor.denied.max / p.end_to_end.mean),
-                       " of a step, and lost one ", format("%.1f", p.processor.switches.max),
-                       " times unwillingly; ", percent_text(p.processor.stolen),
-                       " of the machine were given to others. Times are too long by that."));
-  if (has_ceilings(p) && p.machine->disturbed(parse_dtype(p.dtype)))
-    all.push_back(
-        "<b class=\"flag\">DISTURBED</b>: the machine was busy when its ceilings were "
-        "measured, so that roofs may be too low.");
+  say_disturbed(all, p, "");
   if (p.unaccounted() > 0.03)
     all.push_back(text("<b class=\"flag\">", percent_text(p.unaccounted()),
                        "</b> of a step lie in no row: more than the 3 % that timing may cost."));
@@ -240,6 +236,8 @@ std::vector<std::string> findings(const Profile& before, const Profile& after) {
   Sentences all;
   for (const std::string& warning : unlike(before, after))
     all.push_back(text("<b class=\"flag\">Not alike</b>: ", escape_xml(warning), "."));
+  say_disturbed(all, before, " before");
+  say_disturbed(all, after, " after");
   const auto sums = totals(before, after);
   for (const Total& t : sums) {
     const std::string_view what = t.what;

@@ -10,14 +10,18 @@ namespace lamina::detail {
 
 namespace {
 
+/// Behind the names of ceilings that may be too low.
+const char* mark(bool disturbed) { return disturbed ? " ?" : ""; }
+
 std::string compute_table(const Machine& m) {
   if (m.compute.empty()) return "";
   constexpr const char* kinds[] = {"register-only FMA", "GEMM", "convolution"};
   SmallTable table("Compute, GFLOP/s of a rank", {"", "dtype", "alone", "all ranks"});
   for (const ComputeCeiling& c : m.compute)
-    table.row({text(kinds[int(c.kind)], " <small>", escape_xml(c.name), "</small>"),
-               escape_xml(name(c.dtype)), format("%.1f", c.flops.alone / 1e9),
-               format("%.1f", c.flops.together / 1e9)});
+    table.row(
+        {text(kinds[int(c.kind)], " <small>", escape_xml(c.name), "</small>", mark(c.disturbed)),
+         escape_xml(name(c.dtype)), format("%.1f", c.flops.alone / 1e9),
+         format("%.1f", c.flops.together / 1e9)});
   return table.done();
 }
 
@@ -27,10 +31,11 @@ std::string memory_table(const Machine& m) {
                    {"", "capacity", "triad alone", "triad all ranks", "read alone",
                     "read all ranks", "scale alone", "scale all ranks"});
   for (const MemoryCeiling& c : m.memory)
-    table.row({escape_xml(c.level), c.capacity > 0 ? bytes_text(c.capacity) : "",
-               format("%.1f", c.triad.alone / 1e9), format("%.1f", c.triad.together / 1e9),
-               format("%.1f", c.read.alone / 1e9), format("%.1f", c.read.together / 1e9),
-               format("%.1f", c.scale.alone / 1e9), format("%.1f", c.scale.together / 1e9)});
+    table.row({escape_xml(c.level) + mark(c.disturbed),
+               c.capacity > 0 ? bytes_text(c.capacity) : "", format("%.1f", c.triad.alone / 1e9),
+               format("%.1f", c.triad.together / 1e9), format("%.1f", c.read.alone / 1e9),
+               format("%.1f", c.read.together / 1e9), format("%.1f", c.scale.alone / 1e9),
+               format("%.1f", c.scale.together / 1e9)});
   return table.done();
 }
 
@@ -57,12 +62,26 @@ std::string comm_tables(const Machine& m) {
         const auto c = found.find(op);
         cells.push_back(c == found.end() ? std::string()
                                          : text(brief(c->second->bus_bandwidth() / 1e9), " <small>",
-                                                seconds_text(c->second->seconds), "</small>"));
+                                                seconds_text(c->second->seconds), "</small>",
+                                                mark(c->second->disturbed)));
       }
       table.row(cells);
     }
     append(out, table.done());
   }
+  return out;
+}
+
+/// What was not to be measured in peace.
+std::string disturbance(const Machine& m) {
+  std::string out;
+  if (m.disturbed() > 0)
+    append(out, text("<p>? disturbed: others used the machine while this was measured, again and "
+                     "again. It may do better; what is marked (",
+                     m.disturbed(), ") is not kept for later runs.</p>\n"));
+  if (m.missing > 0)
+    append(out, text("<p>Not here, since disturbed when they were measured: ",
+                     plural(std::size_t(m.missing), "ceiling"), ".</p>\n"));
   return out;
 }
 
@@ -75,7 +94,7 @@ std::string machine_tables(const Machine& m) {
               plural(std::size_t(m.nodes), "node"), ", back end ", escape_xml(m.backend),
               ", measured ", escape_xml(m.date), ". A kernel with next to nothing to do takes ",
               seconds_text(m.launch), ".</p>\n<div class=\"tables\">", compute_table(m),
-              memory_table(m), comm_tables(m), "</div>\n");
+              memory_table(m), comm_tables(m), "</div>\n", disturbance(m));
 }
 
 }  // namespace lamina::detail

@@ -122,8 +122,9 @@ std::string tiles(const Profile& p, const Profile* before) {
   const auto waste = [](const Profile& x) {
     return has_ceilings(x) ? figure_of(wasted(x)) : "&ndash;";
   };
-  const bool same = before && step_is_same(*before, p);
-  const std::string by_chance = "no change: steps differ as much";
+  const Difference change = before ? step_difference(*before, p) : Difference();
+  const bool same = before && change.verdict() == Verdict::none;
+  const std::string by_chance = words_of_none(change);
   std::string out = "<dl class=\"tiles\">\n";
   append(out, tile("images/s", images(p),
                    same     ? by_chance
@@ -170,6 +171,17 @@ std::string provenance(const Profile& p) {
   fact("Optimizer", escape_xml(p.optimizer));
   fact("Command", p.command.empty() ? "" : text("<code>", escape_xml(p.command), "</code>"));
   fact("Steps", text(p.steps, " recorded"));
+  const ProcessorUse& use = p.processor;
+  const char* each = p.ranks > 1 ? " of a rank" : "";
+  if (use.time.max > 0) {
+    fact("Processor time", text(seconds_text(use.time.mean), " of a step", each));
+    fact("Involuntary switches",
+         text(format("%.1f in a step", use.switches.mean), each,
+              p.ranks > 1 ? "; to yield while it waits for others counts, too" : ""));
+  }
+  if (p.clock_error > 0)
+    fact("Clocks", text("of the hosts may be ", seconds_text(p.clock_error),
+                        " apart: a lateness shorter than that says nothing"));
   for (std::size_t r = 0; r < p.hosts.size(); ++r)
     fact(text("Rank ", r).c_str(), escape_xml(p.hosts[r]));
   fact("Counting",
@@ -249,8 +261,8 @@ std::string report_html(const Profile& profile, const Profile* other) {
     sections.add(
         "table", "Differences",
         "Kernels and waiting of each row: first what changed, the largest difference "
-        "first, then what did not. A difference that is no larger than what steps of one "
-        "run differ by is none.",
+        "first, then what cannot be told from chance: a difference that is no larger than "
+        "what steps of one run, or the means of a few, differ by. It says none.",
         text(totals_table(profile, *other), controls(true), changes_table(profile, *other)));
   else
     sections.add("table", "Layers",
