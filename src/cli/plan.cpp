@@ -1,6 +1,7 @@
 #include "plan.hpp"
 
 #include <lamina/base/naming.hpp>
+#include <lamina/comm/alike.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -22,20 +23,14 @@ decltype(auto) for_flag(std::string_view flag, Work&& work) {
 
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.
 Plan plan_in_file(const std::string& path, const World& world) {
-  std::string json, error;
-  if (world.rank() == 0) try {
-      std::error_code ignored;
-      const bool a_file = path.find_first_of("/.") != path.npos ||
-                          (!path.empty() && std::filesystem::exists(path, ignored));
-      if (!a_file)  // says which names there are
-        naming("--plan", [&] { built_in_plan(path, Network({.c = 1}), 1, 1); });
-      json = for_flag("--plan", [&] { return plan_json(read_plan(path)); });
-    } catch (const Error& e) {
-      error = e.what();
-    }
-  error = world.comm().broadcast_text(std::move(error));
-  check(error.empty(), error);
-  Plan plan = parse_plan(world.comm().broadcast_text(std::move(json)));
+  Plan plan = parse_plan(on_first(world.comm(), [&] {
+    std::error_code ignored;
+    const bool a_file = path.find_first_of("/.") != path.npos ||
+                        (!path.empty() && std::filesystem::exists(path, ignored));
+    if (!a_file)  // says which names there are
+      naming("--plan", [&] { built_in_plan(path, Network({.c = 1}), 1, 1); });
+    return for_flag("--plan", [&] { return plan_json(read_plan(path)); });
+  }));
   const std::string origin = text("--plan ", path);
   for (Plan::Rule& rule : plan.rules) rule.origin = origin;
   for (Plan::Recompute& r : plan.recomputed) r.origin = origin;

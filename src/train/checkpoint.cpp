@@ -1,4 +1,5 @@
 // Checkpoints: a network's tensors to and from safetensors, in plain layout, one at a time.
+#include <lamina/comm/alike.hpp>
 #include <lamina/network/network.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/safetensors.hpp>
@@ -27,18 +28,8 @@ constexpr std::int64_t piece = 1 << 21;  ///< elements that are read and sent at
 /// What `work` returns on rank 0, on all ranks; what it throws there, all ranks throw.
 template <class Work>
 json from_first(const Communicator& ranks, Work&& work) {
-  json answer;
-  if (ranks.rank() == 0) {
-    try {
-      answer["value"] = work();
-    } catch (const std::exception& e) {
-      answer["error"] = e.what();
-    }
-  }
-  answer = json::parse(
-      ranks.broadcast_text(answer.dump(-1, ' ', false, json::error_handler_t::replace)));
-  if (answer.contains("error")) throw Error(answer["error"].get<std::string>());
-  return answer["value"];
+  return json::parse(on_first(
+      ranks, [&] { return json(work()).dump(-1, ' ', false, json::error_handler_t::replace); }));
 }
 
 /// A tensor of the network as files hold it: whole. Ranks hold blocks of it.
