@@ -5,6 +5,7 @@
 #include "machine/measure.hpp"
 
 #include <lamina/base/file.hpp>
+#include <lamina/base/random.hpp>
 #include <lamina/kernels/threads.hpp>
 
 #include <unistd.h>
@@ -45,13 +46,6 @@ Json key(const World& world, const Backend& backend) {
           {"backend", backend.description()}};
 }
 
-/// FNV-1a: the same number for the same text, in every build.
-std::uint64_t hash(const std::string& s) {
-  std::uint64_t h = 0xCBF29CE484222325;
-  for (const char c : s) h = (h ^ std::uint64_t(static_cast<unsigned char>(c))) * 0x100000001B3;
-  return h;
-}
-
 /// Nothing where there is no such file, or where it is damaged or for another key.
 std::optional<Machine> load(const std::string& path, const Json& wanted) {
   try {
@@ -79,8 +73,8 @@ void store(const std::string& path, const Json& key, const Machine& machine) {
 std::string path_for(const Json& key) {
   const std::string in = cache_folder();
   if (in.empty()) return "";
-  return text(in, "/machine-", format("%016llx", static_cast<unsigned long long>(hash(dump(key)))),
-              ".json");
+  return text(in, "/machine-",
+              format("%016llx", static_cast<unsigned long long>(key_of(dump(key)))), ".json");
 }
 
 Machine without_disturbed(Machine machine) {

@@ -168,12 +168,13 @@ void Network::plan_sums() {
 void Network::plan_bucket(Bucket& bucket) {
   const auto ranks = std::size_t(bucket.ranks.size());
   std::int64_t elements = 0;
-  std::uint64_t lies = 0;
+  std::string members;
   for (Parameter* p : bucket.members) {
     p->bucket = &bucket, p->at = elements;
     elements += p->room;
-    lies = (lies ^ p->form.fingerprint()) * 0x100000001B3 + key_of(p->name);
+    lamina::append(members, text(p->name, ' ', p->form.fingerprint(), ' '));
   }
+  const std::uint64_t lies = key_of(members);
   for (const std::uint64_t theirs : bucket.ranks.all_gather_value(lies))
     check(theirs == lies, "the ranks that add up the gradients of ", bucket.members[0]->name,
           " and what follows it lay them out differently");
