@@ -171,7 +171,11 @@ int train(const TrainOptions& o, World& world) {
   on_first(world.comm(), [&] {
     if (log)
       naming(
-          "--log", [&] { o.resumes ? log->resume_at(trainer.progress().step) : log->restart(); },
+          "--log",
+          [&] {
+            const Progress& at = trainer.progress();
+            o.resumes ? log->resume_at(at.step, at.evaluation_due) : log->restart();
+          },
           " ");
     return std::string();
   });

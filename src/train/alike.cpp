@@ -69,7 +69,8 @@ void check_alike(const Communicator& ranks, const FitOptions& o, const Progress&
                       {"keep_best", text(o.keep_best)},
                       {"the step to go on from", text(at.step)},
                       {"the epoch to go on from", text(at.epoch)},
-                      {"the batch to go on from", text(at.batch)}});
+                      {"the batch to go on from", text(at.batch)},
+                      {"whether an evaluation is due", text(at.evaluation_due)}});
 }
 
 void check_alike(const Communicator& ranks, const Dataset& data, const LoaderOptions& o) {

@@ -156,8 +156,15 @@ std::string digits(T value) {  // the shortest that reads back as the same value
 std::map<std::string, std::string> to_metadata(const Progress& p) {
   std::map<std::string, std::string> m = {
       {"format", "pt"},  // other readers ask whose names and shapes these are: PyTorch's
-      {version_key, version},     {"step", digits(p.step)}, {"epoch", digits(p.epoch)},
-      {"batch", digits(p.batch)}, {"seed", digits(p.seed)}, {"rate", digits(p.rate)}};
+      {version_key, version},
+      {"step", digits(p.step)},
+      {"epoch", digits(p.epoch)},
+      {"batch", digits(p.batch)},
+      {"seed", digits(p.seed)},
+      {"rate", digits(p.rate)},
+      {"epoch.loss", digits(p.loss)},
+      {"epoch.top1", digits(p.top1)}};
+  if (p.evaluation_due) m.emplace("evaluation", "due");
   for (const auto& [key, value] : p.settings) m.emplace(text(setting_prefix, key), value);
   if (!p.score) return m;
   m.emplace("score.of", p.score->validated ? "validation" : "training");
@@ -189,6 +196,11 @@ Progress to_progress(const std::string& path, const std::map<std::string, std::s
   parse(path, metadata, "batch", p.batch);
   parse(path, metadata, "seed", p.seed);
   parse(path, metadata, "rate", p.rate);
+  if (metadata.contains("epoch.loss")) {
+    parse(path, metadata, "epoch.loss", p.loss);
+    parse(path, metadata, "epoch.top1", p.top1);
+  }
+  p.evaluation_due = metadata.contains("evaluation");
   check(p.step >= 0 && p.epoch >= 0 && p.batch >= 0, path,
         ": its metadata have a negative step, epoch or batch");
   for (const auto& [key, value] : metadata)

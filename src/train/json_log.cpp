@@ -22,7 +22,7 @@ void JsonLog::restart() {
   if (regular_) file_.cut(0);
 }
 
-void JsonLog::resume_at(std::int64_t step) {
+void JsonLog::resume_at(std::int64_t step, bool evaluation_due) {
   if (!regular_) return;
   const File file(file_.path(), File::Mode::read);
   const std::uint64_t size = file.size();
@@ -34,7 +34,7 @@ void JsonLog::resume_at(std::int64_t step) {
   };
   // What a crash may leave of a line, or in place of it.
   const auto part_of_line = [](char first) { return first == '{' || first == 0; };
-  bool damaged = false;
+  bool damaged = false, done = false;
   while (read < size) {
     const std::size_t more = std::size_t(std::min<std::uint64_t>(size - read, 1 << 20));
     rest.resize(rest.size() + more);
@@ -48,9 +48,11 @@ void JsonLog::resume_at(std::int64_t step) {
       damaged = !value.is_object();
       check_log(!damaged || part_of_line(rest[at]));
       if (damaged) continue;
-      if (const auto s = value.find("step");
-          s != value.end() && s->is_number_integer() && s->get<std::int64_t>() > step)
-        return file_.cut(whole);
+      if (const auto s = value.find("step"); s != value.end() && s->is_number_integer()) {
+        const auto its = s->get<std::int64_t>();
+        if (its > step || (its == step && done)) return file_.cut(whole);
+        done = evaluation_due && its == step;
+      }
       whole += end + 1 - at, ++line;
     }
     rest.erase(0, at);

@@ -169,6 +169,9 @@ struct Model {
 const Progress progress{.step = 1234567890123,
                         .epoch = 3,
                         .batch = 17,
+                        .loss = 17 * 2.3 / 7,
+                        .top1 = 1.0 / 3,
+                        .evaluation_due = true,
                         .seed = ~std::uint64_t(0),
                         .rate = 0.1 / 3,
                         .settings = {{"model", "small \"one\""}, {"optimizer", "adam"}}};

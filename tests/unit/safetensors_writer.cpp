@@ -208,10 +208,10 @@ TEST_CASE("a log that a training goes on with has each step once", "[log]") {
     return text("{\"step\": ", step, more, "}\n");
   };
   const std::string three = line(1) + line(2) + line(2, ", \"top1\": 0.5") + "{\"kind\": 1}\n";
-  const auto resumed = [&](const std::string& content, std::int64_t step) {
+  const auto resumed = [&](const std::string& content, std::int64_t step, bool due = false) {
     write(path, content);
     JsonLog log(path);
-    log.resume_at(step);
+    log.resume_at(step, due);
     const std::string kept = read(path);
     log.write({{"step", step + 1}});
     CHECK(read(path) == kept + line(int(step) + 1));
@@ -220,6 +220,8 @@ TEST_CASE("a log that a training goes on with has each step once", "[log]") {
   CHECK(resumed("", 7) == "");
   CHECK(resumed(three, 2) == three);
   CHECK(resumed(three + line(3) + line(4), 2) == three);
+  CHECK(resumed(three + line(3) + line(4), 2, true) == line(1) + line(2));
+  CHECK(resumed(three + line(3), 3, true) == three + line(3));
   CHECK(resumed(three + line(3) + line(4), 0) == "");
   CHECK(resumed(three + "{\"step\": 3, \"lo", 2) == three);     // killed while it wrote
   CHECK(resumed(three + std::string(5000, '\0'), 2) == three);  // the machine went down

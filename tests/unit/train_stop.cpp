@@ -132,6 +132,53 @@ TEST_CASE("a loop of one's own ends when all ranks know") {
   CHECK(steps == std::vector{4, 4});
 }
 
+TEST_CASE("an evaluation that was left is made up when the training goes on") {
+  const Folder folder;
+  const auto data = small_data(), validation = small_data(50, false);
+  const int ranks = GENERATE(1, 2);
+  const bool validated = GENERATE(true, false);
+  CAPTURE(ranks, validated);
+  // Asked to stop: in the middle of an epoch, after its last step, in its evaluation (3 batches).
+  const std::vector<std::int64_t> stops = {3, 8, 12};
+  std::vector<std::string> epochs[2];
+  for (const bool interrupted : {false, true}) {
+    const std::string path = folder / (interrupted ? "interrupted" : "whole");
+    run_ranks(ranks, [&](World& world) {
+      set_threads(1);
+      for (std::size_t part = 0; part <= (interrupted ? stops.size() : 0); ++part) {
+        Network net = small_network(true);
+        Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+        if (part > 0) trainer.resume(path);
+        FitOptions fit{.epochs = 4, .save = path, .keep_best = true};
+        if (validated) fit.validation = validation.get();
+        int at_12 = 0;
+        if (interrupted && part < stops.size())
+          fit.stop = [&, part] {
+            const std::int64_t when = stops[part], step = trainer.progress().step;
+            if (when == 12 && validated) return step == 12 && ++at_12 > 2;
+            return step + (ranks > 1) >= when;
+          };
+        auto running = trainer.fit(*data, fit);
+        for (const Epoch& e : running) {
+          if (running.stopped() || world.rank() != 0) continue;
+          std::string s = text(e.number, ' ', exact(e.loss), ' ', exact(e.top1));
+          if (e.validation) s += text(' ', exact(e.validation->loss), ' ', e.validation->samples);
+          epochs[interrupted].push_back(s);
+        }
+        const bool last = !interrupted || part == stops.size();
+        check(running.stopped() != last, "part ", part, " ends at step ", trainer.progress().step);
+        check(last || trainer.progress().step == stops[part], "part ", part, " ends at step ",
+              trainer.progress().step);
+      }
+    });
+  }
+  CHECK(epochs[0].size() == 4);
+  CHECK(epochs[0] == epochs[1]);
+  CHECK(checkpoint_files::read(folder / "whole") == checkpoint_files::read(folder / "interrupted"));
+  CHECK(checkpoint_files::read(folder / "whole.best") ==
+        checkpoint_files::read(folder / "interrupted.best"));
+}
+
 // ---- what is kept ----------------------------------------------------------------------------
 
 namespace {

@@ -29,6 +29,9 @@ struct Progress {
   std::int64_t step = 0;   ///< updates done: the schedule's position
   std::int64_t epoch = 0;  ///< the data's position: the current epoch,
   std::int64_t batch = 0;  ///< and how many of its batches are done
+  double loss = 0,
+         top1 = 0;  ///< sums over these batches, or over the epoch before if there is none
+  bool evaluation_due = false;  ///< training has come to where an evaluation follows, which has not
   std::uint64_t seed = 0;
   double rate = 0;  ///< learning rate of the last update
   /// Whatever must be the same when the run is resumed: "model", "optimizer", "global_batch", ...

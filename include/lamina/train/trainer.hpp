@@ -55,8 +55,9 @@ struct Evaluation {
 
 /// What an epoch brought.
 struct Epoch {
-  std::int64_t number = 0;  ///< from 1
-  double loss = 0, top1 = 0, seconds = 0, images_per_second = 0;
+  std::int64_t number = 0;    ///< from 1
+  double loss = 0, top1 = 0;  ///< means over its steps, those before a resumed run included
+  double seconds = 0, images_per_second = 0;  ///< of the steps of this run; 0 where it made none
   std::optional<Evaluation> validation = {};
 
   std::string text() const {
@@ -65,7 +66,7 @@ struct Epoch {
     if (validation)
       s += format("  validation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%", validation->loss,
                   100 * validation->top1, 100 * validation->top5);
-    return s + format("  %.1f images/s\n", images_per_second);
+    return s + (seconds > 0 ? format("  %.1f images/s\n", images_per_second) : "\n");
   }
 };
 
@@ -197,9 +198,7 @@ class Trainer {
     optimizer_.update(network_, stream_, r.rate, progress_.step + 1);
     const Outcome found = outcome(network_, stream_, context.stop);
     r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
-    r.epoch = progress_.epoch, r.index = ++progress_.batch;
-    r.step = ++progress_.step;
-    if (progress_.batch >= r.count) ++progress_.epoch, progress_.batch = 0;
+    advance(r);
     r.seconds = now() - begin;
     r.images_per_second = double(batch.global_valid) / r.seconds;
     check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
@@ -290,6 +289,15 @@ class Trainer {
             .stop = stop};
   }
 
+  /// One step is done: says which.
+  void advance(StepResult& r) {
+    Progress& p = progress_;
+    if (p.batch == 0) p.loss = p.top1 = 0;
+    p.loss += r.loss, p.top1 += r.top1, p.evaluation_due = false;
+    r.epoch = p.epoch, r.index = ++p.batch, r.step = ++p.step;
+    if (p.batch >= r.count) ++p.epoch, p.batch = 0;
+  }
+
   /// What a checkpoint must agree on with the run that continues it.
   void describe() {
     progress_.rate = optimizer_.rate();
@@ -359,43 +367,55 @@ class Trainer::Fit {
 
  private:
   bool next() {
-    const bool more = train_epoch();
+    const bool another = more() && !stopped_;
+    stopped_ = stopped_ || (another && alone() && asked());
+    if (another && !stopped_) {
+      epoch_ = {};
+      if (!awaited()) train();
+      sum_up();
+      if (!stopped_) evaluate();
+    }
     if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
-    return more;
+    return another;
   }
+  bool more() const { return at().step < total_ || awaited(); }
+  /// Whether an evaluation comes next: that which a run before this one did not come to.
+  bool awaited() const {
+    return at().evaluation_due && (options_.validation || options_.keep_best);
+  }
+  Progress& at() const { return trainer_.progress_; }
 
-  bool train_epoch() {
-    Progress& at = trainer_.progress_;
-    stopped_ = stopped_ || (at.step < total_ && alone() && asked());
-    if (at.step >= total_ || stopped_) return false;
-    epoch_ = {.number = at.epoch + 1};
-    double seconds = 0;
-    std::int64_t steps = 0;
-    while (at.step < total_) {
+  /// Up to the end of the epoch, or of the training.
+  void train() {
+    std::int64_t images = 0;
+    for (bool last = false; !last;) {
       trainer_.request_stop(asked());
       const StepResult r = trainer_.step(loader_, total_);
-      ++steps, seconds += r.seconds;
-      epoch_.loss += r.loss, epoch_.top1 += r.top1;
+      epoch_.seconds += r.seconds, images += trainer_.options_.batch;
       if (options_.on_step) options_.on_step(r);
       stopped_ = r.stop || (alone() && asked());
-      const bool last = r.index == r.count || r.step == total_ || stopped_;
+      at().evaluation_due = r.index == r.count || r.step == total_;
+      last = at().evaluation_due || stopped_;
       const bool due = options_.save_every > 0 && r.step % options_.save_every == 0;
       if (!options_.save.empty() && (due || last)) save();
-      if (last) break;
     }
-    epoch_.loss /= double(steps), epoch_.top1 /= double(steps);
-    epoch_.seconds = seconds;
-    epoch_.images_per_second = double(steps * trainer_.options_.batch) / seconds;
-    if (stopped_) return true;
+    epoch_.images_per_second = double(images) / epoch_.seconds;
+  }
+  void sum_up() {
+    const auto steps = double(at().batch > 0 ? at().batch : loader_.batches());
+    epoch_.number = at().epoch + (at().batch > 0);
+    epoch_.loss = at().loss / steps, epoch_.top1 = at().top1 / steps;
+  }
+  void evaluate() {
     if (options_.validation) {
       epoch_.validation =
           trainer_.evaluate_unless(*options_.validation, [this] { return asked(); });
       stopped_ = !epoch_.validation;
+      if (stopped_) return;
     }
-    if (options_.keep_best && !stopped_) save_best();
-    return true;
+    if (options_.keep_best) save_best();
+    at().evaluation_due = false;
   }
-
   bool asked() const { return trainer_.stop_ || (options_.stop && options_.stop()); }
   /// With others to ask, it takes a step more to agree.
   bool alone() const { return trainer_.ranks_.size() == 1; }
