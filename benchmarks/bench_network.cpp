@@ -98,11 +98,19 @@ int bench(const BenchOptions& o, World& world) {
     ProfileOptions options{.warmup = 1, .steps = o.profile_steps};
     const auto trace = cli::open_trace(o, world, net);
     if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
-    Profile profile = profile_steps(net, trainer.stream(), trainer.ranks(),
-                                    trainer.optimizer().rule(), options, step);
-    cli::show_profile(std::move(profile), o, world, *net.placing().backend);
-    // Steps without communication end on each rank as it likes.
-    stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
+    struct Stopped {};
+    const auto recorded = [&] {
+      step();
+      // All ranks know at the same step, unless it was one without communication.
+      if (stopped && !trainer.stream().silent()) throw Stopped();
+    };
+    try {
+      Profile profile = profile_steps(net, trainer.stream(), trainer.ranks(),
+                                      trainer.optimizer().rule(), options, recorded);
+      stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
+      cli::show_profile(std::move(profile), o, world, *net.placing().backend);
+    } catch (const Stopped&) {
+    }
   }
   if (first) std::printf("total images/sec: %.2f\n", speed);
   if (!stopped) return 0;

@@ -143,6 +143,15 @@ def one_rank():
     status = job.status()
     expect(status == 143 and "total images/sec" in job.out(), f"bench: {status}", job.out())
 
+    job = Job("recording", "--model", "lenet", "--iters", 1, "--profile-steps", 50000,
+              program="bench_network")
+    job.wait_for(lambda: "images/sec" in job.out())
+    time.sleep(0.3)
+    os.kill(job.process.pid, signal.SIGTERM)
+    status = job.status()
+    expect(status == 143 and "total images/sec" in job.out() and "conv1" not in job.out(),
+           f"while it records: {status}", job.out())
+
 
 def second_signal():
     """Its log is a pipe that is full and that nobody reads: it cannot go on."""
