@@ -160,8 +160,10 @@ def check_judge():
     assert not wrong(result(off), result(values))
     assert wrong(result(far), result(off)) == {"gradients"}
     assert not wrong(result(far), result([v * (1 + 1e-4) for v in values]))
-    assert not wrong(result(far), result(off), tied=lambda name: name == "fc.weight")
-    assert wrong(result(far, loss=2.1), result(off), tied=lambda name: True) == {"loss"}
+    tied = result([v * (1 + 3e-4) for v in values])
+    assert not wrong(result(far), result(off), tied=tied)
+    assert wrong(result(far), result(off), tied=result(off)) == {"gradients"}
+    assert wrong(result(far, loss=2.1), result(off), tied=tied) == {"loss"}
 
 
 try:

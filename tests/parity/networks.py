@@ -9,6 +9,34 @@ from torch.nn import functional
 settle = None
 
 
+# Where two values of a window of a maximum pool are alike but for rounding, f32 may take the other
+# one. While this is set, all windows do whose two largest values are nearer to each other than so
+# many standard deviations of all values.
+tied = None
+
+
+def max_pool(x, window, stride, padding=0):
+    y = functional.max_pool2d(x, window, stride, padding)
+    if tied is None:
+        return y
+    padded = functional.pad(x, [padding] * 4, value=float("-inf"))
+    windows = functional.unfold(padded, window, stride=stride)
+    windows = windows.view(*x.shape[:2], window * window, -1)
+    largest = windows.detach().topk(2, 2)
+    (first, second), (winner, other) = largest.values.unbind(2), largest.indices.unbind(2)
+    chosen = torch.where(first - second < tied * x.detach().std(), other, winner)
+    return windows.gather(2, chosen.unsqueeze(2)).view(y.shape)
+
+
+class MaxPool2d(nn.Module):
+    def __init__(self, window, stride):
+        super().__init__()
+        self.shape = (window, stride)
+
+    def forward(self, x):
+        return max_pool(x, *self.shape)
+
+
 def rectify(x, bias):
     return (settle(x, bias) if settle else x).relu()
 
@@ -67,7 +95,7 @@ class LeNet(nn.Module):
 
     def forward(self, x):
         for conv in self.conv1, self.conv2:
-            x = functional.max_pool2d(rectify(conv(x), conv.bias), 2)
+            x = max_pool(rectify(conv(x), conv.bias), 2, 2)
         x = x.flatten(1)
         for linear in self.fc1, self.fc2:
             x = rectify(linear(x), linear.bias)
@@ -104,7 +132,7 @@ def alexnet(classes, width):
         features += rectified(nn.Conv2d(channels, wide[i], kernel, stride, padding))
         channels = wide[i]
         if i in (0, 1, 4):
-            features.append(nn.MaxPool2d(3, 2))
+            features.append(MaxPool2d(3, 2))
     return Classifier(features, 6, [
         Dropout(), *rectified(nn.Linear(36 * channels, wide[5])),
         Dropout(), *rectified(nn.Linear(wide[5], wide[5])), nn.Linear(wide[5], classes)])
@@ -118,7 +146,7 @@ def vgg(convolutions):
             for _ in range(count):
                 features += rectified(nn.Conv2d(channels, outputs, 3, padding=1))
                 channels = outputs
-            features.append(nn.MaxPool2d(2))
+            features.append(MaxPool2d(2, 2))
         hidden = widened(width, 4096)
         return Classifier(features, 7, [
             *rectified(nn.Linear(49 * channels, hidden)), Dropout(),
@@ -182,7 +210,7 @@ class ResNet(nn.Module):
     def forward(self, x):
         x = rectify(self.bn1(self.conv1(x)), self.bn1.bias)
         if self.pools:
-            x = functional.max_pool2d(x, 3, 2, 1)
+            x = max_pool(x, 3, 2, 1)
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)
         return self.fc(x.mean((2, 3)))
@@ -235,11 +263,8 @@ def settle_apart(x, bias):
     return x + (shift[:, None, None] if x.dim() == 4 else shift)
 
 
-def below_a_pool(model_name, name):
-    """Whether a maximum pool follows the layer that a parameter is of."""
-    if model_name == "lenet" or model_name.startswith(("alexnet", "vgg")):
-        return name.startswith(("conv", "features."))
-    return model_name in ("resnet18", "resnet34", "resnet50") and name.startswith(("conv1", "bn1"))
+def has_max_pools(model_name):
+    return model_name not in ("resnet20", "resnet56")
 
 
 def set_parts(model, parts):

@@ -135,13 +135,15 @@ class Runner:
                 found[layer] = int(cut[1])
         return found
 
-    def oracle(self, case, parts, dtype, weights, images):
+    def oracle(self, case, parts, dtype, weights, images, tied=None):
         o = self.options(case)
         parts = parts if case.model.norms == (False, True) else {}
-        key = json.dumps([o, parts, str(dtype), str(weights)], sort_keys=True)
+        key = json.dumps([o, parts, str(dtype), str(weights), tied], sort_keys=True)
         if key not in self.oracles:
+            networks.tied = tied
             self.oracles[key] = oracle.train(types.SimpleNamespace(**o), weights, images, parts,
                                              dtype)
+            networks.tied = None
             while len(self.oracles) > 6:
                 self.oracles.popitem(last=False)
         self.oracles.move_to_end(key)
@@ -159,14 +161,12 @@ class Runner:
 
     def judge(self, case, lines, tensors, parts, weights, images):
         exact = self.oracle(case, parts, torch.float64, weights, images)
-        single = None
+        single, tied = None, None
         if case.dtype == "f32":
             single = self.oracle(case, parts, torch.float32, weights, images)
-        steps = 1 if not case.recipe else 12
-        def tied(name):
-            return networks.below_a_pool(case.model.name, name)
-
-        return judge.Judge(exact, single, steps, tied).verdict(lines, tensors)
+            if networks.has_max_pools(case.model.name) and not case.recipe:
+                tied = self.oracle(case, parts, torch.float64, weights, images, judge.F32_TIE)
+        return judge.Judge(exact, single, tied, 12 if case.recipe else 1).verdict(lines, tensors)
 
     # ---- the judge, judged
 

@@ -138,7 +138,9 @@ tensors and cases that it stands for.
   Where a ReLU is at its kink, rounding decides whether a gradient passes: nobody is wrong, and the
   gradient differs by 1e-3. So one step in f32 begins with biases that keep each ReLU away from its
   kink: three quarters of the channels above, the others below. Maximum pools have the same where
-  two values of a window are alike but for rounding; gradients below them may be off by {tied}.
+  two values of a window are alike but for rounding: of gradients below them {tied} times as much is
+  allowed in addition as changes, in f64, where windows with values nearer than {tie} standard
+  deviations take the other one.
 - **Batch norm** has statistics of each part of the batch, as the plan cuts it, or of the whole one;
   PyTorch does the same. **Dropout** has Lamina's masks, which Python can draw as well.
 - **Random plans** are drawn anew for each row: splits of all kinds, half of the layers recomputed
@@ -174,7 +176,7 @@ def page(done, left, mutants):
     about = next((r["about"] for r in reversed(done) if r["about"]), "")
     return PAGE.format(
         f64_step=f"{judge.F64_STEP:g}", f64_trained=f"{judge.F64_TRAINED:g}",
-        times=judge.F32_TIMES, f32_step=f"{judge.F32_STEP:g}", tied=f"{judge.F32_TIED:g}",
+        times=judge.F32_TIMES, f32_step=f"{judge.F32_STEP:g}", tied=judge.F32_TIED, tie=f"{judge.F32_TIE:g}",
         mutants=f"{mutants} errors", date=max(r["date"] for r in done),
         about=re.sub(r", \d+ threads?$", "", about),
         torch=torch.__version__, torch_onednn=torch_onednn(), count=len(done),
