@@ -44,7 +44,7 @@ int bench(const BenchOptions& o, World& world) {
   }
   cli::prepare(o, world);
   const auto data = cli::open(o, {});
-  Network net = cli::make_network(o, *data);
+  const Network net = cli::make_network(o, *data);
   const std::int64_t global_batch = o.batch(world.size(), 16);
   const cli::RunPlan plan = cli::make_plan(o, net, global_batch, world);
   Trainer trainer(net, world, cli::make_optimizer(o), cli::trainer_options(o, global_batch, plan));
@@ -96,7 +96,7 @@ int bench(const BenchOptions& o, World& world) {
 
   if (o.profile_steps > 0 && !stopped) {
     ProfileOptions options{.warmup = 1, .steps = o.profile_steps};
-    const auto trace = cli::open_trace(o, world, net);
+    const auto trace = cli::open_trace(o, world, trainer.network());
     if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
     struct Stopped {};
     const auto recorded = [&] {
@@ -105,10 +105,10 @@ int bench(const BenchOptions& o, World& world) {
       if (stopped && !trainer.stream().silent()) throw Stopped();
     };
     try {
-      Profile profile = profile_steps(net, trainer.stream(), trainer.ranks(),
+      Profile profile = profile_steps(trainer.network(), trainer.stream(), trainer.ranks(),
                                       trainer.optimizer().rule(), options, recorded);
       stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
-      cli::show_profile(std::move(profile), o, world, *net.placing().backend);
+      cli::show_profile(std::move(profile), o, world, *trainer.network().placing().backend);
     } catch (const Stopped&) {
     }
   }

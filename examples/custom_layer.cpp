@@ -26,70 +26,77 @@ class ChannelScale final : public lamina::Layer {
     return {.forward = {n, 2 * bytes * n},
             .input_grad = {n, 2 * bytes * n},
             .weight_grad = {2 * n, 2 * bytes * n},
-            .parameters = double(x.c),
+            .parameters = double(x.c),  // not zero: so the network asks for gradients here
             .messages = {{lamina::Collective::all_reduce, lamina::Pass::weight_grad,
                           bytes * double(x.c), split.batch, true}}};
   }
 
-  lamina::Placement place(std::span<const lamina::Spec> xs, const lamina::Site& site) override {
+  lamina::Placement place(std::span<const lamina::Spec> xs,
+                          const lamina::Site& site) const override {
     const lamina::Shape x = xs[0].shape;
     lamina::check(xs[0].dtype == lamina::DType::f32, "expected f32");
     const lamina::Form plain{x, lamina::DType::f32, {}};
-    s_ = {.name = "scale",
-          .dims = {x.c},
-          .form = {{1, x.c, 1, 1}, lamina::DType::f32, {}},
-          .initial = {lamina::Initial::Kind::constant, o_.initial},
-          .replicas = site.along(lamina::Axis::batch)};
+    auto placed = std::make_unique<Placed>();
+    placed->s = {.name = "scale",
+                 .dims = {x.c},
+                 .form = {{1, x.c, 1, 1}, lamina::DType::f32, {}},
+                 .initial = {lamina::Initial::Kind::constant, o_.initial},
+                 .replicas = site.along(lamina::Axis::batch)};
     lamina::Placement p;
     p.output = plain;
     p.inputs = {plain};  // another layout is reordered into this one before the layer runs
     p.algorithm = "loops";
+    p.layer = std::move(placed);
     return p;
   }
 
-  void forward(lamina::Context& context, std::span<const lamina::View> xs,
-               const lamina::View& y) override {
-    context.stream.run(lamina::Pass::forward, "scale", [&] {
-      each_plane(xs[0].shape, [&](std::int64_t c, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i)
-          y.as<float>()[i] = s_.value.as<float>()[c] * xs[0].as<float>()[i];
-      });
-    });
-  }
-
-  void backward(lamina::Context& context, std::span<const lamina::View> xs, const lamina::View&,
-                const lamina::View& dy, std::span<const lamina::View> dxs) override {
-    if (dxs[0])
-      context.stream.run(lamina::Pass::input_grad, "scale", [&] {
-        each_plane(dy.shape, [&](std::int64_t c, std::int64_t begin, std::int64_t end) {
+ private:
+  /// What runs: made anew wherever the layer is placed.
+  struct Placed final : lamina::PlacedLayer {
+    void forward(lamina::Context& context, std::span<const lamina::View> xs,
+                 const lamina::View& y) override {
+      context.stream.run(lamina::Pass::forward, "scale", [&] {
+        each_plane(xs[0].shape, [&](std::int64_t c, std::int64_t begin, std::int64_t end) {
           for (std::int64_t i = begin; i < end; ++i)
-            dxs[0].as<float>()[i] = s_.value.as<float>()[c] * dy.as<float>()[i];
+            y.as<float>()[i] = s.value.as<float>()[c] * xs[0].as<float>()[i];
         });
       });
-    context.stream.run(lamina::Pass::weight_grad, "scale", [&] {
-      std::ranges::fill(s_.grad.elements<float>(), 0.0f);
-      each_plane(dy.shape, [&](std::int64_t c, std::int64_t begin, std::int64_t end) {
-        double sum = 0;
-        for (std::int64_t i = begin; i < end; ++i)
-          sum += double(dy.as<float>()[i]) * xs[0].as<float>()[i];
-        s_.grad.as<float>()[c] += float(sum);
+    }
+
+    void backward(lamina::Context& context, std::span<const lamina::View> xs, const lamina::View&,
+                  const lamina::View& dy, std::span<const lamina::View> dxs) override {
+      if (dxs[0])
+        context.stream.run(lamina::Pass::input_grad, "scale", [&] {
+          each_plane(dy.shape, [&](std::int64_t c, std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i)
+              dxs[0].as<float>()[i] = s.value.as<float>()[c] * dy.as<float>()[i];
+          });
+        });
+      context.stream.run(lamina::Pass::weight_grad, "scale", [&] {
+        std::ranges::fill(s.grad.elements<float>(), 0.0f);
+        each_plane(dy.shape, [&](std::int64_t c, std::int64_t begin, std::int64_t end) {
+          double sum = 0;
+          for (std::int64_t i = begin; i < end; ++i)
+            sum += double(dy.as<float>()[i]) * xs[0].as<float>()[i];
+          s.grad.as<float>()[c] += float(sum);
+        });
       });
-    });
-    s_.reduce(context.stream);  // summed over the ranks while the layers below compute
-  }
+      s.reduce(context.stream);  // summed over the ranks while the layers below compute
+    }
 
-  std::vector<lamina::Parameter*> parameters() override { return {&s_}; }
+    std::vector<lamina::Parameter*> parameters() override { return {&s}; }
 
- private:
-  /// Calls work(c, begin, end) for the elements of every channel of every sample.
-  template <class Work>
-  static void each_plane(lamina::Shape x, Work&& work) {
-    const std::int64_t plane = x.h * x.w;
-    for (std::int64_t i = 0; i < x.n * x.c; ++i) work(i % x.c, i * plane, (i + 1) * plane);
-  }
+    /// Calls work(c, begin, end) for the elements of every channel of every sample.
+    template <class Work>
+    static void each_plane(lamina::Shape x, Work&& work) {
+      const std::int64_t plane = x.h * x.w;
+      for (std::int64_t i = 0; i < x.n * x.c; ++i) work(i % x.c, i * plane, (i + 1) * plane);
+    }
+
+    lamina::Parameter s;
+  };
 
   Options o_;
-  lamina::Parameter s_;
 };
 
 int main(int argc, char** argv) {

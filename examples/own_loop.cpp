@@ -40,7 +40,7 @@ struct Score {
 
 /// What a loop needs beside the network.
 struct Loop {
-  lamina::Network& net;
+  lamina::PlacedNetwork& net;
   const lamina::Communicator& ranks;
   lamina::Stream stream = {};
   lamina::Labels labels{net};
@@ -86,12 +86,13 @@ struct Loop {
 /// Probabilities from a file alone: no loss, no labels, no gradients. Each rank has the rows that
 /// it was given.
 Score infer(const std::string& file, const lamina::Dataset& of, lamina::World& world) {
-  lamina::Network net = network();
-  net.add<lamina::Softmax>({}, "softmax");
-  net.place({.batch = batch,
-             .backend = lamina::make_backend("auto", lamina::DType::f32),
-             .ranks = world.comm(),
-             .training = false});
+  lamina::Network layers = network();
+  layers.add<lamina::Softmax>({}, "softmax");
+  lamina::PlacedNetwork net =
+      layers.place({.batch = batch,
+                    .backend = lamina::make_backend("auto", lamina::DType::f32),
+                    .ranks = world,
+                    .training = false});
   load_parameters(file, net, true, world.comm());
   lamina::Loader images(of, {.global_batch = batch,
                              .rank = world.rank(),
@@ -129,11 +130,12 @@ int main(int argc, char** argv) {
     const bool first = world.rank() == 0;
     const auto training = data(true), validation = data(false);
 
-    lamina::Network net = network();
-    net.add<lamina::SoftmaxCrossEntropy>({}, "loss");
-    net.place({.batch = batch,
-               .backend = lamina::make_backend("auto", lamina::DType::f32),
-               .ranks = world.comm()});
+    lamina::Network layers = network();
+    layers.add<lamina::SoftmaxCrossEntropy>({}, "loss");
+    lamina::PlacedNetwork net =
+        layers.place({.batch = batch,
+                      .backend = lamina::make_backend("auto", lamina::DType::f32),
+                      .ranks = world});
     net.initialize(seed);
     const lamina::Optimizer optimizer = lamina::SGD{.rate = 0.002, .momentum = 0.9};
     const lamina::Tensor states = optimizer.attach(net);

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
 
     lamina::Trainer trainer(net, world, lamina::SGD{.rate = 0.05, .momentum = 0.9},
                             {.batch = batch, .splits = splits_of(decisions)});
-    if (world.rank() == 0) std::cout << plan_table(decisions, net);
+    if (world.rank() == 0) std::cout << plan_table(decisions, trainer.network());
 
     const auto data =
         lamina::synthetic({.limit = 640, .channels = 1, .height = 28, .width = 28, .classes = 10});

@@ -19,12 +19,15 @@
 #include <lamina/layers/max_pool2d.hpp>
 #include <lamina/layers/pad_channels.hpp>
 #include <lamina/layers/relu.hpp>
+#include <lamina/layers/reorder.hpp>
+#include <lamina/layers/reshard.hpp>
 #include <lamina/layers/sigmoid.hpp>
 #include <lamina/layers/softmax.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/layers/tanh.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/profile/listen.hpp>
 #include <lamina/profile/machine.hpp>

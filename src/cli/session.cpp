@@ -191,7 +191,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
 namespace {
 
 /// What layers say about their kernels, on any rank: a line each.
-std::string remarks(const Network& net, const World& world) {
+std::string remarks(const PlacedNetwork& net, const World& world) {
   std::string mine, all;
   for (const Step& step : net.steps())
     if (!step.placement.remark.empty()) mine += text(step.name, ": ", step.placement.remark, '\n');
@@ -208,7 +208,7 @@ std::string remarks(const Network& net, const World& world) {
 
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
                      const RunPlan& plan, const World& world) {
-  const Network& net = trainer.network();
+  const PlacedNetwork& net = trainer.network();
   const auto& placing = net.placing();
   std::int64_t parameters = 0;
   for (const auto& p : net.all_parameters())
@@ -226,8 +226,8 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
     return text(n, ' ', what, n == 1 ? "" : "s");
   };
   std::string s = remark(text(program, ' ', version));
-  append(s, remark(text("model ", o.model, ", ", parameters, " parameters, input ", net.sample(),
-                        ", ", name(placing.dtype))));
+  append(s, remark(text("model ", o.model, ", ", parameters, " parameters, input ",
+                        net.network().sample(), ", ", name(placing.dtype))));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
   append(s, remark(text("communication ", !trainer.options().communicate
@@ -262,7 +262,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   return s;
 }
 
-RunTrace::RunTrace(const RunOptions& o, const World& world, const Network& network)
+RunTrace::RunTrace(const RunOptions& o, const World& world, const PlacedNetwork& network)
     : writer_(o.trace, world.rank(), world.size(), world.hosts()[std::size_t(world.rank())]) {
   for (const Step& step : network.steps()) layers_.push_back(step.name);
 }
@@ -272,7 +272,7 @@ void RunTrace::step(const Profiler& profiler) {
 }
 
 std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
-                                     const Network& network) {
+                                     const PlacedNetwork& network) {
   return o.trace.empty() ? nullptr : std::make_unique<RunTrace>(o, world, network);
 }
 

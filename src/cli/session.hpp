@@ -43,7 +43,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
 /// The file of --trace, of this rank.
 class RunTrace {
  public:
-  RunTrace(const RunOptions& o, const World& world, const Network& network);
+  RunTrace(const RunOptions& o, const World& world, const PlacedNetwork& network);
   /// Adds the step that the profiler has just ended.
   void step(const Profiler& profiler);
 
@@ -54,7 +54,7 @@ class RunTrace {
 
 /// Null without --trace. The network must be placed.
 std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
-                                     const Network& network);
+                                     const PlacedNetwork& network);
 
 /// Looks the ceilings up, or measures them, as the flags say; fills in what the profile cannot
 /// know; rank 0 prints the table and writes the files that the flags name. Collective.

@@ -15,11 +15,13 @@ Cost Add::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   return {.forward = {(k - 1) * n, (k + 1) * double(size_of(t)) * n}};
 }
 
-Placement Add::place(std::span<const Spec> xs, const Site& site) {
-  kernel_ = site.backend().sum(std::vector<Form>(xs.begin(), xs.end()));
-  Placement p = placed(*kernel_);
+Placement Add::place(std::span<const Spec> xs, const Site& site) const {
+  auto placed = std::make_unique<Placed>();
+  placed->kernel = site.backend().sum(std::vector<Form>(xs.begin(), xs.end()));
+  Placement p = placement_of(*placed->kernel);
   p.reads_x = false, p.passes_gradient = true;
-  p.in_place = kernel_->output == kernel_->inputs[0];
+  p.in_place = p.output == p.inputs[0];
+  p.layer = std::move(placed);
   return p;
 }
 

@@ -36,17 +36,18 @@ Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split, DType t) con
   return cost;
 }
 
-Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) {
-  kernel_ = site.backend().batch_norm(xs[0]);
+Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) const {
+  auto placed = std::make_unique<Placed>(o_);
+  placed->kernel = site.backend().batch_norm(xs[0]);
   const Communicator replicas = site.along(replica_axes);
-  group_ = site.along(group_axes());
-  variants_ = o_.global || !site.training() ? Communicator() : site.along(Axis::batch);
+  placed->group = site.along(group_axes());
+  placed->variants = o_.global || !site.training() ? Communicator() : site.along(Axis::batch);
   const Shape &x = xs[0].shape, &whole = xs[0].whole;
   const Form vector{{1, x.c, 1, 1}, xs[0].dtype, {}}, wide{{1, x.c, 1, 1}, DType::f64, {}};
-  mean_ = Tensor(wide), inv_std_ = Tensor(wide);
-  sums_ = Tensor({{1, 2 * x.c, 1, 1}, DType::f64, {}});
+  placed->mean = Tensor(wide), placed->inv_std = Tensor(wide);
+  placed->sums = Tensor({{1, 2 * x.c, 1, 1}, DType::f64, {}});
   const Shape seen{o_.global ? whole.n : x.n, x.c, whole.h, whole.w};
-  count_ = double(seen.n * seen.h * seen.w);
+  placed->count = double(seen.n * seen.h * seen.w);
 
   const Part channels = part(whole.c, site.split().channel, site.place().channel);
   const auto vector_of = [&](const char* name, double value, bool trained) {
@@ -59,19 +60,15 @@ Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) {
                      .trained = trained,
                      .decay = false,
                      .replicas = replicas,
-                     .variants = variants_};
+                     .variants = placed->variants};
   };
-  w_ = vector_of("weight", o_.scale, true), b_ = vector_of("bias", 0, true);
-  running_mean_ = vector_of("running_mean", 0, false);
-  running_var_ = vector_of("running_var", 1, false);
-  Placement p = placed(*kernel_);
-  p.workspace += mean_.bytes() + inv_std_.bytes() + sums_.bytes();
+  placed->w = vector_of("weight", o_.scale, true), placed->b = vector_of("bias", 0, true);
+  placed->running_mean = vector_of("running_mean", 0, false);
+  placed->running_var = vector_of("running_var", 1, false);
+  Placement p = placement_of(*placed->kernel);
+  p.workspace += placed->mean.bytes() + placed->inv_std.bytes() + placed->sums.bytes();
+  p.layer = std::move(placed);
   return p;
-}
-
-std::vector<Parameter*> BatchNorm::parameters() {
-  if (!o_.affine) return {&running_mean_, &running_var_};
-  return {&w_, &b_, &running_mean_, &running_var_};
 }
 
 }  // namespace lamina

@@ -27,16 +27,19 @@ Cost Concat::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   return {.forward = copy, .input_grad = copy};
 }
 
-Placement Concat::place(std::span<const Spec> xs, const Site& site) {
+Placement Concat::place(std::span<const Spec> xs, const Site& site) const {
+  auto placed = std::make_unique<Placed>();
+  std::vector<std::size_t>& mine = placed->numbers;
   std::vector<Form> forms;
   for (std::size_t i = 0; i < xs.size(); ++i)
-    if (xs[i].shape.size() > 0) forms.push_back(xs[i]), mine_.push_back(i);
-  kernel_ = site.backend().concat(forms);
-  given_.resize(mine_.size());
-  Placement p = placed(*kernel_);
+    if (xs[i].shape.size() > 0) forms.push_back(xs[i]), mine.push_back(i);
+  placed->kernel = site.backend().concat(forms);
+  placed->given.resize(mine.size());
+  Placement p = placement_of(*placed->kernel);
   p.inputs.assign(xs.begin(), xs.end());
-  for (std::size_t i = 0; i < mine_.size(); ++i) p.inputs[mine_[i]] = kernel_->inputs[i];
+  for (std::size_t i = 0; i < mine.size(); ++i) p.inputs[mine[i]] = placed->kernel->inputs[i];
   p.reads_x = false;
+  p.layer = std::move(placed);
   return p;
 }
 

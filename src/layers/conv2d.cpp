@@ -73,12 +73,14 @@ Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   return cost;
 }
 
-Placement Conv2D::place(std::span<const Spec> xs, const Site& site) {
+Placement Conv2D::place(std::span<const Spec> xs, const Site& site) const {
   const std::array whole{xs[0].whole};
   const int ranks = site.split().ways();
   const Blocks held = input_blocks(0, whole, site.split(), ranks);
   const Blocks wanted = needed(whole, site.split(), ranks);
-  halo_ = Halo(held, wanted, xs[0], site, Axis::height | Axis::width);
+  auto layer = std::make_unique<PlacedWeighted>();
+  PlacedWeighted& placed = *layer;
+  placed.halo = Halo(held, wanted, xs[0], site, Axis::height | Axis::width);
 
   ConvGeometry g = geometry();
   const Box y = output_blocks(whole, site.split(), ranks).box[std::size_t(site.ranks().rank())];
@@ -86,44 +88,45 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) {
   g.pad = {rows.before, columns.before, rows.after, columns.after};
   g.channels = y.c.size;
   if (o_.groups > 1) g.groups = part(o_.groups, site.split().channel, site.place().channel).size;
-  kernel_ = site.backend().conv(g, halo_.x(xs[0]));
+  placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]));
 
   const Shape w = geometry().weight(xs[0].whole);
   const double bound = 1 / std::sqrt(double(w.sample()));
   const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
   const Initial uniform{Initial::Kind::uniform, bound};
   Placement p =
-      finish(site, w, y.c, {w.n, w.c, w.h, w.w},
+      finish(site, std::move(layer), w, y.c, {w.n, w.c, w.h, w.w},
              o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
              o_.he_normal ? Initial{} : uniform);
-  if (halo_.prepare_overlap(site.backend()))
-    place_edges(site.backend(), g, y.h, rows.rows, whole[0].h, p);
+  if (placed.halo.prepare_overlap(site.backend()))
+    place_edges(site.backend(), g, y.h, rows.rows, whole[0].h, placed, p);
   return p;
 }
 
 void Conv2D::place_edges(const Backend& backend, ConvGeometry g, Part y, Part x, std::int64_t h,
-                         Placement& p) {
+                         PlacedWeighted& placed, Placement& p) const {
+  const Halo& halo = placed.halo;
   const auto begin = [&](std::int64_t row) { return row * o_.stride.h - o_.pad.top; };
   const std::int64_t window = (o_.kernel.h - 1) * o_.dilation.h + 1;
-  const Part own{x.begin + halo_.above(), x.size - halo_.above() - halo_.below()};
+  const Part own{x.begin + halo.above(), x.size - halo.above() - halo.below()};
   std::int64_t first = 0, last = 0;
-  while (halo_.above() > 0 && first < y.size && begin(y.begin + first) < own.begin) ++first;
-  while (halo_.below() > 0 && last < y.size && begin(y.end() - 1 - last) + window > own.end())
+  while (halo.above() > 0 && first < y.size && begin(y.begin + first) < own.begin) ++first;
+  while (halo.below() > 0 && last < y.size && begin(y.end() - 1 - last) + window > own.end())
     ++last;
   if (4 * (first + last) > y.size) return;  // too much would be computed twice
-  const Form whole = halo_.x({});
+  const Form whole = halo.x({});
   for (const Part rows : {Part{y.begin, first}, Part{y.end() - last, last}}) {
     if (rows.size == 0) continue;
     const Reach r = reach(rows, o_.kernel.h, o_.stride.h, o_.dilation.h, o_.pad.top, h);
     g.pad.top = r.before, g.pad.bottom = r.after;
-    edges_.push_back({});
-    if (r.rows.size == 0) return edges_.clear();
+    placed.edges.push_back({});
+    if (r.rows.size == 0) return placed.edges.clear();
     const Part at{r.rows.begin - x.begin, r.rows.size};
-    if (!edges_.back().place(backend, g, whole, at, *kernel_, rows.begin - y.begin))
-      return edges_.clear();
+    if (!placed.edges.back().place(backend, g, whole, at, *placed.kernel, rows.begin - y.begin))
+      return placed.edges.clear();
   }
-  overlaps_ = true;
-  for (const Edge& edge : edges_) {
+  placed.overlaps = true;
+  for (const Edge& edge : placed.edges) {
     p.workspace += edge.workspace();
     p.scratch = std::max(p.scratch, edge.scratch());
   }

@@ -14,20 +14,22 @@ Cost Dropout::cost(std::span<const Shape> xs, const Split& split, DType t) const
   return {.forward = once, .input_grad = once};
 }
 
-Placement Dropout::place(std::span<const Spec> xs, const Site& site) {
+Placement Dropout::place(std::span<const Spec> xs, const Site& site) const {
   const Box& box = xs[0].box;
-  kernel_ = site.backend().dropout(o_.rate, xs[0], xs[0].whole,
-                                   {box.n.begin, box.c.begin, box.h.begin, box.w.begin});
-  copy_ = site.backend().reorder(kernel_->inputs[0], kernel_->output);
-  Placement p = placed(*kernel_);
+  auto placed = std::make_unique<Placed>();
+  placed->kernel = site.backend().dropout(o_.rate, xs[0], xs[0].whole,
+                                          {box.n.begin, box.c.begin, box.h.begin, box.w.begin});
+  Placement p = placement_of(*placed->kernel);
+  placed->copy = site.backend().reorder(p.inputs[0], p.output);
   p.reads_x = false, p.in_place = true;
+  p.layer = std::move(placed);
   return p;
 }
 
-void Dropout::apply(Context& context, Pass pass, const View& from, const View& to) {
+void Dropout::Placed::apply(Context& context, Pass pass, const View& from, const View& to) {
   const Random random(context.seed, std::uint64_t(context.step), std::uint64_t(context.layer));
   const std::uint64_t key = std::uint64_t(random.bits(0)) << 32 | random.bits(1);
-  kernel_->apply(context.stream, pass, key, from, to);
+  kernel->apply(context.stream, pass, key, from, to);
 }
 
 }  // namespace lamina

@@ -15,21 +15,23 @@ Cost GlobalAvgPool::cost(std::span<const Shape> xs, const Split& split, DType t)
   return cost;
 }
 
-Placement GlobalAvgPool::place(std::span<const Spec> xs, const Site& site) {
-  sums_ = site.along(Axis::height | Axis::width);
-  if (sums_.size() == 1) return PoolLayer::place(xs, site);
+Placement GlobalAvgPool::place(std::span<const Spec> xs, const Site& site) const {
+  const Communicator sums = site.along(Axis::height | Axis::width);
+  if (sums.size() == 1) return PoolLayer::place(xs, site);
   // What other ranks have counts as padding here, so that the parts of the mean add up.
   const Shape &whole = xs[0].whole, &x = xs[0].shape;
   PoolGeometry g = geometry(whole);
   g.pad = {0, 0, whole.h - x.h, whole.w - x.w};
   g.count_padding = true;
-  auto kernel = site.backend().pool(g, xs[0]);
-  if (!sums_.alike(kernel->output)) {
-    kernel = site.backend().pool(g, {x, xs[0].dtype, {}});
-    check(sums_.alike(kernel->output), "ranks that sum y have it in unlike layouts, this one in ",
-          kernel->output);
+  auto placed = std::make_unique<Placed>();
+  placed->sums = sums;
+  placed->kernel = site.backend().pool(g, xs[0]);
+  if (!sums.alike(placed->kernel->output)) {
+    placed->kernel = site.backend().pool(g, {x, xs[0].dtype, {}});
+    check(sums.alike(placed->kernel->output),
+          "ranks that sum y have it in unlike layouts, this one in ", placed->kernel->output);
   }
-  return finish(site, std::move(kernel));
+  return finish(site, std::move(placed));
 }
 
 }  // namespace lamina

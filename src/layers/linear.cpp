@@ -23,18 +23,19 @@ Cost Linear::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   return cost_of(x, y, double(y.c) * double(x.sample()), x.size(), split, t);
 }
 
-Placement Linear::place(std::span<const Spec> xs, const Site& site) {
+Placement Linear::place(std::span<const Spec> xs, const Site& site) const {
   const std::array whole{xs[0].whole};
   const Blocks x = input_blocks(0, whole, site.split(), site.split().ways());
-  halo_ = Halo(x, x, xs[0], site, Axis::none);
+  auto placed = std::make_unique<PlacedWeighted>();
+  placed->halo = Halo(x, x, xs[0], site, Axis::none);
   const Part features = part(o_.features, site.split().channel, site.place().channel);
-  kernel_ = site.backend().linear(features.size, o_.bias, xs[0]);
+  placed->kernel = site.backend().linear(features.size, o_.bias, xs[0]);
   const std::int64_t inputs = xs[0].whole.sample();
   const bool normal = o_.normal > 0;
   const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(double(inputs))};
   // Weights are counted as those of a convolution as large as x.
   const Shape w{o_.features, xs[0].whole.c, xs[0].whole.h, xs[0].whole.w};
-  return finish(site, w, features, {o_.features, inputs},
+  return finish(site, std::move(placed), w, features, {o_.features, inputs},
                 normal ? Initial{Initial::Kind::normal, o_.normal} : uniform,
                 normal ? Initial{} : uniform);
 }

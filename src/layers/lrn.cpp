@@ -26,19 +26,22 @@ Cost LRN::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   return cost;
 }
 
-Placement LRN::place(std::span<const Spec> xs, const Site& site) {
+Placement LRN::place(std::span<const Spec> xs, const Site& site) const {
   const std::array whole{xs[0].whole};
   const Split& split = site.split();
   const Blocks held = input_blocks(0, whole, split, split.ways()), wide = needed(whole, split);
-  halo_ = Halo(held, wide, xs[0], site, Axis::channel);
-  Placement p = finish(site, make(site.backend(), halo_.x(xs[0])));
-  if (!halo_.moves()) return p;
+  auto layer = std::make_unique<Placed>();
+  Placed& placed = *layer;
+  placed.halo = Halo(held, wide, xs[0], site, Axis::channel);
+  placed.kernel = make(site.backend(), placed.halo.x(xs[0]));
+  Placement p = finish(site, std::move(layer));
+  if (!placed.halo.moves()) return p;
   const std::vector<int> me = {site.ranks().rank()};
-  cut_ = Exchange(wide.among(me), held.among(me), xs[0].dtype, {});
-  widen_ = Exchange(held.among(me), wide.among(me), xs[0].dtype, {});
-  wide_ = Tensor(kernel_->output);
+  placed.cut = Exchange(wide.among(me), held.among(me), xs[0].dtype, {});
+  placed.widen = Exchange(held.among(me), wide.among(me), xs[0].dtype, {});
+  placed.wide = Tensor(placed.kernel->output);
   p.output = xs[0].form(), p.output.layout = {};
-  p.workspace += wide_.bytes();
+  p.workspace += placed.wide.bytes();
   return p;
 }
 

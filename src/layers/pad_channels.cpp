@@ -26,21 +26,23 @@ Cost PadChannels::cost(std::span<const Shape> xs, const Split& split, DType t) c
           .input_grad = {.bytes = 2 * read}};
 }
 
-Placement PadChannels::place(std::span<const Spec> xs, const Site& site) {
+Placement PadChannels::place(std::span<const Spec> xs, const Site& site) const {
   const std::array whole{xs[0].whole};
   const auto me = std::size_t(site.ranks().rank());
   Form zeros{
       output_blocks(whole, site.split(), site.ranks().size()).box[me].shape(), xs[0].dtype, {}};
   zeros.shape.c -= xs[0].shape.c;
+  auto placed = std::make_unique<Placed>();
   std::vector<Form> forms;
-  has_x_ = xs[0].shape.size() > 0;
-  if (has_x_) forms.push_back(xs[0]);
+  placed->has_x = xs[0].shape.size() > 0;
+  if (placed->has_x) forms.push_back(xs[0]);
   if (zeros.shape.c > 0) forms.push_back(zeros);
-  kernel_ = site.backend().concat(forms);
-  if (zeros.shape.c > 0) zeros_ = Tensor(kernel_->inputs.back());  // zero in any layout
-  Placement p = placed(*kernel_);
-  p.inputs = {has_x_ ? kernel_->inputs[0] : xs[0].form()};
-  p.reads_x = false, p.workspace += zeros_.bytes();
+  placed->kernel = site.backend().concat(forms);
+  Placement p = placement_of(*placed->kernel);
+  if (zeros.shape.c > 0) placed->zeros = Tensor(p.inputs.back());  // zero in any layout
+  p.inputs = {placed->has_x ? p.inputs[0] : xs[0].form()};
+  p.reads_x = false, p.workspace += placed->zeros.bytes();
+  p.layer = std::move(placed);
   return p;
 }
 

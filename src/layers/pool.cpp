@@ -1,4 +1,5 @@
 // How pools are placed, and what they cost.
+#include <lamina/layers/alias.hpp>
 #include <lamina/layers/pool.hpp>
 
 namespace lamina {
@@ -33,24 +34,20 @@ Cost PoolLayer::cost(std::span<const Shape> xs, const Split& split, DType t) con
   return cost;
 }
 
-Placement PoolLayer::place(std::span<const Spec> xs, const Site& site) {
+Placement PoolLayer::place(std::span<const Spec> xs, const Site& site) const {
   const Shape& whole = xs[0].whole;
   PoolGeometry g = geometry(whole);
-  alias_ = identity(g);
-  if (alias_) {
-    Placement p;
-    p.output = xs[0], p.inputs = {xs[0]};
-    p.reads_x = false, p.alias = true;
-    return p;
-  }
+  if (identity(g)) return place_alias(xs[0], xs[0]);
   const Split& split = site.split();
   const std::array shapes{whole};
-  halo_ = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0], site,
-               Axis::height | Axis::width);
+  auto placed = std::make_unique<PlacedUnary>();
+  placed->halo = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0],
+                      site, Axis::height | Axis::width);
   const Box y = output_blocks(shapes, split, split.ways()).box[std::size_t(site.ranks().rank())];
   const auto [rows, columns] = reached(g, whole, y);
   g.pad = {rows.before, columns.before, rows.after, columns.after};
-  return finish(site, site.backend().pool(g, halo_.x(xs[0])));
+  placed->kernel = site.backend().pool(g, placed->halo.x(xs[0]));
+  return finish(site, std::move(placed));
 }
 
 std::string PoolLayer::describe(Pair window, Pair stride, Pad pad) {

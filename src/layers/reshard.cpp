@@ -13,15 +13,17 @@ Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
                         held_.ranks()}}};
 }
 
-Placement Reshard::place(std::span<const Spec> xs, const Site& site) {
+Placement Reshard::place(std::span<const Spec> xs, const Site& site) const {
+  auto placed = std::make_unique<Placed>();
   const Form x{xs[0].shape, xs[0].dtype, {}};
-  forward_ = Exchange(held_, wanted_, x.dtype, site.ranks());
-  if (xs[0].has_gradient) backward_ = Exchange(wanted_, held_, x.dtype, site.ranks());
+  placed->there = Exchange(held_, wanted_, x.dtype, site.ranks());
+  if (xs[0].has_gradient) placed->back = Exchange(wanted_, held_, x.dtype, site.ranks());
   Placement p;
   p.output = {wanted_.box[std::size_t(site.ranks().rank())].shape(), x.dtype, {}};
   p.inputs = {x};
   p.reads_x = false;
-  p.workspace = p.messages = forward_.workspace() + backward_.workspace();
+  p.workspace = p.messages = placed->there.workspace() + placed->back.workspace();
+  p.layer = std::move(placed);
   return p;
 }
 

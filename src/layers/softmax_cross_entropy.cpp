@@ -26,17 +26,21 @@ Cost SoftmaxCrossEntropy::cost(std::span<const Shape> xs, const Split& split, DT
   return cost;
 }
 
-Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site) {
+Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site) const {
   const std::int64_t classes = xs[0].whole.c, n = xs[0].shape.n;
   const Part mine = part(classes, site.split().channel, site.place().channel);
-  kernel_ = site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
-  ranks_ = site.along(Axis::batch), parts_ = site.along(Axis::channel);
-  p_ = Tensor(kernel_->inputs[0]);
-  maxima_ = Tensor({1, 2 * n + 1, 1, 1}, DType::f64), sums_ = Tensor({3, n, 1, 1}, DType::f64);
-  Placement p = placed(*kernel_);
+  auto placed = std::make_unique<Placed>();
+  placed->kernel =
+      site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
+  placed->ranks = site.along(Axis::batch), placed->parts = site.along(Axis::channel);
+  placed->p = Tensor(placed->kernel->inputs[0]);
+  placed->maxima = Tensor({1, 2 * n + 1, 1, 1}, DType::f64);
+  placed->sums = Tensor({3, n, 1, 1}, DType::f64);
+  Placement p = placement_of(*placed->kernel);
   p.output = {{1, 5, 1, 1}, DType::f64, {}};
   p.reads_x = false;
-  p.workspace += p_.bytes() + maxima_.bytes() + sums_.bytes();
+  p.workspace += placed->p.bytes() + placed->maxima.bytes() + placed->sums.bytes();
+  p.layer = std::move(placed);
   return p;
 }
 

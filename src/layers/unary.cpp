@@ -5,18 +5,22 @@
 
 namespace lamina {
 
-Placement UnaryLayer::place(std::span<const Spec> xs, const Site& site) {
-  return finish(site, make(site.backend(), xs[0]));
+Placement UnaryLayer::place(std::span<const Spec> xs, const Site& site) const {
+  auto placed = std::make_unique<PlacedUnary>();
+  placed->kernel = make(site.backend(), xs[0]);
+  return finish(site, std::move(placed));
 }
 
-Placement UnaryLayer::finish(const Site& site, std::unique_ptr<UnaryKernel> kernel) {
-  kernel_ = std::move(kernel);
-  halo_.prepare(site.backend(), kernel_->inputs[0], false);
-  Placement p = placed(*kernel_);
-  p.inputs = {halo_.outside()};
-  p.reads_x = kernel_->reads_x && !halo_.keeps(), p.reads_y = kernel_->reads_y;
-  p.in_place = kernel_->in_place && !halo_.keeps();
-  p.workspace += halo_.workspace(), p.messages += halo_.waiting();
+Placement UnaryLayer::finish(const Site& site, std::unique_ptr<PlacedUnary> placed) {
+  const UnaryKernel& kernel = *placed->kernel;
+  Halo& halo = placed->halo;
+  halo.prepare(site.backend(), kernel.inputs[0], false);
+  Placement p = placement_of(kernel);
+  p.inputs = {halo.outside()};
+  p.reads_x = kernel.reads_x && !halo.keeps(), p.reads_y = kernel.reads_y;
+  p.in_place = kernel.in_place && !halo.keeps();
+  p.workspace += halo.workspace(), p.messages += halo.waiting();
+  p.layer = std::move(placed);
   return p;
 }
 

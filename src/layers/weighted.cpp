@@ -30,51 +30,51 @@ Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, std:
   return cost;
 }
 
-Placement WeightedLayer::finish(const Site& site, const Shape& w, Part k,
-                                std::vector<std::int64_t> dims, Initial weights, Initial bias) {
-  if (copies_x()) partials_ = site.along(Axis::channel);
-  sums_ = site.along(Axis::input);
-  first_input_ = site.place().input == 0;
-  halo_.prepare(site.backend(), kernel_->inputs[0],
-                !partials_.alike(kernel_->inputs[0]));
+Placement WeightedLayer::finish(const Site& site, std::unique_ptr<PlacedWeighted> placed,
+                                const Shape& w, Part k, std::vector<std::int64_t> dims,
+                                Initial weights, Initial bias) const {
+  WeightedKernel& kernel = *placed->kernel;
+  Halo& halo = placed->halo;
+  if (copies_x()) placed->partials = site.along(Axis::channel);
+  placed->sums = site.along(Axis::input);
+  placed->first_input = site.place().input == 0;
+  halo.prepare(site.backend(), kernel.inputs[0], !placed->partials.alike(kernel.inputs[0]));
 
   const Communicator replicas = site.along(replica_axes);
-  if (!replicas.alike(kernel_->w)) kernel_->take_plain_weights();
+  if (!replicas.alike(kernel.w)) kernel.take_plain_weights();
   const Part c = part(w.c, site.split().input, site.place().input);
-  w_ = {.name = "weight",
-        .dims = std::move(dims),
-        .form = kernel_->w,
-        .whole = w,
-        .block = {k, c, {0, w.h}, {0, w.w}},
-        .initial = weights,
-        .replicas = replicas};
-  b_ = {.name = "bias",
-        .dims = {w.n},
-        .form = kernel_->b,
-        .whole = {1, w.n, 1, 1},
-        .block = {{0, 1}, k, {0, 1}, {0, 1}},
-        .initial = bias,
-        .decay = false,
-        .replicas = replicas};
-  if (has_bias() && !first_input_) no_bias_ = Tensor(kernel_->b);
+  placed->weight = {.name = "weight",
+                    .dims = std::move(dims),
+                    .form = kernel.w,
+                    .whole = w,
+                    .block = {k, c, {0, w.h}, {0, w.w}},
+                    .initial = weights,
+                    .replicas = replicas};
+  placed->bias = {.name = "bias",
+                  .dims = {w.n},
+                  .form = kernel.b,
+                  .whole = {1, w.n, 1, 1},
+                  .block = {{0, 1}, k, {0, 1}, {0, 1}},
+                  .initial = bias,
+                  .decay = false,
+                  .replicas = replicas};
+  placed->has_bias = has_bias();
+  if (has_bias() && !placed->first_input) placed->no_bias = Tensor(kernel.b);
 
-  Placement p = placed(*kernel_);
-  p.inputs = {halo_.outside()};
-  p.reads_x = !halo_.keeps();
-  if (!sums_.alike(kernel_->output)) {
-    summed_ = std::make_unique<Summed>();
-    summed_->y = Tensor(kernel_->output);
+  Placement p = placement_of(kernel);
+  p.inputs = {halo.outside()};
+  p.reads_x = !halo.keeps();
+  if (!placed->sums.alike(kernel.output)) {
+    placed->summed = std::make_unique<PlacedWeighted::Summed>();
+    placed->summed->y = Tensor(kernel.output);
     p.output.layout = {};
-    summed_->to_plain = site.backend().reorder(kernel_->output, p.output);
-    p.workspace += summed_->y.bytes();
+    placed->summed->to_plain = site.backend().reorder(kernel.output, p.output);
+    p.workspace += placed->summed->y.bytes();
   }
-  p.workspace += halo_.workspace() + no_bias_.bytes();
-  p.messages = halo_.waiting();
+  p.workspace += halo.workspace() + placed->no_bias.bytes();
+  p.messages = halo.waiting();
+  p.layer = std::move(placed);
   return p;
-}
-
-std::vector<Parameter*> WeightedLayer::parameters() {
-  return has_bias() ? std::vector{&w_, &b_} : std::vector{&w_};
 }
 
 }  // namespace lamina

@@ -1,209 +1,174 @@
-// Where activations and their gradients lie, how long they live, and which of them are computed
-// twice.
-#include <lamina/network/network.hpp>
+// Which activations are computed twice, where all of them and their gradients lie, and how long
+// they live.
+#include <lamina/network/activations.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace lamina {
 
-/// For each step, who reads y: the step, and which of its inputs.
-std::vector<std::vector<Network::Edge>> Network::consumers() const {
-  std::vector<std::vector<Edge>> consumers(steps_.size());
-  for (int i = 0; i < int(steps_.size()); ++i)
-    for (int k = 0; k < int(steps_[std::size_t(i)].inputs.size()); ++k)
-      consumers[std::size_t(steps_[std::size_t(i)].inputs[std::size_t(k)])].push_back({i, k});
-  return consumers;
+std::vector<std::vector<Reader>> readers(const std::vector<Step>& steps) {
+  std::vector<std::vector<Reader>> readers(steps.size());
+  for (int i = 0; i < int(steps.size()); ++i)
+    for (int k = 0; k < int(steps[std::size_t(i)].inputs.size()); ++k)
+      readers[std::size_t(steps[std::size_t(i)].inputs[std::size_t(k)])].push_back({i, k});
+  return readers;
 }
 
-/// Decides for each step that is not kept before whose backward its forward runs once more. Such a
-/// forward may send, so all ranks must decide alike, although what backward reads depends on the
-/// kernels that a rank chose: what one of them reads, all do. Collective.
-void Network::plan_recomputation(const std::vector<std::vector<Edge>>& consumers) {
-  const auto& marked = options_.recompute;
-  if (!options_.training || std::find(marked.begin(), marked.end(), true) == marked.end()) return;
-  constexpr char reads_x = 1, reads_y = 2;
-  const auto inserted = [&](const Step& s) {
-    return s.layer != graph_[std::size_t(s.vertex)].layer.get();
-  };
-  std::string reads(graph_.size(), '\0');
-  for (const Step& s : steps_)
-    if (!inserted(s))
-      reads[std::size_t(s.vertex)] =
-          char((s.placement.reads_x ? reads_x : 0) | (s.placement.reads_y ? reads_y : 0));
-  for (const std::string& theirs : options_.ranks.all_gather_text(reads))
-    for (std::size_t v = 0; v < reads.size(); ++v) reads[v] = char(reads[v] | theirs[v]);
-
+void plan_recomputation(std::vector<Step>& steps, const std::vector<bool>& marked,
+                        const std::string& reads) {
+  const auto consumers = readers(steps);
   // What the network gives back stays. A reshard's output, too: moving costs more than keeping. A
   // reorder's or an alias is as good as what it is made of.
-  std::vector<bool> dropped(steps_.size());
-  for (std::size_t i = 1; i + 1 < steps_.size(); ++i) {
-    const Step& s = steps_[i];
-    const bool follows = s.placement.alias || s.layer->type() == "Reorder";
+  std::vector<bool> dropped(steps.size());
+  for (std::size_t i = 1; i + 1 < steps.size(); ++i) {
+    const Step& s = steps[i];
+    const bool follows = s.placement.alias || s.kind == Step::Kind::reorder;
     dropped[i] = follows ? dropped[std::size_t(s.inputs[0])]
-                         : marked[std::size_t(s.vertex)] && s.layer->type() != "Reshard";
+                         : marked[std::size_t(s.vertex)] && s.kind != Step::Kind::reshard;
   }
-  std::vector<int> last(steps_.size(), -1);  // the step before whose backward it must be there
-  for (auto i = steps_.size(); i-- > 1;) {
+  std::vector<int> last(steps.size(), -1);  // the step before whose backward it must be there
+  for (auto i = steps.size(); i-- > 1;) {
     if (!dropped[i]) continue;
-    const Step& s = steps_[i];
+    const Step& s = steps[i];
     const auto read = [&](const Step& by, char what) {
-      return by.needs_grad && !inserted(by) && (reads[std::size_t(by.vertex)] & what);
+      return by.needs_grad && !by.inserted() && (reads[std::size_t(by.vertex)] & what);
     };
     if (read(s, reads_y)) last[i] = int(i);
-    for (const Edge& e : consumers[i]) {
-      if (read(steps_[std::size_t(e.step)], reads_x)) last[i] = std::max(last[i], e.step);
+    for (const Reader& e : consumers[i]) {
+      if (read(steps[std::size_t(e.step)], reads_x)) last[i] = std::max(last[i], e.step);
       last[i] = std::max(last[i], last[std::size_t(e.step)]);
     }
   }
-  for (std::size_t i = 1; i < steps_.size(); ++i) {
-    steps_[i].recomputed = last[i] >= 0;
-    if (last[i] >= 0) steps_[std::size_t(last[i])].recomputes.push_back(int(i));
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    steps[i].recomputed = last[i] >= 0;
+    if (last[i] >= 0) steps[std::size_t(last[i])].recomputes.push_back(int(i));
   }
 }
 
-/// Gives x, y, dy and dx of every step an address. Forward of step i happens at time i, its
-/// backward, and what that recomputes, at time 2 * steps - i.
-void Network::plan_activations() {
-  const int count = int(steps_.size()), end = 2 * count + 1;
-  auto& storages = arena_.storages;
-  auto &y = arena_.y, &kept = arena_.kept, &dy = arena_.dy;
-  auto &dx = arena_.dx, &parts = arena_.parts;
-  const auto backward = [&](int i) { return 2 * count - i; };
-  int owner = 0;  // the step that brings what is allocated
-  const auto allocate = [&](const Form& form, int time) {
-    storages.push_back({form.bytes(), time, time});
-    steps_[std::size_t(owner)].memory.activations += form.bytes();
-    return int(storages.size()) - 1;
-  };
-  const auto use = [&](int storage, int time) {
-    auto& s = storages[std::size_t(storage)];
+namespace {
+
+class ActivationPlanner {
+ public:
+  explicit ActivationPlanner(const std::vector<Step>& steps)
+      : steps_(steps), consumers_(readers(steps)), over_(steps.size()) {
+    to_.y.resize(steps.size());
+    to_.dy.assign(steps.size(), -1), to_.dx.resize(steps.size()), to_.parts.resize(steps.size());
+    to_.brought.resize(steps.size());
+  }
+
+  ActivationPlan plan(bool training) {
+    for (int i = 0; i < count(); ++i) forward(i);
+    use(to_.y[0], 0);
+    use(to_.y.back(), 2 * count() + 1);  // the caller reads it
+    to_.kept = to_.y;
+    if (training) {
+      for (int i = count() - 1; i >= 0; --i) recompute(i);
+      for (int i = 0; i < count(); ++i) keep(i);
+      for (int i = count() - 1; i >= 0; --i) backward(i);
+    }
+    to_.bytes = (lamina::plan(to_.storages) + 7) / 8 * 8;
+    return std::move(to_);
+  }
+
+ private:
+  int count() const { return int(steps_.size()); }
+  const Step& step(int i) const { return steps_[std::size_t(i)]; }
+  int time_of_backward(int i) const { return 2 * count() - i; }
+  int allocate(const Form& form, int time) {
+    to_.storages.push_back({form.bytes(), time, time});
+    shared_.push_back(false);
+    return int(to_.storages.size()) - 1;
+  }
+  /// The same; it is step `owner` that brings it.
+  int bring(int owner, const Form& form, int time) {
+    to_.brought[std::size_t(owner)] += form.bytes();
+    return allocate(form, time);
+  }
+  void use(int storage, int time) {
+    Lifetime& s = to_.storages[std::size_t(storage)];
     s.first = std::min(s.first, time), s.last = std::max(s.last, time);
-  };
-  const auto consumers = this->consumers();
-  plan_recomputation(consumers);
+  }
 
-  // Forward: y of each step, over its input where the layer can work in place.
-  y.resize(steps_.size());
-  std::vector<bool> over(steps_.size());
-  for (int i = 0; i < count; ++i) {
-    const Step& step = steps_[std::size_t(i)];
-    const Placement& p = step.placement;
-    owner = i;
-    const int from = step.inputs.empty() ? -1 : step.inputs[0];
+  /// y, over the step's input where the layer can work in place.
+  void forward(int i) {
+    const auto at = std::size_t(i);
+    const Step& s = step(i);
+    const Placement& p = s.placement;
+    const int from = s.inputs.empty() ? -1 : s.inputs[0];
     if (p.in_place && from > 0) {
-      const Step& producer = steps_[std::size_t(from)];
+      const Step& producer = step(from);
       const Placement& q = producer.placement;
-      over[std::size_t(i)] = step.output.form() == producer.output.form() && !p.reads_x &&
-                             !q.reads_y && !q.alias && consumers[std::size_t(from)].size() == 1 &&
-                             (!step.recomputed || producer.recomputed);  // else x is needed again
+      over_[at] = s.output.form() == producer.output.form() && !p.reads_x && !q.reads_y &&
+                  !q.alias && consumers_[std::size_t(from)].size() == 1 &&
+                  (!s.recomputed || producer.recomputed);  // else x is needed again
     }
-    y[std::size_t(i)] =
-        p.alias || over[std::size_t(i)] ? y[std::size_t(from)] : allocate(step.output, i);
-    use(y[std::size_t(i)], i);
-    for (const int input : step.inputs) use(y[std::size_t(input)], i);
+    to_.y[at] = p.alias || over_[at] ? to_.y[std::size_t(from)] : bring(i, s.output, i);
+    use(to_.y[at], i);
+    for (const int input : s.inputs) use(to_.y[std::size_t(input)], i);
   }
-  use(y[0], 0);
-  use(y.back(), end);  // the caller reads it
 
-  // What backward sees of it: the same, or once more the same, later.
-  kept = y;
-  for (int k = count - 1; k >= 0 && options_.training; --k) {
-    for (const int r : steps_[std::size_t(k)].recomputes) {
-      const Step& step = steps_[std::size_t(r)];
+  /// What backward of step i sees anew, later.
+  void recompute(int i) {
+    const int time = time_of_backward(i);
+    for (const int r : step(i).recomputes) {
       const auto at = std::size_t(r);
-      if (step.placement.alias || over[at]) {
-        kept[at] = kept[std::size_t(step.inputs[0])];
-      } else {
-        // Not one more activation of the step: the first is gone when this one comes.
-        storages.push_back({step.output.bytes(), backward(k), backward(k)});
-        kept[at] = int(storages.size()) - 1;
-      }
-      for (const int input : step.inputs) use(kept[std::size_t(input)], backward(k));
+      const Step& again = step(r);
+      // Not one more activation of the step: the first is gone when this one comes.
+      to_.kept[at] = again.placement.alias || over_[at] ? to_.kept[std::size_t(again.inputs[0])]
+                                                        : allocate(again.output, time);
+      for (const int input : again.inputs) use(to_.kept[std::size_t(input)], time);
     }
-  }
-  for (int i = 0; i < count && options_.training; ++i) {
-    const Step& step = steps_[std::size_t(i)];
-    if (step.placement.reads_y) use(kept[std::size_t(i)], backward(i));
-    if (step.placement.reads_x)
-      for (const int input : step.inputs) use(kept[std::size_t(input)], backward(i));
   }
 
-  // Backward: a gradient per edge; those of one value are added up where it has several consumers.
-  dy.assign(steps_.size(), -1), dx.resize(steps_.size()), parts.resize(steps_.size());
-  std::vector<bool> shared(storages.size());  // dy that several edges pass on: to be left as it is
-  for (int i = count - 1; i >= 0 && options_.training; --i) {
-    Step& step = steps_[std::size_t(i)];
-    owner = i;
-    dx[std::size_t(i)].assign(step.inputs.size(), -1);
-    if (!step.needs_grad) continue;
-    auto& mine = parts[std::size_t(i)];
-    for (const Edge& e : consumers[std::size_t(i)])
-      if (const int part = dx[std::size_t(e.step)][std::size_t(e.slot)]; part >= 0)
+  void keep(int i) {
+    const Step& s = step(i);
+    if (s.placement.reads_y) use(to_.kept[std::size_t(i)], time_of_backward(i));
+    if (!s.placement.reads_x) return;
+    for (const int input : s.inputs) use(to_.kept[std::size_t(input)], time_of_backward(i));
+  }
+
+  /// A gradient per edge; those of one value are added up where it has several consumers.
+  void backward(int i) {
+    const auto at = std::size_t(i);
+    const int time = time_of_backward(i);
+    const Step& s = step(i);
+    to_.dx[at].assign(s.inputs.size(), -1);
+    if (!s.needs_grad) return;
+    std::vector<int>& mine = to_.parts[at];
+    for (const Reader& e : consumers_[at])
+      if (const int part = to_.dx[std::size_t(e.step)][std::size_t(e.slot)]; part >= 0)
         mine.push_back(part);
-    for (const int part : mine) use(part, backward(i));
-    if (mine.size() == 1) {
-      dy[std::size_t(i)] = mine[0];
-      mine.clear();
-    } else if (mine.size() > 1) {
-      dy[std::size_t(i)] = allocate(step.output, backward(i));
-    }
-    const int given = dy[std::size_t(i)];
-    shared.resize(storages.size());
-    const Placement& p = step.placement;
+    for (const int part : mine) use(part, time);
+    if (mine.size() == 1)
+      to_.dy[at] = std::exchange(mine, {})[0];
+    else if (mine.size() > 1)
+      to_.dy[at] = bring(i, s.output, time);
+    const int given = to_.dy[at];
     int passed = 0;
-    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
-      const Step& input = steps_[std::size_t(step.inputs[k])];
+    for (std::size_t k = 0; k < s.inputs.size(); ++k) {
+      const Step& input = step(s.inputs[k]);
       if (!input.needs_grad) continue;
-      const bool same = given >= 0 && (p.alias || p.passes_gradient);
-      const bool in_place = given >= 0 && p.in_place && !shared[std::size_t(given)] &&
-                            input.output.form() == step.output.form();
-      dx[std::size_t(i)][k] = same || in_place ? given : allocate(input.output, backward(i));
+      const bool same = given >= 0 && (s.placement.alias || s.placement.passes_gradient);
+      const bool in_place = given >= 0 && s.placement.in_place && !shared_[std::size_t(given)] &&
+                            input.output.form() == s.output.form();
+      to_.dx[at][k] = same || in_place ? given : bring(i, input.output, time);
       passed += same;
     }
-    shared.resize(storages.size());
-    if (passed > 1) shared[std::size_t(given)] = true;
+    if (passed > 1) shared_[std::size_t(given)] = true;
   }
 
-  memory_.activations = (plan(storages) + 7) / 8 * 8;
-  std::size_t scratch = 0;
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    Step& step = steps_[i];
-    Placement& p = step.placement;
-    if (!parts[i].empty() && !step.output.box.empty()) {
-      const std::vector<Form> forms(parts[i].size(), step.output);
-      step.sum = options_.backend->sum(forms);
-      p.workspace += step.sum->workspace, p.scratch = std::max(p.scratch, step.sum->scratch);
-    }
-    if (std::any_of(dx[i].begin(), dx[i].end(), [](int part) { return part >= 0; }))
-      p.workspace += p.dx_workspace;
-    step.memory.workspace = p.workspace - p.messages + p.scratch;
-    step.memory.messages = p.messages;
-    memory_.workspace += p.workspace - p.messages, memory_.messages += p.messages;
-    scratch = std::max(scratch, p.scratch);
-  }
-  memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
-}
+  const std::vector<Step>& steps_;
+  std::vector<std::vector<Reader>> consumers_;
+  ActivationPlan to_;
+  std::vector<bool> over_;    // by step: y lies over x
+  std::vector<bool> shared_;  // by storage: dy that several edges pass on, to be left as it is
+};
 
-void Network::allocate_activations() {
-  const auto &y = arena_.y, &kept = arena_.kept, &dy = arena_.dy;
-  const auto &dx = arena_.dx, &parts = arena_.parts;
-  activations_ = Tensor({1, std::int64_t(memory_.activations / 8), 1, 1}, DType::f64);
-  const auto view = [&](int storage, const Form& form) {
-    if (storage < 0) return View();
-    return View(activations_.as<char>() + arena_.storages[std::size_t(storage)].offset, form);
-  };
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    Step& step = steps_[i];
-    step.y = view(y[i], step.output), step.kept_y = view(kept[i], step.output);
-    step.dy = view(dy[i], step.output);
-    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
-      const auto input = std::size_t(step.inputs[k]);
-      step.x.push_back(view(y[input], steps_[input].output));
-      step.kept_x.push_back(view(kept[input], steps_[input].output));
-      step.dx.push_back(options_.training ? view(dx[i][k], steps_[input].output) : View());
-    }
-    for (const int part : parts[i]) step.parts.push_back(view(part, step.output));
-  }
+}  // namespace
+
+ActivationPlan plan_activations(const std::vector<Step>& steps, bool training) {
+  return ActivationPlanner(steps).plan(training);
 }
 
 }  // namespace lamina

@@ -1,9 +1,10 @@
 // What ranks must agree on before a network is placed on them: its graph, and how it is placed.
+#include "network/compare_ranks.hpp"
+
 #include <lamina/base/version.hpp>
 #include <lamina/comm/alike.hpp>
-#include <lamina/network/network.hpp>
 
-namespace lamina {
+namespace lamina::detail {
 
 namespace {
 
@@ -20,8 +21,9 @@ std::string in_words(const Network& network, const Network::Vertex& v) {
 }  // namespace
 
 /// Threads and instruction sets may differ: layouts that do not fit each other are found later.
-void Network::compare_ranks(const PlaceOptions& o) const {
+void compare_ranks(const Network& network, const PlaceOptions& o) {
   if (o.ranks.size() == 1) return;
+  const auto& graph = network.graph();
   std::vector<Fact> facts = {{"the version of Lamina", std::string(version)},
                              {"the back end", o.backend->name()},
                              {"the type of numbers", text(name(o.dtype))},
@@ -29,15 +31,16 @@ void Network::compare_ranks(const PlaceOptions& o) const {
                              {"bucket_mb", exact(o.bucket_mb)},
                              {"first_bucket_mb", exact(o.first_bucket_mb)},
                              {"shard_optimizer", text(o.shard_optimizer)},
-                             {"training", text(o.training)}};
-  for (const Vertex& v : graph_) facts.push_back({v.name, in_words(*this, v)});
+                             {"training", text(o.training)},
+                             {"parameters_of", o.parameters_of ? "given" : ""}};
+  for (const Network::Vertex& v : graph) facts.push_back({v.name, in_words(network, v)});
   for (std::size_t i = 0; i < o.splits.size(); ++i)
-    facts.push_back({text("the split of ", i < graph_.size() ? graph_[i].name : "no layer"),
-                     o.splits[i].text()});
+    facts.push_back(
+        {text("the split of ", i < graph.size() ? graph[i].name : "no layer"), o.splits[i].text()});
   for (std::size_t i = 0; i < o.recompute.size(); ++i)
-    facts.push_back({text("recompute of ", i < graph_.size() ? graph_[i].name : "no layer"),
+    facts.push_back({text("recompute of ", i < graph.size() ? graph[i].name : "no layer"),
                      text(bool(o.recompute[i]))});
   check_alike(o.ranks, facts);
 }
 
-}  // namespace lamina
+}  // namespace lamina::detail

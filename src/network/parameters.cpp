@@ -1,5 +1,6 @@
-// The parameters of a network: where they lie, who holds which block of them, and how they start.
-#include <lamina/network/network.hpp>
+// The parameters of a placed network: who holds which block of them, and where they lie.
+#include <lamina/base/random.hpp>
+#include <lamina/network/parameters.hpp>
 
 #include <map>
 #include <sstream>
@@ -22,13 +23,13 @@ std::string start_of(const Parameter& p) {
 }
 
 /// The parameters that a rank holds, as text for the others.
-std::string to_text(const Network& network) {
+std::string to_text(const std::vector<NamedParameter>& mine, const std::vector<Step>& steps) {
   std::ostringstream to;
-  for (const Network::Named& n : network.parameters()) {
+  for (const NamedParameter& n : mine) {
     const Parameter& p = *n.parameter;
     to << n.name << '\n' << p.form.text() << '\n' << start_of(p) << '\n';
     to << p.form.fingerprint() << ' ';
-    to << network.steps()[std::size_t(n.step)].vertex << ' ' << p.trained;
+    to << steps[std::size_t(n.step)].vertex << ' ' << p.trained;
     to << ' ' << p.variants->size() << ' ' << p.variants->rank();
     to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
     for (const Part& part : {p.block.n, p.block.c, p.block.h, p.block.w})
@@ -44,23 +45,23 @@ std::string to_text(const Network& network) {
 
 /// Who holds which block of every parameter. Copies must lie alike: their gradients are added up as
 /// they lie. Collective.
-void Network::spread_parameters() {
-  const std::vector<std::string> all = options_.ranks.all_gather_text(to_text(*this));
+void Parameters::spread(const std::vector<Step>& steps, const PlaceOptions& options) {
+  const std::vector<std::string> texts = options.ranks.all_gather_text(to_text(mine, steps));
   struct Lies {
     std::string form;
     std::uint64_t fingerprint = 0;
   };
   std::map<std::string, std::vector<Lies>> forms;  // by rank
   std::map<std::string, std::string> starts;
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    std::istringstream in(all[r]);
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    std::istringstream in(texts[r]);
     std::string name, start;
     Lies lies;
     while (std::getline(in, name) && std::getline(in, lies.form) && std::getline(in, start)) {
       std::size_t dims = 0;
       Box block;
       int variant = 0;
-      Spread s{.name = name, .dtype = options_.dtype};
+      WholeParameter s{.name = name, .dtype = options.dtype};
       in >> lies.fingerprint >> s.vertex >> s.trained >> s.variants >> variant;
       in >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
       for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
@@ -69,13 +70,13 @@ void Network::spread_parameters() {
       for (std::int64_t& d : s.dims) in >> d;
       in.ignore(1, '\n');
 
-      auto at = std::find_if(all_parameters_.begin(), all_parameters_.end(),
-                             [&](const Spread& known) { return known.name == name; });
-      if (at == all_parameters_.end()) {
-        const auto after = std::ranges::upper_bound(all_parameters_, s.vertex, {}, &Spread::vertex);
-        at = all_parameters_.insert(after, s);
-        at->blocks.resize(all.size()), at->variant.resize(all.size());
-        forms[name].resize(all.size());
+      auto at = std::find_if(all.begin(), all.end(),
+                             [&](const WholeParameter& known) { return known.name == name; });
+      if (at == all.end()) {
+        const auto after = std::ranges::upper_bound(all, s.vertex, {}, &WholeParameter::vertex);
+        at = all.insert(after, s);
+        at->blocks.resize(texts.size()), at->variant.resize(texts.size());
+        forms[name].resize(texts.size());
         starts[name] = start;
       }
       check(at->whole == s.whole && at->dims == s.dims && at->trained == s.trained &&
@@ -91,34 +92,35 @@ void Network::spread_parameters() {
       at->blocks[r] = block, at->variant[r] = variant, forms[name][r] = lies;
     }
   }
-  const auto me = std::size_t(options_.ranks.rank());
-  for (Named& n : parameters_)
-    for (std::size_t i = 0; i < all_parameters_.size(); ++i) {
-      Spread& s = all_parameters_[i];
+  const auto me = std::size_t(options.ranks.rank());
+  for (NamedParameter& n : mine)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      WholeParameter& s = all[i];
       if (s.name != n.name) continue;
       s.mine = n.parameter, n.number = int(i);
       n.counts = std::find(s.blocks.begin(), s.blocks.end(), s.blocks[me]) == s.blocks.begin() + me;
     }
 }
 
-/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
-void Network::plan_parameters() {
-  for (int i = 0; i < int(steps_.size()); ++i) {
-    Step& step = steps_[std::size_t(i)];
-    if (!step.layer || !step.active) continue;
-    for (Parameter* p : step.layer->parameters()) {
+Parameters::Parameters(std::vector<Step>& steps, const PlaceOptions& options, Memory& total) {
+  for (int i = 0; i < int(steps.size()); ++i) {
+    Step& step = steps[std::size_t(i)];
+    for (Parameter* p : step.parameters()) {
       if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
-      if (p->trained || !options_.training) p->variants = Communicator();
+      if (p->trained || !options.training) p->variants = Communicator();
       if (!p->variants) p->variants = p->replicas;
-      parameters_.push_back({text(step.name, '.', p->name), p, i});
+      mine.push_back({text(step.name, '.', p->name), p, i});
       p->room = std::int64_t(room_of(*p) / size_of(p->form.dtype));
-      step.memory.parameters += room_of(*p), memory_.parameters += room_of(*p);
+      step.memory.parameters += room_of(*p), total.parameters += room_of(*p);
     }
   }
-  spread_parameters();
-  plan_sums();
-  if (!options_.training) return;
+  spread(steps, options);
+  plan_sums(steps, options, total);
+  if (options.training) plan_buckets(steps, options, total);
+}
 
+void Parameters::plan_buckets(std::vector<Step>& steps, const PlaceOptions& options,
+                              Memory& total) {
   // A bucket takes parameters of whole layers, with the same replicas, until it is full. Ranks that
   // share some layers, but not others, must find the same buckets: each group has its own first
   // one.
@@ -128,14 +130,13 @@ void Network::plan_parameters() {
     int last_step = -1;
   };
   std::vector<Draft> drafts;
-  for (int s = int(steps_.size()) - 1; s >= 0; --s) {
-    if (!steps_[std::size_t(s)].layer || !steps_[std::size_t(s)].active) continue;
-    for (Parameter* p : steps_[std::size_t(s)].layer->parameters()) {
+  for (int s = int(steps.size()) - 1; s >= 0; --s) {
+    for (Parameter* p : steps[std::size_t(s)].parameters()) {
       if (!p->trained) continue;
       Draft* draft = nullptr;
       for (Draft& d : drafts)
         if (d.members[0]->replicas.same(p->replicas)) draft = &d;
-      const double limit = (draft ? options_.bucket_mb : options_.first_bucket_mb) * 1e6;
+      const double limit = (draft ? options.bucket_mb : options.first_bucket_mb) * 1e6;
       if (!draft || (draft->bytes >= draft->limit && draft->last_step != s)) {
         drafts.push_back({.limit = limit});
         draft = &drafts.back();
@@ -144,28 +145,29 @@ void Network::plan_parameters() {
       draft->bytes += double(room_of(*p)), draft->last_step = s;
     }
   }
-  buckets_ = std::vector<Bucket>(drafts.size());
+  buckets = std::vector<Bucket>(drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {
-    buckets_[i].ranks = drafts[i].members[0]->replicas;
-    buckets_[i].members = std::move(drafts[i].members);
-    plan_bucket(buckets_[i]);
+    buckets[i].ranks = drafts[i].members[0]->replicas;
+    buckets[i].members = std::move(drafts[i].members);
+    plan_bucket(buckets[i], steps, options, total);
   }
 }
 
 /// Those of a parameter are of its layer, also where this rank takes no part in that.
-void Network::plan_sums() {
-  const std::size_t sums = sums_form().bytes();
-  if (sums == 0) return;
-  memory_.workspace += sums;
-  for (Step& step : steps_)
-    for (const Spread& s : all_parameters_)
-      if (step.layer && step.layer == graph_[std::size_t(s.vertex)].layer.get())
-        step.memory.workspace += sums / all_parameters_.size();
+void Parameters::plan_sums(std::vector<Step>& steps, const PlaceOptions& options, Memory& total) {
+  const std::size_t bytes = sums_form(options).bytes();
+  if (bytes == 0) return;
+  total.workspace += bytes;
+  for (Step& step : steps)
+    for (const WholeParameter& p : all)
+      if (step.kind == Step::Kind::layer && step.vertex == p.vertex)
+        step.memory.workspace += bytes / all.size();
 }
 
 /// Where its members lie in it; and what its parts take beside, in equal ones of whole cache lines:
 /// the last member takes what is too much.
-void Network::plan_bucket(Bucket& bucket) {
+void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& steps, const PlaceOptions& options,
+                             Memory& total) {
   const auto ranks = std::size_t(bucket.ranks.size());
   std::int64_t elements = 0;
   std::string members;
@@ -178,92 +180,62 @@ void Network::plan_bucket(Bucket& bucket) {
   for (const std::uint64_t theirs : bucket.ranks.all_gather_value(lies))
     check(theirs == lies, "the ranks that add up the gradients of ", bucket.members[0]->name,
           " and what follows it lay them out differently");
-  const std::size_t size = size_of(options_.dtype), bytes = std::size_t(elements) * size;
-  bucket.sharded = options_.shard_optimizer && ranks > 1;
+  const std::size_t size = size_of(options.dtype), bytes = std::size_t(elements) * size;
+  bucket.sharded = options.shard_optimizer && ranks > 1;
   const std::size_t part = bucket.sharded ? room((bytes + ranks - 1) / ranks) : 0;
   const std::size_t whole = bucket.sharded ? part * ranks : bytes;
-  bucket.gradients = bucket.values = View(nullptr, flat(whole, options_.dtype));
-  bucket.part = View(nullptr, flat(part, options_.dtype));
+  bucket.gradients = bucket.values = View(nullptr, flat(whole, options.dtype));
+  bucket.part = View(nullptr, flat(part, options.dtype));
   bucket.members.back()->room += std::int64_t((whole - bytes) / size);
-  memory_.parameters += whole - bytes, memory_.gradients += whole, memory_.messages += part;
-  for (Named& n : parameters_) {
+  total.parameters += whole - bytes, total.gradients += whole, total.messages += part;
+  for (NamedParameter& n : mine) {
     const Parameter& p = *n.parameter;
     if (p.bucket != &bucket) continue;
-    Memory& its = steps_[std::size_t(n.step)].memory;
+    Memory& its = steps[std::size_t(n.step)].memory;
     const std::size_t taken = std::size_t(p.room) * size;
     its.parameters += taken - room_of(p), its.gradients += taken;
     if (bucket.sharded) its.messages += p.state_bytes();
-    if (options_.shard_optimizer)  // every rank adds the squares of its part
+    if (options.shard_optimizer)  // every rank adds the squares of its part
       n.counts = bucket.ranks.all_reduce_value(int(n.counts), ReduceOp::max) > 0;
   }
 }
 
-Form Network::sums_form() const {
-  const auto everywhere = [](const Spread& s) { return s.everywhere(); };
-  if (!options_.training ||
-      (!options_.shard_optimizer &&
-       std::all_of(all_parameters_.begin(), all_parameters_.end(), everywhere)))
+Form Parameters::sums_form(const PlaceOptions& options) const {
+  const auto everywhere = [](const WholeParameter& p) { return p.everywhere(); };
+  if (!options.training ||
+      (!options.shard_optimizer && std::all_of(all.begin(), all.end(), everywhere)))
     return {{0, 0, 0, 0}, DType::f64, {}};
-  return {{1, 2 * std::int64_t(all_parameters_.size()), 1, 1}, DType::f64, {}};
+  return {{1, 2 * std::int64_t(all.size()), 1, 1}, DType::f64, {}};
 }
 
-void Network::allocate_parameters() {
-  sums_ = Tensor(sums_form());
+void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
+  sums = Tensor(sums_form(options));
   // What ranks sum or gather is where they can do so in place.
-  const Form values = flat(memory_.parameters, options_.dtype);
-  values_ = options_.shard_optimizer ? options_.ranks.tensor(values) : Tensor(values);
-  char* value = values_.as<char>();
-  if (options_.shard_optimizer)  // as the gradients lie
-    for (Bucket& bucket : buckets_) {
+  const Form all_values = flat(total.parameters, options.dtype);
+  values = options.shard_optimizer ? options.ranks.tensor(all_values) : Tensor(all_values);
+  char* value = values.as<char>();
+  if (options.shard_optimizer)  // as the gradients lie
+    for (Bucket& bucket : buckets) {
       bucket.values.data = value;
       for (Parameter* p : bucket.members)
-        p->value = View(value + std::size_t(p->at) * size_of(options_.dtype), p->form);
+        p->value = View(value + std::size_t(p->at) * size_of(options.dtype), p->form);
       value += bucket.values.bytes();
     }
-  for (const Named& n : parameters_) {
+  for (const NamedParameter& n : mine) {
     if (n.parameter->value) continue;
     n.parameter->value = View(value, n.parameter->form);
     value += room_of(*n.parameter);
   }
-  std::size_t parts = 0;
-  for (const Bucket& bucket : buckets_) parts += bucket.part.bytes();
-  gradients_ = options_.ranks.tensor(flat(memory_.gradients, options_.dtype));
-  parts_ = Tensor(flat(parts, options_.dtype));
-  char *grad = gradients_.as<char>(), *part = parts_.as<char>();
-  for (Bucket& bucket : buckets_) {
+  std::size_t bytes = 0;
+  for (const Bucket& bucket : buckets) bytes += bucket.part.bytes();
+  gradients = options.ranks.tensor(flat(total.gradients, options.dtype));
+  parts = Tensor(flat(bytes, options.dtype));
+  char *grad = gradients.as<char>(), *part = parts.as<char>();
+  for (Bucket& bucket : buckets) {
     bucket.gradients.data = grad, bucket.part.data = part;
     for (Parameter* p : bucket.members)
-      p->grad = View(grad + std::size_t(p->at) * size_of(options_.dtype), p->form);
+      p->grad = View(grad + std::size_t(p->at) * size_of(options.dtype), p->form);
     grad += bucket.gradients.bytes(), part += bucket.part.bytes();
-  }
-}
-
-void Network::initialize(std::uint64_t seed) {
-  check(placed(), "the network must be placed before it is initialized");
-  for (const Named& n : parameters_) {
-    const Parameter& p = *n.parameter;
-    const Random random(seed, key_of(n.name));
-    const Tensor plain(p.form.shape, p.form.dtype);
-    const auto draw = [&](auto values) {
-      const double v = p.initial.value;
-      const Box& b = p.block;
-      std::size_t i = 0;  // a number is that of the element's place in the whole parameter
-      for (std::int64_t k = b.n.begin; k < b.n.end(); ++k)
-        for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
-          for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
-            for (std::int64_t s = b.w.begin; s < b.w.end(); ++s) {
-              const auto at = std::uint64_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s);
-              values[i++] = p.initial.kind == Initial::Kind::constant ? v
-                            : p.initial.kind == Initial::Kind::uniform
-                                ? v * (2 * random.uniform(at) - 1)
-                                : v * random.normal(at);
-            }
-    };
-    if (p.form.dtype == DType::f64)
-      draw(plain.elements<double>());
-    else
-      draw(plain.elements<float>());
-    options_.backend->copy(plain, p.value);
   }
 }
 

@@ -1,4 +1,5 @@
 // What a plan does and sends, as lines for people.
+#include <lamina/network/placed.hpp>
 #include <lamina/plan/plan.hpp>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ std::string amount(double bytes) {
                         : format("%.0f B", bytes);
 }
 
-std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Network& net) {
+std::vector<Row> rows_of(const std::vector<Decision>& decisions, const PlacedNetwork& net) {
   std::vector<Row> rows;
   for (const Decision& d : decisions)
     rows.push_back({d.layer,
@@ -56,7 +57,7 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Network& 
   const bool shard = net.placing().shard_optimizer;
   for (const Step& step : net.steps()) {
     if (!step.layer) continue;
-    const bool reshard = step.layer->type() == "Reshard";
+    const bool reshard = step.kind == Step::Kind::reshard;
     const Cost cost = step.layer->cost(step.input_shapes, step.output.split, net.placing().dtype);
     const bool has_dx = std::ranges::any_of(
         step.inputs, [&](int i) { return net.steps()[std::size_t(i)].needs_grad; });
@@ -171,9 +172,9 @@ std::string layout(const std::vector<std::vector<Cell>>& rows, std::size_t limit
 
 }  // namespace
 
-std::string plan_table(const std::vector<Decision>& decisions, const Network& net,
+std::string plan_table(const std::vector<Decision>& decisions, const PlacedNetwork& net,
                        const PlanTableOptions& options) {
-  check(!net.steps().empty() && decisions.size() == net.graph().size(),
+  check(!net.steps().empty() && decisions.size() == net.network().graph().size(),
         "the table of a plan needs a network that is prepared by it");
   auto rows = rows_of(decisions, net);
   if (!options.wide) rows = folded(rows);

@@ -4,6 +4,7 @@
 #include "report/pack.hpp"
 
 #include <lamina/base/median.hpp>
+#include <lamina/base/random.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/profile/profile.hpp>
@@ -94,12 +95,13 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
   row.algorithm = step.placement.algorithm;
   row.workspace = double(step.placement.workspace + step.placement.scratch);
   // What flows in says how wide an element is: the loss writes its few sums as f64.
-  const DType t = step.x.empty() ? step.output.dtype : step.x[0].dtype;
+  const DType t = step.buffers.x.empty() ? step.output.dtype : step.buffers.x[0].dtype;
   Cost cost = step.layer->cost(step.input_shapes, step.output.split, t);
-  if (std::none_of(step.dx.begin(), step.dx.end(), [](const View& dx) { return bool(dx); }))
+  const auto& dx = step.buffers.dx;
+  if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
     cost.input_grad = {};  // nobody needs it: the network starts here
-  if (step.sum) {          // several layers read y: their gradients are added up in this pass
-    const std::vector<Shape> parts(step.parts.size(), step.output.whole);
+  if (step.buffers.sum) {  // several layers read y: their gradients are added up in this pass
+    const std::vector<Shape> parts(step.buffers.parts.size(), step.output.whole);
     cost.input_grad += Add({}).cost(parts, step.output.split, t).forward;
   }
   row.work = pass == Pass::forward       ? cost.forward
@@ -155,7 +157,7 @@ void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<Pr
 }
 
 /// The sums of gradients, and with a sharded optimizer the gathering of new weights.
-void share_buckets(const Network& network, std::vector<ProfileRow>& rows,
+void share_buckets(const PlacedNetwork& network, std::vector<ProfileRow>& rows,
                    std::vector<RankRow>& mine, StepTimes& times) {
   std::map<const Bucket*, std::map<int, double>> buckets;  // bytes by step
   for (const auto& n : network.parameters())
@@ -218,8 +220,7 @@ void put_together(const std::vector<RankUse>& ranks, Profile& p) {
 /// The states that an optimizer has attached to a step's parameters, in bytes.
 std::size_t states_of(const Step& step) {
   std::size_t bytes = 0;
-  if (!step.layer || !step.active) return bytes;
-  for (const Parameter* p : step.layer->parameters()) bytes += p->states.size() * p->state_bytes();
+  for (const Parameter* p : step.parameters()) bytes += p->states.size() * p->state_bytes();
   return bytes;
 }
 
@@ -231,7 +232,7 @@ struct PackedSpan {
   std::size_t layer, what;  ///< lengths of the names
 };
 
-std::string pack_timeline(const Network& network, const Profiler& profiler) {
+std::string pack_timeline(const PlacedNetwork& network, const Profiler& profiler) {
   std::string s;
   for (const Span& span : profiler.last_step()) {
     const std::string_view what = span.what;
@@ -281,9 +282,9 @@ Spread Spread::of(const std::vector<double>& by_rank) {
   return s;
 }
 
-Profile make_profile(const Network& network, const Profiler& profiler, const UpdateRule& rule,
+Profile make_profile(const PlacedNetwork& network, const Profiler& profiler, const UpdateRule& rule,
                      const Communicator& ranks) {
-  check(network.placed(), "profile: the network is not placed");
+  check(network.allocated(), "profile: the network is not placed");
   check(profiler.steps() > 0, "profile: no step was measured");
   const PlaceOptions& placing = network.placing();
   Profile p;
@@ -373,7 +374,7 @@ Profile make_profile(const Network& network, const Profiler& profiler, const Upd
   return p;
 }
 
-void add_alone(Profile& profile, const Network& network, const Profiler& alone,
+void add_alone(Profile& profile, const PlacedNetwork& network, const Profiler& alone,
                const Communicator& ranks) {
   check(alone.steps() > 0, "profile: no step without communication was measured");
   std::vector<RankRow> mine;

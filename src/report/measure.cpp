@@ -1,5 +1,6 @@
 // How steps are measured: clean and recorded in pairs, then without communication.
 #include <lamina/base/median.hpp>
+#include <lamina/base/random.hpp>
 #include <lamina/profile/measure.hpp>
 
 #include <numeric>
@@ -23,9 +24,9 @@ class Attached {
 
 }  // namespace
 
-Profile detail::profile_steps(const Network& network, Stream& stream, const Communicator& ranks,
-                              const UpdateRule& rule, const ProfileOptions& options,
-                              void (*step)(void*), void* of) {
+Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
+                              const Communicator& ranks, const UpdateRule& rule,
+                              const ProfileOptions& options, void (*step)(void*), void* of) {
   check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
   check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
   const Attached attached(stream);
@@ -66,18 +67,21 @@ Profile detail::profile_steps(const Network& network, Stream& stream, const Comm
   return p;
 }
 
-Profile profile(Network& network, const Communicator& ranks, ProfileOptions options) {
-  if (!network.placed()) {
-    check(options.batch > 0, "profile: the network is not placed, so a batch is needed");
-    network.place({.batch = options.batch,
-                   .backend = make_backend(options.backend, options.dtype),
-                   .ranks = ranks,
-                   .dtype = options.dtype});
-    network.initialize(0);
-  }
+Profile profile(const Network& network, const Communicator& ranks, const ProfileOptions& options) {
+  check(options.batch > 0, "profile: the network is not placed, so a batch is needed");
+  PlacedNetwork placed = network.place({.batch = options.batch,
+                                        .backend = make_backend(options.backend, options.dtype),
+                                        .ranks = ranks,
+                                        .dtype = options.dtype});
+  placed.initialize(0);
+  return profile(placed, ranks, options);
+}
+
+Profile profile(PlacedNetwork& network, const Communicator& ranks, const ProfileOptions& options) {
+  check(network.allocated(), "profile: the network has no buffers yet");
   const Step& loss = network.steps().back();
-  check(loss.layer->type() == "SoftmaxCrossEntropy", "profile: the network ends in ", loss.name,
-        " (", loss.layer->type(), "): expected a loss, SoftmaxCrossEntropy");
+  check(loss.layer->is_loss(), "profile: the network ends in ", loss.name, " (", loss.layer->type(),
+        "): expected a loss, SoftmaxCrossEntropy");
 
   const Random random(1, std::uint64_t(ranks.rank()));
   const View x = network.x();

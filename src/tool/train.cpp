@@ -24,6 +24,7 @@ namespace {
 
 struct TrainOptions : RunOptions {
   std::int64_t epochs = 1, steps = 0, limit = 0, save_every = 0;
+  std::int64_t evaluation_batch = 0;
   int loader_threads = 1, profile_steps = 10;
   int keep = 0;
   bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
@@ -132,22 +133,24 @@ int train(const TrainOptions& o, World& world) {
   const auto log = open_log(o, world);
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
-  Network net = make_network(o, *data);
+  const Network net = make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 32);
   const RunPlan plan = make_plan(o, net, batch, world);
-  Trainer trainer(net, world, make_optimizer(o), trainer_options(o, batch, plan));
+  TrainerOptions how = trainer_options(o, batch, plan);
+  how.evaluation_batch = o.evaluation_batch;
+  Trainer trainer(net, world, make_optimizer(o), how);
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
-  if (!o.init.empty()) load_parameters(o.init, net, !o.not_strict, world.comm());
+  if (!o.init.empty()) load_parameters(o.init, trainer.network(), !o.not_strict, world.comm());
   std::vector<std::string> averaged;
   if (o.resumes) averaged = trainer.resume(o.resume.empty() ? o.save : o.resume);
 
   if (!o.save.empty())
     naming(
-        "--save", [&] { try_checkpoint(o.save, net, world.comm()); }, " ");
+        "--save", [&] { try_checkpoint(o.save, trainer.network(), world.comm()); }, " ");
 
   const bool first = world.rank() == 0;
-  const auto trace = open_trace(o, world, net);
+  const auto trace = open_trace(o, world, trainer.network());
   StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
   FitOptions fit{.epochs = o.epochs,
@@ -236,6 +239,8 @@ Command train_command(CLI::App& app) {
   count(*sub, "--limit", o->limit, 0, "use only N images of each set; 0 = all");
   sub->add_flag("--no-augment", o->no_augment, "leave the images as they are");
   sub->add_flag("--no-shuffle", o->no_shuffle, "keep the data set's order");
+  count(*sub, "--evaluation-batch", o->evaluation_batch, 1,
+        "samples over all ranks in an evaluation; as in training if not given");
   sub->add_flag("--no-validation", o->no_validation, "do not evaluate after each epoch");
   count(*sub, "--loader-threads", o->loader_threads, 1, "threads per rank that decode images", 256)
       ->capture_default_str();

@@ -89,12 +89,12 @@ void check_alike(const Communicator& ranks, const Dataset& data, const LoaderOpt
   check_alike(ranks, facts);
 }
 
-void check_finite(const Network& network, const std::string& path, std::int64_t step) {
+void check_finite(const PlacedNetwork& network, const std::string& path, std::int64_t step) {
   const auto& all = network.all_parameters();
   const Backend& backend = *network.placing().backend;
   Stream stream;
   std::size_t bad = all.size();
-  for (const Network::Named& n : network.parameters())
+  for (const NamedParameter& n : network.parameters())
     if (std::size_t(n.number) < bad &&
         !std::isfinite(backend.squared_norm(stream, Pass::update, n.parameter->value)))
       bad = std::size_t(n.number);

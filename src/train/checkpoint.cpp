@@ -1,6 +1,6 @@
 // Checkpoints: a network's tensors to and from safetensors, in plain layout, one at a time.
 #include <lamina/comm/alike.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/safetensors.hpp>
 
@@ -52,7 +52,7 @@ struct Slot {
 };
 
 /// Of what ranks have values of their own of: one after the other.
-Slot local_slot(const Network::Spread& p) {
+Slot local_slot(const WholeParameter& p) {
   Slot slot{.name = text(local_prefix, p.name),
             .dims = {p.variants},
             .whole = {p.whole, p.dtype, {}},
@@ -68,11 +68,11 @@ Slot local_slot(const Network::Spread& p) {
 }
 
 /// The same list on all ranks of the network.
-std::vector<Slot> slots_of(const Network& network, bool with_states) {
-  check(network.placed(), "the network must be placed before it is saved or loaded");
+std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
+  check(network.allocated(), "the network must be placed before it is saved or loaded");
   std::vector<Slot> slots;
   std::size_t most = 0;
-  for (const Network::Spread& p : network.all_parameters()) {
+  for (const WholeParameter& p : network.all_parameters()) {
     std::int64_t size = 1;
     for (const std::int64_t d : p.dims) size *= d;
     check(size == p.whole.size(), p.name, ": its dims have ", size, " elements, its shape is ",
@@ -89,7 +89,7 @@ std::vector<Slot> slots_of(const Network& network, bool with_states) {
   if (!with_states) most = 0;
   most = network.placing().ranks.all_reduce_value(most, ReduceOp::max);
   for (std::size_t i = 0; i < most; ++i)
-    for (const Network::Spread& p : network.all_parameters()) {
+    for (const WholeParameter& p : network.all_parameters()) {
       if (!p.trained) continue;
       check(!p.mine || i < p.mine->states.size(), p.name, ": has no state ", i,
             " of the optimizer");
@@ -105,7 +105,7 @@ std::vector<Slot> slots_of(const Network& network, bool with_states) {
                        .state = i});
       slots.back().together = network.placing().shard_optimizer || !slots.back().held_whole(0);
     }
-  for (const Network::Spread& p : network.all_parameters())
+  for (const WholeParameter& p : network.all_parameters())
     if (with_states && p.variants > 1) slots.push_back(local_slot(p));
   // The format wants wide elements first.
   std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
@@ -274,8 +274,8 @@ Unmatched match(const SafetensorsFile& file, std::vector<Slot>& slots, bool with
 }
 
 /// Fills a slot's blocks on all ranks. `file` is open on rank 0 only.
-void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot, const Network& network,
-               const Communicator& ranks) {
+void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
+               const PlacedNetwork& network, const Communicator& ranks) {
   const PlaceOptions& placing = network.placing();
   const bool held = slot.held(placing.ranks.rank());
   const Tensor plain = held ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
@@ -353,7 +353,7 @@ void average(const Tensor& plain, const Communicator& variants, const Backend& b
 
 /// The whole of a slot, plain, on rank 0: there it takes the room of the whole, of a block and a
 /// few MB, elsewhere that of the block. Collective unless rank 0 holds it whole.
-Tensor gather(const Slot& slot, const Network& network, BucketState& state) {
+Tensor gather(const Slot& slot, const PlacedNetwork& network, BucketState& state) {
   const Communicator& ranks = network.placing().ranks;
   const bool held = slot.held(ranks.rank());
   Tensor plain = held ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
@@ -402,7 +402,8 @@ SafetensorsWriter writer_of(const std::string& path, const std::vector<Slot>& sl
 
 }  // namespace
 
-void try_checkpoint(const std::string& path, const Network& network, const Communicator& ranks) {
+void try_checkpoint(const std::string& path, const PlacedNetwork& network,
+                    const Communicator& ranks) {
   const std::vector<Slot> slots = slots_of(network, true);
   from_first(ranks, [&] {
     writer_of(path, slots, {});
@@ -410,8 +411,8 @@ void try_checkpoint(const std::string& path, const Network& network, const Commu
   });
 }
 
-void save_checkpoint(const std::string& path, const Network& network, const Progress& progress,
-                     const Communicator& ranks) {
+void save_checkpoint(const std::string& path, const PlacedNetwork& network,
+                     const Progress& progress, const Communicator& ranks) {
   const std::vector<Slot> slots = slots_of(network, true);
   const auto alone = [](const Slot& s) { return !s.together; };
   check(ranks.size() == network.placing().ranks.size() || std::ranges::all_of(slots, alone), path,
@@ -446,7 +447,8 @@ void save_checkpoint(const std::string& path, const Network& network, const Prog
   });
 }
 
-Resumed load_checkpoint(const std::string& path, Network& network, const Communicator& ranks) {
+Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
+                        const Communicator& ranks) {
   std::vector<Slot> slots = slots_of(network, true);
   std::optional<SafetensorsFile> file;
   const json answer = from_first(ranks, [&] {
@@ -475,7 +477,7 @@ Progress read_progress(const std::string& path, const Communicator& ranks) {
   return to_progress(path, metadata.get<std::map<std::string, std::string>>());
 }
 
-Unmatched load_parameters(const std::string& path, Network& network, bool strict,
+Unmatched load_parameters(const std::string& path, PlacedNetwork& network, bool strict,
                           const Communicator& ranks) {
   std::vector<Slot> slots = slots_of(network, false);
   std::optional<SafetensorsFile> file;

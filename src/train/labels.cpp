@@ -3,7 +3,7 @@
 
 namespace lamina {
 
-Labels::Labels(const Network& network) {
+Labels::Labels(const PlacedNetwork& network) {
   const PlaceOptions& o = network.placing();
   const int ranks = o.ranks.size();
   const auto me = std::size_t(o.ranks.rank());
@@ -18,16 +18,17 @@ Labels::Labels(const Network& network) {
   wanted_ = Tensor(wanted.box[me].shape(), DType::i32);
 }
 
-Outcome outcome(const Network& network, Stream& stream, bool stop) {
+Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {
   const PlaceOptions& o = network.placing();
   const Step& loss = network.steps().back();
-  check(loss.layer && loss.layer->type() == "SoftmaxCrossEntropy", "the network ends in ",
-        loss.name, ": expected a loss, SoftmaxCrossEntropy");
+  check(loss.layer && loss.layer->is_loss(), "the network ends in ", loss.name,
+        ": expected a loss, SoftmaxCrossEntropy");
   double found[5] = {};
   const bool all_know = o.splits.back().ways() == o.ranks.size() || stream.silent();
-  if (loss.active && (all_know || o.ranks.rank() == 0)) std::copy_n(loss.y.as<double>(), 5, found);
+  if (loss.active() && (all_know || o.ranks.rank() == 0))
+    std::copy_n(loss.buffers.y.as<double>(), 5, found);
   if (!all_know) {
-    if (!loss.active) found[4] = stop;
+    if (!loss.active()) found[4] = stop;
     const View sum(found, {{1, 5, 1, 1}, DType::f64, {}});
     o.ranks.all_reduce(stream, Pass::forward, sum).wait(stream);
   }

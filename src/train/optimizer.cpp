@@ -48,7 +48,7 @@ std::size_t Optimizer::bytes(const Parameter& p) const {
   return p.trained ? std::size_t(rule_.states()) * p.state_bytes() : 0;
 }
 
-Tensor Optimizer::attach(Network& network) const {
+Tensor Optimizer::attach(PlacedNetwork& network) const {
   const DType dtype = network.placing().dtype;
   const std::size_t bytes = memory(network).optimizer;
   Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
@@ -72,7 +72,7 @@ Tensor Optimizer::attach(Network& network) const {
   return all;
 }
 
-Memory Optimizer::memory(const Network& network) const {
+Memory Optimizer::memory(const PlacedNetwork& network) const {
   Memory m = network.memory();
   for (const auto& n : network.parameters()) m.optimizer += bytes(*n.parameter);
   return m;
@@ -80,8 +80,7 @@ Memory Optimizer::memory(const Network& network) const {
 
 Memory Optimizer::memory(const Step& step) const {
   Memory m = step.memory;
-  if (!step.layer || !step.active) return m;
-  for (const Parameter* p : step.layer->parameters()) m.optimizer += bytes(*p);
+  for (const Parameter* p : step.parameters()) m.optimizer += bytes(*p);
   return m;
 }
 
@@ -89,13 +88,14 @@ namespace {
 
 /// By which ranks know each other's collectives: they number their steps differently where one has
 /// a reorder more.
-const char* layer_name(const Network& network, const Network::Named& n) {
+const char* layer_name(const PlacedNetwork& network, const NamedParameter& n) {
   return network.steps()[std::size_t(n.step)].name.c_str();
 }
 
 }  // namespace
 
-void Optimizer::update(Network& network, Stream& stream, double rate, std::int64_t step) const {
+void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
+                       std::int64_t step) const {
   const Backend& backend = *network.placing().backend;
   if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
   const double clip = clip_norm_ > 0 ? clip_factor(network, stream) : 1;
@@ -126,7 +126,7 @@ void Optimizer::update(Network& network, Stream& stream, double rate, std::int64
   for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
 }
 
-double Optimizer::square(const Network& network, Stream& stream, const Network::Named& n,
+double Optimizer::square(const PlacedNetwork& network, Stream& stream, const NamedParameter& n,
                          Square of) const {
   if (network.sums()) return network.sums().as<double>()[2 * n.number + int(of)];
   const Parameter& p = *n.parameter;
@@ -134,7 +134,7 @@ double Optimizer::square(const Network& network, Stream& stream, const Network::
                                                  of == Square::value ? p.value : p.grad);
 }
 
-void Optimizer::add_up_squares(Network& network, Stream& stream) const {
+void Optimizer::add_up_squares(PlacedNetwork& network, Stream& stream) const {
   const View& sums = network.sums();
   const Backend& backend = *network.placing().backend;
   std::fill_n(sums.as<double>(), sums.shape.size(), 0.0);
@@ -153,7 +153,7 @@ void Optimizer::add_up_squares(Network& network, Stream& stream) const {
   network.placing().ranks.all_reduce(stream, Pass::update, sums).wait(stream);
 }
 
-double Optimizer::clip_factor(Network& network, Stream& stream) const {
+double Optimizer::clip_factor(PlacedNetwork& network, Stream& stream) const {
   double sum = 0;
   if (network.sums()) {
     for (std::size_t i = 0; i < network.all_parameters().size(); ++i)

@@ -18,15 +18,14 @@ struct Result {
 Result train(World& world, bool batch_norm, const std::string& backend, DType dtype) {
   set_threads(1);
   const auto data = small_data();
-  Network net = small_network(batch_norm);
-  Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9},
+  Trainer trainer(small_network(batch_norm), world, SGD{.rate = 0.05, .momentum = 0.9},
                   {.batch = 24,
                    .backend = backend,
                    .dtype = dtype,
                    .bucket_mb = 0.01,
                    .first_bucket_mb = 0.001});
   auto l = losses(trainer, *data, 20, {.epochs = 10});
-  return {std::move(l), weights(net)};
+  return {std::move(l), weights(trainer.network())};
 }
 
 void same_on_all_ranks(const std::vector<double>& mine) {
@@ -58,28 +57,29 @@ TEST_CASE("resuming over processes is bit-equal to never stopping") {
   const auto data = small_data();
   for (const bool local : {false, true}) {  // each rank's own running statistics
     CAPTURE(local);
-    const auto network = [&] { return local ? local_norm_network() : small_network(true); };
-    const auto make = [&](Network& net) { return Trainer(net, world(), Adam{}, {.batch = 24}); };
-    Network net = network(), first = network(), again = network();
-    const std::vector<double> whole = [&] {
-      Trainer trainer = make(net);
-      return losses(trainer, *data, 20, {.epochs = 10});
-    }();
-    std::vector<double> parts;
+    const Network net = local ? local_norm_network() : small_network(true);
+    const auto make = [&] { return Trainer(net, world(), Adam{}, {.batch = 24}); };
+    std::vector<double> whole, whole_weights, parts, parts_weights;
     {
-      Trainer trainer = make(first);
+      Trainer trainer = make();
+      whole = losses(trainer, *data, 20, {.epochs = 10});
+      whole_weights = weights(trainer.network());
+    }
+    {
+      Trainer trainer = make();
       auto loader = trainer.loader(*data, true);
       for (int i = 0; i < 7; ++i) parts.push_back(trainer.step(loader, 20).loss);
       trainer.save(path);
     }
     {
-      Trainer trainer = make(again);
+      Trainer trainer = make();
       CHECK(trainer.resume(path).empty());
       for (const double loss : losses(trainer, *data, 20, {.epochs = 10})) parts.push_back(loss);
+      parts_weights = weights(trainer.network());
     }
     CHECK(parts == whole);
-    CHECK(weights(again) == weights(net));
-    if (!local) same_on_all_ranks(weights(again));
+    CHECK(parts_weights == whole_weights);
+    if (!local) same_on_all_ranks(parts_weights);
     world().comm().barrier();
     if (world().rank() == 0) std::remove(path.c_str());
   }

@@ -176,7 +176,8 @@ def page(done, left, mutants):
     about = next((r["about"] for r in reversed(done) if r["about"]), "")
     return PAGE.format(
         f64_step=f"{judge.F64_STEP:g}", f64_trained=f"{judge.F64_TRAINED:g}",
-        times=judge.F32_TIMES, f32_step=f"{judge.F32_STEP:g}", tied=judge.F32_TIED, tie=f"{judge.F32_TIE:g}",
+        times=judge.F32_TIMES, f32_step=f"{judge.F32_STEP:g}", tied=judge.F32_TIED,
+        tie=f"{judge.F32_TIE:g}",
         mutants=f"{mutants} errors", date=max(r["date"] for r in done),
         about=re.sub(r", \d+ threads?$", "", about),
         torch=torch.__version__, torch_onednn=torch_onednn(), count=len(done),

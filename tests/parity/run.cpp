@@ -96,22 +96,23 @@ int train(ParityOptions& o, World& world) {
   const auto classes = int(o.classes);
   const StoredImages data(images, 0, o.train_images, classes);
   const StoredImages held_out(images, o.train_images, o.eval_images, classes);
-  Network net = make_model(o.model, {.classes = o.classes,
-                                     .input = data.shape(),
-                                     .label_smoothing = o.label_smoothing,
-                                     .width = o.width,
-                                     .global_norm = o.global_norm});
+  const Network net = make_model(o.model, {.classes = o.classes,
+                                           .input = data.shape(),
+                                           .label_smoothing = o.label_smoothing,
+                                           .width = o.width,
+                                           .global_norm = o.global_norm});
   const std::int64_t batch = o.batch(world.size(), 8);
   if (o.random_plan >= 0 && world.rank() == 0) write_random_plan(o, net, batch, world.size());
   const cli::RunPlan plan = cli::make_plan(o, net, batch, world);
   cli::write_plan_out(o, plan, world);
   Trainer trainer(net, world, cli::make_optimizer(o), cli::trainer_options(o, batch, plan));
-  load_parameters(o.weights, net, true, world.comm());
+  load_parameters(o.weights, trainer.network(), true, world);
 
   std::optional<JsonLog> log;
   if (world.rank() == 0) {
     log.emplace(o.out + ".jsonl", false);
-    log->write({{"version", version}, {"backend", net.placing().backend->description()}});
+    log->write(
+        {{"version", version}, {"backend", trainer.network().placing().backend->description()}});
   }
   FitOptions fit{.epochs = o.epochs, .steps = o.steps, .shuffle = false, .augment = false};
   fit.on_step = [&](const StepResult& r) {

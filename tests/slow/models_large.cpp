@@ -3,13 +3,14 @@
 
 #include <lamina/kernels/reference.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/network/placed.hpp>
 
 using namespace lamina;
 
 TEST_CASE("AlexNet and VGG give a loss near that of a guess") {
   const auto name = GENERATE(std::string_view("alexnet"), std::string_view("vgg11"));
-  Network net = make_model(name);
-  net.place({.batch = 1, .backend = std::make_shared<Reference>(), .training = false});
+  PlacedNetwork net = make_model(name).place(
+      {.batch = 1, .backend = std::make_shared<Reference>(), .training = false});
   net.initialize(5);
   const Tensor labels({1, 1, 1, 1}, DType::i32);
   Stream stream;

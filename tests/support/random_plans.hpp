@@ -24,7 +24,8 @@ constexpr int random_plan_steps = 5;
 
 /// The losses of five steps; the same data on any number of ranks. Of `options` the batch, the back
 /// end, the dtype and the plan count.
-inline std::vector<double> five_losses(Network net, const World& world, TrainerOptions options) {
+inline std::vector<double> five_losses(const Network& net, const World& world,
+                                       TrainerOptions options) {
   const Shape sample = net.sample();
   const auto data = synthetic({.limit = options.batch * random_plan_steps,
                                .channels = int(sample.c),

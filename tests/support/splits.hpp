@@ -48,31 +48,31 @@ inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ran
   return all;
 }
 
-/// Runs `net`, not placed yet, for a step on these ranks and adds this rank's part to `whole`,
-/// which all ranks share. The last row is padding.
-inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, Whole& whole,
+/// Runs `net` for a step on these ranks and adds this rank's part to `whole`, which all ranks
+/// share. The last row is padding.
+inline void run_step(const Network& net, const StepOn& o, const Communicator& ranks, Whole& whole,
                      std::mutex& mutex) {
   if (o.threads > 0) set_threads(o.threads);
-  net.place({.batch = o.batch,
-             .backend = backend_of(o, ranks.rank()),
-             .ranks = ranks,
-             .splits = splits_of(net, o, ranks.size()),
-             .dtype = o.dtype,
-             .bucket_mb = 1e-4,
-             .first_bucket_mb = 1e-4});
-  net.initialize(7);
-  const Part rows = net.rows();
+  PlacedNetwork placed = net.place({.batch = o.batch,
+                                    .backend = backend_of(o, ranks.rank()),
+                                    .ranks = ranks,
+                                    .splits = splits_of(net, o, ranks.size()),
+                                    .dtype = o.dtype,
+                                    .bucket_mb = 1e-4,
+                                    .first_bucket_mb = 1e-4});
+  placed.initialize(7);
+  const Part rows = placed.rows();
   const auto skip = std::size_t(rows.begin * net.sample().size());
   const std::int64_t classes = net.input_shapes(net.graph().back(), 1)[0].c;
-  for (std::int64_t i = 0; i < net.x().shape.size(); ++i) {
+  for (std::int64_t i = 0; i < placed.x().shape.size(); ++i) {
     const double v = Random(1).normal(skip + std::size_t(i));
     if (o.dtype == DType::f64)
-      net.x().as<double>()[i] = v;
+      placed.x().as<double>()[i] = v;
     else
-      net.x().as<float>()[i] = float(v);
+      placed.x().as<float>()[i] = float(v);
   }
   const Blocks parts =
-      Blocks::of({o.batch, 1, 1, 1}, net.placing().splits.back(), Axis::batch, ranks.size());
+      Blocks::of({o.batch, 1, 1, 1}, placed.placing().splits.back(), Axis::batch, ranks.size());
   const Part mine = parts.box[std::size_t(ranks.rank())].n;  // of the loss
   const Tensor labels({mine.size, 1, 1, 1}, DType::i32);
   for (std::int64_t i = 0; i < mine.size; ++i)
@@ -81,22 +81,22 @@ inline void run_step(Network& net, const StepOn& o, const Communicator& ranks, W
   Stream stream;
   Context context{stream, o.training};
   context.labels = labels;
-  net.forward(context);
-  if (o.training) net.backward(context);
+  placed.forward(context);
+  if (o.training) placed.backward(context);
 
-  for (const auto& n : net.parameters())
+  for (const auto& n : placed.parameters())
     if (o.training) n.parameter->wait(stream);
   const std::lock_guard lock(mutex);
-  if (net.steps().back().active) {
-    const auto y = net.y().elements<double>();
+  if (placed.steps().back().active()) {
+    const auto y = placed.y().elements<double>();
     whole.y.assign(y.begin(), y.end());
   }
-  for (const auto& n : net.parameters()) {
+  for (const auto& n : placed.parameters()) {
     if (!o.training) continue;
     const Parameter& p = *n.parameter;
     const View& v = p.trained ? p.grad : p.value;
     const Tensor same(p.form.shape, p.form.dtype);
-    net.placing().backend->copy(v, same);
+    placed.placing().backend->copy(v, same);
     auto& all = whole.parameters[n.name];
     all.resize(std::size_t(p.whole.size()));
     std::size_t i = 0;
@@ -114,10 +114,7 @@ template <class Build>
 Whole step_on(int ranks, Build&& build, const StepOn& o) {
   Whole whole;
   std::mutex mutex;
-  run_ranks(ranks, [&](World& world) {
-    Network net = build();
-    run_step(net, o, world.comm(), whole, mutex);
-  });
+  run_ranks(ranks, [&](World& world) { run_step(build(), o, world, whole, mutex); });
   return whole;
 }
 

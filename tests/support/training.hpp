@@ -53,7 +53,7 @@ inline std::unique_ptr<Dataset> small_data(std::int64_t size = 96, bool train = 
 }
 
 /// Every parameter and running statistic in plain order, one after the other.
-inline std::vector<double> weights(const Network& net) {
+inline std::vector<double> weights(const PlacedNetwork& net) {
   std::vector<double> all;
   for (const auto& n : net.parameters()) {
     const Tensor plain(n.parameter->form.shape, DType::f64);

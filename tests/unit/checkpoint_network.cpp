@@ -7,7 +7,7 @@
 #include <lamina/layers/batch_norm.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/linear.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/safetensors.hpp>
 
@@ -120,16 +120,10 @@ struct Options {
 
 /// conv, batch norm, linear, with optimizer states.
 struct Model {
-  Network net{{.c = 3, .h = 4, .w = 4}};
+  PlacedNetwork net;
   std::vector<Tensor> states;
 
-  explicit Model(std::uint64_t seed, Options o = {}) {
-    net.add<Conv2D>({.channels = 5, .kernel = 3, .pad = 1, .bias = true}, "conv1");
-    net.add<BatchNorm>({}, "bn1");
-    net.add<Linear>({.features = o.features}, "fc");
-    std::shared_ptr<const Backend> backend = std::make_shared<Reference>();
-    if (o.padded) backend = std::make_shared<PaddedReference>();
-    net.place({.batch = 2, .backend = backend, .dtype = o.dtype});
+  explicit Model(std::uint64_t seed, Options o = {}) : net(place(o)) {
     // Values of which no two are alike, whatever the layers start with.
     std::uint64_t key = 0;
     for (const auto& n : net.parameters()) {
@@ -140,6 +134,15 @@ struct Model {
         n.parameter->states.push_back(states.back().view());
       }
     }
+  }
+  static PlacedNetwork place(const Options& o) {
+    Network net({.c = 3, .h = 4, .w = 4});
+    net.add<Conv2D>({.channels = 5, .kernel = 3, .pad = 1, .bias = true}, "conv1");
+    net.add<BatchNorm>({}, "bn1");
+    net.add<Linear>({.features = o.features}, "fc");
+    std::shared_ptr<const Backend> backend = std::make_shared<Reference>();
+    if (o.padded) backend = std::make_shared<PaddedReference>();
+    return net.place({.batch = 2, .backend = backend, .dtype = o.dtype});
   }
   void fill(const View& to, std::uint64_t seed, std::uint64_t key) const {
     const Tensor plain(to.shape, to.dtype);
@@ -247,12 +250,12 @@ TEST_CASE("checkpoint: f32 and f64 convert into each other", "[checkpoint]") {
 
 TEST_CASE("checkpoint: large tensors travel in pieces", "[checkpoint]") {
   const Folder folder;
-  const auto make = [](Network& net) {
-    net.add<Linear>({.features = 3000}, "fc");
-    net.place({.batch = 1, .backend = std::make_shared<Reference>(), .training = false});
+  Network net({.c = 1000});
+  net.add<Linear>({.features = 3000}, "fc");
+  const auto make = [&] {
+    return net.place({.batch = 1, .backend = std::make_shared<Reference>(), .training = false});
   };
-  Network saved({.c = 1000}), loaded({.c = 1000});
-  make(saved), make(loaded);
+  PlacedNetwork saved = make(), loaded = make();
   saved.initialize(1);
   save_checkpoint(folder / "c", saved, {});
   load_parameters(folder / "c", loaded);
@@ -416,9 +419,9 @@ TEST_CASE("checkpoint: what rank 0 cannot read all ranks throw", "[checkpoint]")
   run_ranks(3, [&](World& world) {
     Network net({.c = 3, .h = 4, .w = 4});
     net.add<Conv2D>({.channels = 5, .kernel = 3, .pad = 1, .bias = true}, "conv1");
-    net.place({.batch = 1, .backend = std::make_shared<Cutting>(path)});
+    PlacedNetwork placed = net.place({.batch = 1, .backend = std::make_shared<Cutting>(path)});
     errors[std::size_t(world.rank())] =
-        error_of([&] { load_parameters(path, net, false, world.comm()); });
+        error_of([&] { load_parameters(path, placed, false, world.comm()); });
   });
   CHECK_THAT(errors[0], ContainsSubstring(path));
   CHECK(errors[1] == errors[0]);

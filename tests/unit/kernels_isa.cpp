@@ -5,6 +5,7 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/network/placed.hpp>
 
 using namespace lamina;
 
@@ -41,9 +42,10 @@ TEST_CASE("no model runs by oneDNN's reference", "[isa]") {
     set_threads(count);
     for (const std::string_view model : model_names()) {
       for (const std::int64_t batch : {1, 16}) {
-        Network net = make_model(model);
-        net.prepare({.batch = batch,
-                     .backend = onednn_backend({.verdicts = std::make_shared<Trusting>()})});
+        const PlacedNetwork net(
+            make_model(model),
+            {.batch = batch,
+             .backend = onednn_backend({.verdicts = std::make_shared<Trusting>()})});
         for (const Step& step : net.steps()) {
           CAPTURE(model, batch, count, step.name, step.placement.algorithm);
           CHECK_FALSE(by_reference(step.placement.algorithm));

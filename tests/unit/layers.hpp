@@ -19,26 +19,27 @@
 #include <lamina/layers/max_pool2d.hpp>
 #include <lamina/layers/pad_channels.hpp>
 #include <lamina/layers/relu.hpp>
+#include <lamina/layers/reorder.hpp>
 #include <lamina/layers/sigmoid.hpp>
 #include <lamina/layers/softmax.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/layers/tanh.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 
 namespace lamina::test {
 
 /// A placed network with normal random samples and the labels 0, 1, 2, 0, ...
 struct Run {
-  Network& net;
+  PlacedNetwork net;
   Tensor labels;
   Stream stream;
   Context context{stream};
 
-  Run(Network& n, std::int64_t batch, bool training = true, std::int64_t classes = 3) : net(n) {
-    net.place({.batch = batch,
-               .backend = std::make_shared<Reference>(),
-               .dtype = DType::f64,
-               .training = training});
+  Run(const Network& of, std::int64_t batch, bool training = true, std::int64_t classes = 3)
+      : net(of.place({.batch = batch,
+                      .backend = std::make_shared<Reference>(),
+                      .dtype = DType::f64,
+                      .training = training})) {
     net.initialize(7);
     const auto x = net.x().elements<double>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 2).normal(i);

@@ -11,11 +11,10 @@ constexpr Shape sample{.c = 4, .h = 5, .w = 6};
 /// A network of the one layer.
 template <class L>
 struct One {
-  Network net;
   Run run;
 
   explicit One(typename L::Options options, Shape s = sample, bool training = false)
-      : net(make(options, s)), run(net, 3, training) {
+      : run(make(options, s), 3, training) {
     run();
   }
   static Network make(typename L::Options options, Shape s) {
@@ -23,8 +22,8 @@ struct One {
     n.add<L>(options, "layer");
     return n;
   }
-  Shape x() const { return net.x().shape; }
-  Shape y() const { return net.y().shape; }
+  Shape x() const { return run.net.x().shape; }
+  Shape y() const { return run.net.y().shape; }
 };
 
 /// Each element of y equals expected(n, c, h, w).
@@ -193,7 +192,7 @@ TEST_CASE("averages to a number of outputs") {
   }
   SECTION("the input's: nothing runs") {
     One<AvgPool2D> one({.outputs = {5, 6}});
-    CHECK(one.net.y().data == one.net.x().data);
+    CHECK(one.run.net.y().data == one.run.net.x().data);
   }
 }
 
@@ -219,7 +218,7 @@ TEST_CASE("Softmax is over the channels") {
 TEST_CASE("Flatten keeps the order and moves nothing") {
   One<Flatten> one({});
   CHECK(one.y() == Shape{3, 120, 1, 1});
-  CHECK(one.net.y().data == one.net.x().data);
+  CHECK(one.run.net.y().data == one.run.net.x().data);
 }
 
 TEST_CASE("PadChannels puts zeros behind") {
@@ -241,7 +240,7 @@ TEST_CASE("Add and Concat") {
   Run run(net, 2, false);
   const std::vector before(run.x().begin(), run.x().end());  // y may lie where x lay
   run();
-  const Shape x = net.x().shape, y = net.y().shape;
+  const Shape x = run.net.x().shape, y = run.net.y().shape;
   CHECK(y == Shape{2, add ? 4 : 8, 5, 6});
   each(y, [&](auto n, auto c, auto h, auto w, std::size_t i) {
     const double v = at(before, x, n, c % 4, h, w);
@@ -261,12 +260,12 @@ TEST_CASE("BatchNorm normalises by the batch in training and by the averages in 
   auto w = run.value("norm.weight"), b = run.value("norm.bias");
   w[1] = 2, b[1] = -0.5;
   const auto step_of = [&](std::string_view name) -> const Step& {
-    for (const Step& s : net.steps())
+    for (const Step& s : run.net.steps())
       if (s.name == name) return s;
     throw Error("no such step");
   };
   const Step& norm = step_of("norm");
-  const View x = norm.x[0];
+  const View x = norm.buffers.x[0];
   const std::int64_t count = 3 * 5 * 6;
   const auto moments = [&](std::int64_t c) {
     double mean = 0, var = 0;
@@ -279,9 +278,9 @@ TEST_CASE("BatchNorm normalises by the batch in training and by the averages in 
     return std::pair(mean, var);
   };
 
-  net.forward(run.context);
+  run.net.forward(run.context);
   const auto [mean, var] = moments(1);
-  const View y = norm.y;
+  const View y = norm.buffers.y;
   each(x.shape, [&](auto n, auto c, auto h, auto v, std::size_t i) {
     if (c != 1) return;
     const double e = at(x.elements<double>(), x.shape, n, c, h, v);
@@ -311,12 +310,12 @@ TEST_CASE("Dropout is the identity in inference") {
     net.add<Conv2D>({.channels = 2}).add<Dropout>({.rate = 0.9});
     Run run(net, 2, false);
     run();
-    CHECK(net.steps()[1].y.data == net.steps()[2].y.data);
+    CHECK(run.net.steps()[1].buffers.y.data == run.net.steps()[2].buffers.y.data);
     CHECK(std::count(run.y().begin(), run.y().end(), 0.0) == 0);
   }
   SECTION("from one buffer to another") {
     One<Dropout> one({.rate = 0.9});
-    CHECK(one.net.x().data != one.net.y().data);
+    CHECK(one.run.net.x().data != one.run.net.y().data);
     CHECK(std::equal(one.run.x().begin(), one.run.x().end(), one.run.y().begin()));
   }
 }
@@ -328,7 +327,7 @@ TEST_CASE("Dropout keeps 1 - rate, scaled up, by seed and step") {
   auto w = run.value("stem.weight"), b = run.value("stem.bias");
   std::fill(w.begin(), w.end(), 0), std::fill(b.begin(), b.end(), 3);  // x of dropout is 3
   const auto mask = [&] {
-    net.forward(run.context);
+    run.net.forward(run.context);
     return std::vector(run.y().begin(), run.y().end());
   };
   const auto first = mask();
@@ -347,7 +346,7 @@ TEST_CASE("two Dropout layers draw different masks") {
   const Node x = net.add<Conv2D>({.channels = 100}, "stem");
   net.join<Concat>({x.add<Dropout>(), x.add<Dropout>()});
   Run run(net, 1);
-  net.forward(run.context);
+  run.net.forward(run.context);
   CHECK_FALSE(std::equal(run.y().begin(), run.y().begin() + 400, run.y().begin() + 400));
 }
 

@@ -9,20 +9,20 @@ namespace {
 
 /// Compares up to 25 elements of each parameter's gradient; f64 differences of a smooth function
 /// are good to about 1e-9 at this step.
-void compare_gradients(Network& net, std::int64_t batch = 4) {
+void compare_gradients(const Network& net, std::int64_t batch = 4) {
   Run run(net, batch);
   run.context.step = 3;
   const double loss = run();
   CHECK(loss > 0);
   std::vector<std::vector<double>> gradients;
-  for (const auto& n : net.parameters()) {
+  for (const auto& n : run.net.parameters()) {
     if (!n.parameter->trained) continue;
     const auto g = n.parameter->grad.elements<double>();
     gradients.emplace_back(g.begin(), g.end());
   }
   std::size_t which = 0;
   double largest = 0;
-  for (const auto& n : net.parameters()) {
+  for (const auto& n : run.net.parameters()) {
     if (!n.parameter->trained) continue;
     const auto& gradient = gradients[which++];
     const auto w = n.parameter->value.elements<double>();

@@ -16,17 +16,17 @@ using Result = std::vector<std::pair<std::string, std::vector<double>>>;
 
 template <class Build>
 Result step_on(const Communicator& ranks, Build&& build, bool training) {
-  Network net({.c = 2, .h = 4, .w = 4});
-  build(net);
-  net.place({.batch = batch,
-             .backend = std::make_shared<Reference>(),
-             .ranks = ranks,
-             .dtype = DType::f64,
-             .bucket_mb = 0});
+  Network layers({.c = 2, .h = 4, .w = 4});
+  build(layers);
+  PlacedNetwork net = layers.place({.batch = batch,
+                                    .backend = std::make_shared<Reference>(),
+                                    .ranks = ranks,
+                                    .dtype = DType::f64,
+                                    .bucket_mb = 0});
   net.initialize(7);
   const Part rows = net.rows();
   const auto x = net.x().elements<double>();
-  const auto skip = std::size_t(rows.begin * net.sample().size());
+  const auto skip = std::size_t(rows.begin * layers.sample().size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1).normal(skip + i);
   const Tensor labels({rows.size, 1, 1, 1}, DType::i32);
   for (std::int64_t i = 0; i < rows.size; ++i)  // the last row is padding

@@ -3,18 +3,21 @@
 
 #include <lamina/kernels/reference.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/network/placed.hpp>
 
 using namespace lamina;
 
 namespace {
 
-void place(Network& net, std::int64_t batch, bool training = true, DType t = DType::f32) {
-  net.place(
+PlacedNetwork place(const Network& net, std::int64_t batch, bool training = true,
+                    DType t = DType::f32) {
+  PlacedNetwork placed = net.place(
       {.batch = batch, .backend = std::make_shared<Reference>(), .dtype = t, .training = training});
-  net.initialize(5);
+  placed.initialize(5);
+  return placed;
 }
 
-const Parameter& parameter(const Network& net, std::string_view name) {
+const Parameter& parameter(const PlacedNetwork& net, std::string_view name) {
   for (const auto& n : net.parameters())
     if (n.name == name) return *n.parameter;
   throw Error(text("no parameter ", name));
@@ -25,8 +28,8 @@ const Parameter& parameter(const Network& net, std::string_view name) {
 TEST_CASE("parameters have torchvision's names and dimensions") {
   using Dims = std::vector<std::int64_t>;
   SECTION("resnet18") {
-    Network net = make_model("resnet18", {.input = {.c = 3, .h = 32, .w = 32}});
-    place(net, 2, false);
+    const PlacedNetwork net =
+        place(make_model("resnet18", {.input = {.c = 3, .h = 32, .w = 32}}), 2, false);
     // As `sum(1 for _ in resnet18().parameters())` and with 20 batch norms of two averages.
     CHECK(net.parameters().size() == 62 + 40);
     CHECK(parameter(net, "conv1.weight").dims == Dims{64, 3, 7, 7});
@@ -39,23 +42,22 @@ TEST_CASE("parameters have torchvision's names and dimensions") {
     CHECK_THROWS(parameter(net, "conv1.bias"));
   }
   SECTION("resnet50") {
-    Network net = make_model("resnet50", {.input = {.c = 3, .h = 32, .w = 32}});
-    place(net, 2, false);
+    const PlacedNetwork net =
+        place(make_model("resnet50", {.input = {.c = 3, .h = 32, .w = 32}}), 2, false);
     CHECK(net.parameters().size() == 161 + 106);
     CHECK(parameter(net, "layer1.0.downsample.0.weight").dims == Dims{256, 64, 1, 1});
     CHECK(parameter(net, "layer4.2.conv3.weight").dims == Dims{2048, 512, 1, 1});
   }
   SECTION("lenet") {
-    Network net = make_model("lenet");
-    place(net, 1, false);
+    const PlacedNetwork net = place(make_model("lenet"), 1, false);
     CHECK(net.parameters().size() == 10);
     CHECK(parameter(net, "fc1.weight").dims == Dims{120, 400});
   }
 }
 
 TEST_CASE("zero_gamma makes every residual block start as its shortcut") {
-  Network net = make_model("resnet20", {.input = {.c = 3, .h = 8, .w = 8}, .zero_gamma = true});
-  place(net, 1, false);
+  const PlacedNetwork net = place(
+      make_model("resnet20", {.input = {.c = 3, .h = 8, .w = 8}, .zero_gamma = true}), 1, false);
   int zero = 0;
   for (const auto& n : net.parameters())
     if (n.name.ends_with(".weight") && n.name.find("bn") != std::string::npos) {
@@ -67,8 +69,8 @@ TEST_CASE("zero_gamma makes every residual block start as its shortcut") {
 }
 
 TEST_CASE("the CIFAR shortcut is every second position, and zeros for the new channels") {
-  Network net = make_model("resnet20", {.input = {.c = 3, .h = 8, .w = 8}});
-  place(net, 1, true, DType::f64);
+  const PlacedNetwork net =
+      place(make_model("resnet20", {.input = {.c = 3, .h = 8, .w = 8}}), 1, true, DType::f64);
   const auto step = [&](std::string_view name) -> const Step& {
     for (const Step& s : net.steps())
       if (s.name == name) return s;
@@ -77,12 +79,12 @@ TEST_CASE("the CIFAR shortcut is every second position, and zeros for the new ch
   const Step &sub = step("layer2.0.subsample"), &pad = step("layer2.0.pad");
   Stream stream;
   Context context{stream};
-  const auto x = sub.x[0].elements<double>();
+  const auto x = sub.buffers.x[0].elements<double>();
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = double(i);
-  sub.layer->forward(context, sub.x, sub.y);
-  pad.layer->forward(context, pad.x, pad.y);
-  const auto y = pad.y.elements<double>();
-  REQUIRE(pad.y.shape == Shape{1, 32, 4, 4});
+  for (const Step* s : {&sub, &pad})
+    s->placement.layer->forward(context, s->buffers.x, s->buffers.y);
+  const auto y = pad.buffers.y.elements<double>();
+  REQUIRE(pad.buffers.y.shape == Shape{1, 32, 4, 4});
   for (std::size_t c = 0; c < 32; ++c)
     for (std::size_t h = 0; h < 4; ++h)
       for (std::size_t w = 0; w < 4; ++w)
@@ -100,9 +102,8 @@ TEST_CASE("models learn a batch by heart") {
                           Case{"resnet20", {.c = 3, .h = 8, .w = 8}, 0.1, 10},
                           Case{"resnet18", {.c = 3, .h = 32, .w = 32}, 0.02, 6});
   INFO(c.name);
-  Network net = make_model(c.name, {.classes = 4, .input = c.input});
   const std::int64_t batch = 4;
-  place(net, batch);
+  PlacedNetwork net = place(make_model(c.name, {.classes = 4, .input = c.input}), batch);
   const Tensor labels({batch, 1, 1, 1}, DType::i32);
   for (int i = 0; i < batch; ++i) labels.as<std::int32_t>()[i] = i;
   Stream stream;

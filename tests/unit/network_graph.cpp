@@ -7,14 +7,14 @@
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/relu.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 
 using namespace lamina;
 
 namespace {
 
 /// What placing says, or nothing.
-std::string placing(Network& net, bool training = true) {
+std::string placing(const Network& net, bool training = true) {
   try {
     net.place({.batch = 4, .backend = reference_backend(), .training = training});
   } catch (const Error& error) {

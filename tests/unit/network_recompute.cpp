@@ -48,8 +48,7 @@ Run train(const std::string& model, int ranks, const std::string& backend, Marks
   Run run;
   run_ranks(ranks, [&](World& world) {
     Network net = model_of(model);
-    if (net.graph().back().layer->type() != "SoftmaxCrossEntropy")
-      net.add<SoftmaxCrossEntropy>({}, "loss");
+    if (!net.graph().back().layer->is_loss()) net.add<SoftmaxCrossEntropy>({}, "loss");
     const std::int64_t batch = 8;
     TrainerOptions options{.batch = batch,
                            .backend = backend,
@@ -65,7 +64,8 @@ Run train(const std::string& model, int ranks, const std::string& backend, Marks
                                  .classes = int(net.input_shapes(net.graph().back(), 1)[0].c),
                                  .seed = 3});
     const auto found = losses(trainer, *data, 3);
-    if (world.rank() == 0) run = {found, weights(net), net.memory().activations};
+    if (world.rank() == 0)
+      run = {found, weights(trainer.network()), trainer.network().memory().activations};
   });
   return run;
 }
@@ -79,19 +79,24 @@ class Fickle final : public Layer {
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
   Axis splits() const override { return Axis::channel; }
   Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
-  Placement place(std::span<const Spec> xs, const Site& site) override {
+  Placement place(std::span<const Spec> xs, const Site& site) const override {
     Placement p;
+    p.layer = std::make_unique<Placed>();
     p.output = {xs[0].shape, xs[0].dtype, {}}, p.inputs = {p.output};
     p.reads_x = site.ranks().rank() == 0;
     return p;
   }
-  void forward(Context&, std::span<const View> xs, const View& y) override {
-    std::memcpy(y.data, xs[0].data, y.bytes());
-  }
-  void backward(Context&, std::span<const View>, const View&, const View& dy,
-                std::span<const View> dxs) override {
-    if (dxs[0]) std::memcpy(dxs[0].data, dy.data, dy.bytes());
-  }
+
+ private:
+  struct Placed final : PlacedLayer {
+    void forward(Context&, std::span<const View> xs, const View& y) override {
+      std::memcpy(y.data, xs[0].data, y.bytes());
+    }
+    void backward(Context&, std::span<const View>, const View&, const View& dy,
+                  std::span<const View> dxs) override {
+      if (dxs[0]) std::memcpy(dxs[0].data, dy.data, dy.bytes());
+    }
+  };
 };
 
 }  // namespace
@@ -141,11 +146,11 @@ TEST_CASE("all ranks recompute what one of them reads", "[splits]") {
     return net;
   };
   run_ranks(2, [&](World& world) {
-    Network net = build();
-    net.prepare(
+    const PlacedNetwork net(
+        build(),
         {.batch = 4,
          .backend = make_backend("reference", DType::f64),
-         .ranks = world.comm(),
+         .ranks = world,
          .splits = {{.batch = 2}, {.channel = 2}, {.channel = 2}, {.input = 2}, {.batch = 2}},
          .recompute = {false, true, false, false, false},
          .dtype = DType::f64});
@@ -156,11 +161,12 @@ TEST_CASE("all ranks recompute what one of them reads", "[splits]") {
 
 TEST_CASE("recomputing takes less memory where activations wait for backward") {
   const auto activations = [](const char* model, Marks marks) {
-    Network net = model_of(model);
+    const Network net = model_of(model);
     if (marks == nullptr) marks = [](const Network::Vertex&, std::size_t) { return false; };
-    net.prepare(
+    const PlacedNetwork placed(
+        net,
         {.batch = 8, .backend = make_backend("auto", DType::f32), .recompute = marked(net, marks)});
-    return double(net.memory().activations);
+    return double(placed.memory().activations);
   };
   // Of a block conv, norm, relu only the convolutions' outputs stay: near half of it.
   CHECK(activations("resnet20", cheap) < 0.75 * activations("resnet20", nullptr));
@@ -177,13 +183,13 @@ TEST_CASE("only what backward reads is recomputed") {
   net.add<ReLU>({}, "relu");
   net.add<Linear>({.features = 4}, "fc");  // nobody but the loss, which does not read it
   net.add<SoftmaxCrossEntropy>({}, "loss");
-  net.place({.batch = 2,
-             .backend = make_backend("reference", DType::f64),
-             .recompute = std::vector<bool>(net.graph().size(), true),
-             .dtype = DType::f64});
+  const PlacedNetwork placed = net.place({.batch = 2,
+                                          .backend = make_backend("reference", DType::f64),
+                                          .recompute = std::vector<bool>(net.graph().size(), true),
+                                          .dtype = DType::f64});
   std::vector<std::string> names;
-  for (const Step& step : net.steps())
+  for (const Step& step : placed.steps())
     if (step.recomputed) names.push_back(step.name);
   CHECK(names == std::vector<std::string>{"conv", "norm", "relu"});
-  CHECK(net.steps()[4].recomputes == std::vector<int>{1, 2, 3});
+  CHECK(placed.steps()[4].recomputes == std::vector<int>{1, 2, 3});
 }

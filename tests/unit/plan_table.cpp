@@ -42,13 +42,13 @@ std::vector<std::string> tables(const Plan& plan, const std::string& model, std:
                                 bool shard, const std::vector<PlanTableOptions>& options) {
   std::vector<std::string> all;
   run_ranks(plan.ranks, [&](World& world) {
-    Network net = make_model(model);
+    const Network net = make_model(model);
     const auto decisions = decide(plan, net, batch);
-    PlaceOptions o = placing(decisions, batch, world.comm());
+    PlaceOptions o = placing(decisions, batch, world);
     o.shard_optimizer = shard;
-    net.prepare(o);
+    const PlacedNetwork placed(net, o);
     if (world.rank() > 0) return;
-    for (const PlanTableOptions& with : options) all.push_back(plan_table(decisions, net, with));
+    for (const PlanTableOptions& with : options) all.push_back(plan_table(decisions, placed, with));
   });
   return all;
 }
@@ -99,11 +99,9 @@ TEST_CASE("the rank that sends the most sends what the layers state") {
     std::map<std::pair<std::string, Pass>, double> stated;
     Profile p;
     run_ranks(plan.ranks, [&](World& world) {
-      Network net = lenet();
-      const auto decisions = decide(plan, net, 10);
-      net.place(placing(decisions, 10, world.comm()));
+      PlacedNetwork net = lenet().place(placing(decide(plan, lenet(), 10), 10, world));
       net.initialize(1);
-      Profile mine = profile(net, world.comm(), {.warmup = 0, .steps = 1, .alone = false});
+      Profile mine = profile(net, world, {.warmup = 0, .steps = 1, .alone = false});
       if (world.rank() > 0) return;
       p = std::move(mine);
       for (const Step& step : net.steps())

@@ -8,6 +8,7 @@
 #include <lamina/train/trainer.hpp>
 
 #include <limits>
+#include <optional>
 #include <thread>
 
 using namespace lamina;
@@ -28,8 +29,7 @@ class Ticks final : public Counters {
 }  // namespace
 
 TEST_CASE("a bucket's reduction is shared among its layers by bytes") {
-  Network net = small();
-  place(net, {});
+  const PlacedNetwork net = place(small());
   Profiler p;
   // Backward ends with conv, which fills the bucket that it shares with fc.
   const int conv = step_of(net, "conv");
@@ -58,17 +58,16 @@ TEST_CASE("the weights that a sharded optimizer gathers are shared likewise") {
   const double part = conv_bytes / (conv_bytes + fc_bytes);
   std::vector<Profile> profiles(2);
   run_ranks(2, [&](World& world) {
-    Network net = small();
-    Trainer trainer(net, world, SGD{.rate = 0.1},
+    Trainer trainer(small(), world, SGD{.rate = 0.1},
                     {.batch = 4, .backend = "reference", .shard_optimizer = true});
     Profiler p;
-    const int conv = step_of(net, "conv");
+    const int conv = step_of(trainer.network(), "conv");
     p.begin_step();
     p.record({conv, Pass::update, Lane::compute, "update", 0, 1, 0});
     p.record({conv, Pass::update, Lane::communication, "all_gather", 1, 2, 4096, 2048});
     p.record({conv, Pass::update, Lane::wait, "all_gather", 1.5, 2, 0});
     p.end_step();
-    profiles[std::size_t(world.rank())] = make_profile(net, p, {}, world.comm());
+    profiles[std::size_t(world.rank())] = make_profile(trainer.network(), p, {}, world.comm());
   });
   for (const Profile& profile : profiles) {
     const ProfileRow& first = row(profile, "conv", Pass::update);
@@ -85,8 +84,7 @@ TEST_CASE("the weights that a sharded optimizer gathers are shared likewise") {
 }
 
 TEST_CASE("a layer with a bucket of its own keeps its reduction") {
-  Network net = small();
-  place(net, {}, 0);
+  const PlacedNetwork net = place(small(), {}, 0);
   Profiler p;
   p.begin_step();
   p.record(
@@ -101,8 +99,7 @@ TEST_CASE("kernels are timed with and without communication, steps clean and rec
   std::vector<Profile> profiles(2);
   int clean = 0, recorded = 0, silent = 0;
   run_ranks(2, [&](World& world) {
-    Network net = small();
-    Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 4, .backend = "reference"});
+    Trainer trainer(small(), world, SGD{.rate = 0.1}, {.batch = 4, .backend = "reference"});
     const std::vector<float> images(2 * 3 * 64, 0.5f);
     const std::vector<std::int32_t> labels(2, 1);
     const Batch batch{
@@ -119,8 +116,9 @@ TEST_CASE("kernels are timed with and without communication, steps clean and rec
     options.on_step = [&](const Profiler& p) {
       if (p.steps() == on_step + 1 && !p.last_step().empty()) ++on_step;
     };
-    profiles[std::size_t(world.rank())] = profile_steps(net, trainer.stream(), trainer.ranks(),
-                                                        trainer.optimizer().rule(), options, step);
+    profiles[std::size_t(world.rank())] =
+        profile_steps(trainer.network(), trainer.stream(), trainer.ranks(),
+                      trainer.optimizer().rule(), options, step);
     if (world.rank() != 0) return;  // Catch2 takes one thread
     CHECK(on_step == 3);
     CHECK(trainer.stream().recorder() == nullptr);
@@ -152,8 +150,7 @@ TEST_CASE("kernels are timed with and without communication, steps clean and rec
 TEST_CASE("a step without communication may end in any loss") {
   int steps = 0;
   run_ranks(2, [&](World& world) {
-    Network net = small();
-    Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 4, .backend = "reference"});
+    Trainer trainer(small(), world, SGD{.rate = 0.1}, {.batch = 4, .backend = "reference"});
     const std::vector<float> images(2 * 3 * 64, std::numeric_limits<float>::infinity());
     const std::vector<std::int32_t> labels(2, 1);
     const Batch batch{
@@ -192,18 +189,16 @@ TEST_CASE("a silent stream starts no collective") {
 
 TEST_CASE("a profile keeps the last step of all ranks, and what layers keep") {
   std::vector<Profile> profiles(2);
-  std::vector<Network> networks;
-  for (int rank = 0; rank < 2; ++rank) networks.push_back(small());
+  std::vector<std::optional<PlacedNetwork>> networks(2);
   const Optimizer planned = Adam{};
   run_ranks(2, [&](World& world) {
-    Network& net = networks[std::size_t(world.rank())];
-    place(net, world.comm());
+    PlacedNetwork& net = networks[std::size_t(world.rank())].emplace(place(small(), world));
     const Tensor states = planned.attach(net);
     profiles[std::size_t(world.rank())] = profile(net, world.comm(), {.warmup = 1, .steps = 2});
   });
   for (std::size_t rank = 0; rank < 2; ++rank) {
     const Profile& p = profiles[rank];
-    const Network& net = networks[rank];
+    const PlacedNetwork& net = *networks[rank];
     REQUIRE(p.timeline.size() == 2);
     for (const auto& spans : p.timeline) {
       bool reduced = false, convolved = false;
@@ -288,16 +283,15 @@ TEST_CASE("what was counted since the last span belongs to the next one") {
 }
 
 TEST_CASE("a listener hears of every layer, forward, backward and update") {
-  Network net = small();
   World world;
-  Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 2, .backend = "reference"});
+  Trainer trainer(small(), world, SGD{.rate = 0.1}, {.batch = 2, .backend = "reference"});
   const std::vector<float> images(2 * 3 * 64, 0.5f);
   const std::vector<std::int32_t> labels(2, 1);
   const Batch batch{.images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 2};
   std::vector<std::string> heard;
   LayerCallback each([&](const LayerRun& run) {
     CHECK(run.end >= run.begin);
-    CHECK(net.steps()[std::size_t(run.layer)].name == run.name);
+    CHECK(trainer.network().steps()[std::size_t(run.layer)].name == run.name);
     heard.push_back(text(name(run.phase), ' ', run.name));
   });
   trainer.stream().listen_with(&each);

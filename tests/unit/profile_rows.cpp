@@ -12,8 +12,7 @@ using namespace lamina;
 using namespace lamina::test;
 
 TEST_CASE("a row says what its layer is, what it must do and what it took") {
-  Network net = small();
-  place(net);
+  const PlacedNetwork net = place(small());
   Profiler p;
   const int conv = step_of(net, "conv"), fc = step_of(net, "fc");
   for (int step = 0; step < 4; ++step) {
@@ -75,10 +74,11 @@ TEST_CASE("what lies in no span is unaccounted") {
 }
 
 TEST_CASE("a profile of nothing is refused") {
-  Network net = small();
-  CHECK_THROWS_WITH(make_profile(net, Profiler(), {}, {}), ContainsSubstring("not placed"));
-  CHECK_THROWS_WITH(profile(net, {}), ContainsSubstring("batch"));
-  place(net);
+  PlacedNetwork planned(small(), {.batch = 4, .backend = reference_backend()});
+  CHECK_THROWS_WITH(profile(planned, {}, {}), ContainsSubstring("no buffers"));
+  CHECK_THROWS_WITH(make_profile(planned, Profiler(), {}, {}), ContainsSubstring("not placed"));
+  CHECK_THROWS_WITH(profile(small(), {}, {}), ContainsSubstring("batch"));
+  PlacedNetwork net = place(small());
   CHECK_THROWS_WITH(make_profile(net, Profiler(), {}, {}), ContainsSubstring("no step"));
   CHECK_THROWS_WITH(profile(net, {}, {.steps = 0}), ContainsSubstring("steps"));
   Network open({.c = 1, .h = 1, .w = 2});
@@ -91,8 +91,7 @@ TEST_CASE("ranks are merged: mean, extremes and the slowest one") {
   std::vector<Profile> profiles(3);
   run_ranks(3, [&](World& world) {
     const Communicator& ranks = world.comm();
-    Network net = small();
-    place(net, ranks);
+    const PlacedNetwork net = place(small(), ranks);
     Profiler p;
     const int conv = step_of(net, "conv"), relu = step_of(net, "relu");
     const double time[] = {1e-3, 4e-3, 1e-3};
@@ -128,8 +127,7 @@ TEST_CASE("ranks are merged: mean, extremes and the slowest one") {
 }
 
 TEST_CASE("steps have a spread: rows with what they wait, and what lies in no row") {
-  Network net = small();
-  place(net);
+  const PlacedNetwork net = place(small());
   Profiler p;
   const int conv = step_of(net, "conv"), fc = step_of(net, "fc");
   for (const double step : {1e-3, 2e-3, 3e-3}) {
@@ -162,12 +160,12 @@ TEST_CASE("rows are matched by name where ranks have other steps") {
     Network net({.c = 1, .h = 2, .w = 2});
     if (world.rank() == 1) net.add<ReLU>({}, "extra");
     net.add<ReLU>({}, "last");
-    place(net, {});  // alone: ranks that share a network have one
+    const PlacedNetwork placed = place(net);  // alone: ranks that share a network have one
     Profiler p;
     p.begin_step();
-    p.record({step_of(net, "last"), Pass::forward, Lane::compute, "relu", 0, 2e-3, 0});
+    p.record({step_of(placed, "last"), Pass::forward, Lane::compute, "relu", 0, 2e-3, 0});
     p.end_step();
-    profiles[std::size_t(world.rank())] = make_profile(net, p, {}, world.comm());
+    profiles[std::size_t(world.rank())] = make_profile(placed, p, {}, world.comm());
   });
   for (const Profile& p : profiles) {
     REQUIRE(p.rows.size() == 1);
@@ -177,8 +175,8 @@ TEST_CASE("rows are matched by name where ranks have other steps") {
 }
 
 TEST_CASE("every layer that works has rows, with the work that it states") {
-  Network net = small();
-  const Profile p = profile(net, {}, {.steps = 3, .batch = 4, .backend = "reference"});
+  const PlacedNetwork net = place(small());
+  const Profile p = profile(small(), {}, {.steps = 3, .batch = 4, .backend = "reference"});
   CHECK(p.batch == 4);
   CHECK(p.dtype == "f32");
   std::set<std::string> names;
@@ -212,8 +210,7 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
   std::vector<Rank> all(2);
   run_ranks(2, [&](World& world) {
     Rank& mine = all[std::size_t(world.rank())];
-    Network net = small();
-    place(net, world.comm());
+    PlacedNetwork net = place(small(), world.comm());
     const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);
     Stream stream;
     Context context{.stream = stream, .labels = labels};
@@ -255,16 +252,17 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
 TEST_CASE("what is computed twice has a row for either time") {
   std::vector<Profile> all(2);
   run_ranks(2, [&](World& world) {
-    Network net({.c = 6, .h = 2, .w = 2});
-    net.add<BatchNorm>({.global = true}, "norm");
-    net.add<Linear>({.features = 8}, "wide");
-    net.add<Linear>({.features = 4}, "last");
-    net.add<SoftmaxCrossEntropy>({}, "loss");
-    net.place({.batch = 4,
-               .backend = reference_backend(),
-               .ranks = world.comm(),
-               .splits = {{.batch = 2}, {.batch = 2}, {.input = 2}, {.channel = 2}, {.channel = 2}},
-               .recompute = {false, true, true, false, false}});
+    Network layers({.c = 6, .h = 2, .w = 2});
+    layers.add<BatchNorm>({.global = true}, "norm");
+    layers.add<Linear>({.features = 8}, "wide");
+    layers.add<Linear>({.features = 4}, "last");
+    layers.add<SoftmaxCrossEntropy>({}, "loss");
+    PlacedNetwork net = layers.place(
+        {.batch = 4,
+         .backend = reference_backend(),
+         .ranks = world.comm(),
+         .splits = {{.batch = 2}, {.batch = 2}, {.input = 2}, {.channel = 2}, {.channel = 2}},
+         .recompute = {false, true, true, false, false}});
     net.initialize(1);
     const Tensor labels({4, 1, 1, 1}, DType::i32);
     Stream stream;
@@ -299,8 +297,7 @@ TEST_CASE("a norm that is computed again only normalises, and sends nothing") {
 }
 
 TEST_CASE("the recorder comes off when a step throws") {
-  Network net = small();
-  place(net);
+  const PlacedNetwork net = place(small());
   Stream stream;
   const auto step = [&] {
     if (stream.recorder()) throw Error("no more data");

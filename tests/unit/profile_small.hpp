@@ -20,16 +20,18 @@ inline Network small() {
   return net;
 }
 
-inline void place(Network& net, const Communicator& ranks = {}, double bucket_mb = 25) {
-  net.place({.batch = 4,
-             .backend = reference_backend(),
-             .ranks = ranks,
-             .bucket_mb = bucket_mb,
-             .first_bucket_mb = bucket_mb});
-  net.initialize(1);
+inline PlacedNetwork place(const Network& net, const Communicator& ranks = {},
+                           double bucket_mb = 25) {
+  PlacedNetwork placed = net.place({.batch = 4,
+                                    .backend = reference_backend(),
+                                    .ranks = ranks,
+                                    .bucket_mb = bucket_mb,
+                                    .first_bucket_mb = bucket_mb});
+  placed.initialize(1);
+  return placed;
 }
 
-inline int step_of(const Network& net, std::string_view name) {
+inline int step_of(const PlacedNetwork& net, std::string_view name) {
   for (std::size_t i = 0; i < net.steps().size(); ++i)
     if (net.steps()[i].name == name) return int(i);
   throw Error(text("no step ", name));

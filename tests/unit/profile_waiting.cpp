@@ -102,8 +102,7 @@ TEST_CASE("a clock has its host's name where nothing tells one start of a host f
 }
 
 TEST_CASE("waiting is told apart: a late rank, transfer, and the rest") {
-  Network net = small();
-  place(net);
+  const PlacedNetwork net = place(small());
   Profiler p;
   const int conv = step_of(net, "conv"), fc = step_of(net, "fc");
   for (int step = 0; step < 2; ++step) {
@@ -130,8 +129,7 @@ TEST_CASE("waiting is told apart: a late rank, transfer, and the rest") {
 }
 
 TEST_CASE("how waiting divides is sampled, and stands for all steps") {
-  Network net = small();
-  place(net);
+  const PlacedNetwork net = place(small());
   Profiler p;
   const int fc = step_of(net, "fc");
   const int sample = int(Profiler::sample), steps = sample + 36;
@@ -151,8 +149,7 @@ TEST_CASE("how waiting divides is sampled, and stands for all steps") {
 TEST_CASE("a peer that is late is shown as late, and who waited") {
   std::vector<Profile> profiles(2);
   run_ranks(2, [&](World& world) {
-    Network net = small();
-    place(net, world.comm());
+    const PlacedNetwork net = place(small(), world.comm());
     Profiler p;
     Stream stream;
     p.start(stream);
@@ -177,8 +174,7 @@ TEST_CASE("a peer that is late is shown as late, and who waited") {
 
 TEST_CASE("handing a collective over is recorded as waiting") {
   run_ranks(2, [](World& world) {
-    Network net = small();
-    place(net, world.comm());
+    const PlacedNetwork net = place(small(), world.comm());
     Profiler p;
     Stream stream;
     p.start(stream);
@@ -199,8 +195,7 @@ TEST_CASE("handing a collective over is recorded as waiting") {
 }
 
 TEST_CASE("processor time and lost processors are counted over the steps") {
-  Network net = small();
-  place(net);
+  const PlacedNetwork net = place(small());
   Profiler p;
   for (int step = 0; step < 2; ++step) {
     sleep_ms(10);  // outside of steps: nobody's

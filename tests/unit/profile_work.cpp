@@ -10,7 +10,7 @@
 #include <lamina/layers/relu.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/layers/tanh.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 #include <lamina/profile/measure.hpp>
 
 #include <map>
@@ -42,15 +42,21 @@ Network residual(bool global) {
   return net;
 }
 
-/// The profile of a step with its update, on the reference back end.
-Profile measured(Network& net, const Communicator& ranks, std::int64_t batch, DType dtype) {
-  net.place({.batch = batch,
-             .backend = reference_backend(),
-             .ranks = ranks,
-             .dtype = dtype,
-             .bucket_mb = 0,
-             .first_bucket_mb = 0});
-  net.initialize(1);
+/// On the reference back end.
+PlacedNetwork place(const Network& net, const Communicator& ranks, std::int64_t batch,
+                    DType dtype) {
+  PlacedNetwork placed = net.place({.batch = batch,
+                                    .backend = reference_backend(),
+                                    .ranks = ranks,
+                                    .dtype = dtype,
+                                    .bucket_mb = 0,
+                                    .first_bucket_mb = 0});
+  placed.initialize(1);
+  return placed;
+}
+
+/// The profile of a step with its update.
+Profile measured(PlacedNetwork& net) {
   const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);
   std::vector<Tensor> states;
   for (const auto& n : net.parameters()) states.emplace_back(n.parameter->form);
@@ -70,8 +76,8 @@ Profile measured(Network& net, const Communicator& ranks, std::int64_t batch, DT
     }
     stream.enter(-1);
   };
-  return profile_steps(net, stream, ranks, momentum(), {.warmup = 0, .steps = 2, .alone = false},
-                       step);
+  return profile_steps(net, stream, net.placing().ranks, momentum(),
+                       {.warmup = 0, .steps = 2, .alone = false}, step);
 }
 
 using Rows = std::map<std::tuple<std::string, Pass>, Work>;
@@ -141,8 +147,8 @@ void check_rows(const Rows& rows, const Rows& expected) {
 
 TEST_CASE("the rows of a step add up to a count by hand") {
   const DType dtype = GENERATE(DType::f32, DType::f64);
-  Network net = residual(false);
-  const Profile p = measured(net, {}, 5, dtype);
+  PlacedNetwork net = place(residual(false), {}, 5, dtype);
+  const Profile p = measured(net);
   check_rows(rows_of(p), by_hand(5, dtype == DType::f64 ? 8 : 4));
   double flops = 0;
   for (const auto& [key, work] : rows_of(p)) flops += work.flops;
@@ -159,8 +165,8 @@ TEST_CASE("ranks state the largest part's work, and send what the layers say") {
   std::vector<Message> messages;
   std::vector<std::string> senders;
   run_ranks(ranks, [&](World& world) {
-    Network net = residual(true);
-    profiles[std::size_t(world.rank())] = measured(net, world.comm(), 10, DType::f32);
+    PlacedNetwork net = place(residual(true), world, 10, DType::f32);
+    profiles[std::size_t(world.rank())] = measured(net);
     if (world.rank() > 0) return;
     for (const Step& step : net.steps()) {
       if (!step.layer) continue;
@@ -199,7 +205,8 @@ TEST_CASE("a first layer whose output several layers read states their sum alone
   net.join<Add>({x.add<ReLU>({}, "a"), x.add<Tanh>({}, "b"), x}, {}, "add")
       .add<Linear>({.features = 3}, "fc")
       .add<SoftmaxCrossEntropy>({}, "loss");
-  const Profile p = measured(net, {}, 2, DType::f32);
+  PlacedNetwork placed = place(net, {}, 2, DType::f32);
+  const Profile p = measured(placed);
   const double y = 2 * 2 * 16;
   CHECK(rows_of(p).at({"first", Pass::input_grad}).flops == 2 * y);
   CHECK(rows_of(p).at({"first", Pass::input_grad}).bytes == 4 * 4 * y);

@@ -28,7 +28,8 @@ Network network() {
   return net;
 }
 
-Trainer trainer(Network& net, World& world, const Optimizer& optimizer, const Run& run) {
+Trainer trainer(const World& world, const Optimizer& optimizer, const Run& run) {
+  const Network net = network();
   return Trainer(net, world, optimizer,
                  {.batch = 24,
                   .backend = run.backend,
@@ -47,8 +48,7 @@ std::vector<double> train(const Run& run, const Optimizer& optimizer, int steps,
   std::vector<double> losses;
   run_ranks(run.ranks, [&](World& world) {
     set_threads(1);
-    Network net = network();
-    Trainer t = trainer(net, world, optimizer, run);
+    Trainer t = trainer(world, optimizer, run);
     if (!from.empty()) t.resume(from);
     Loader loader = t.loader(*data, true);
     loader.seek(t.progress().epoch, t.progress().batch);
@@ -118,11 +118,10 @@ TEST_CASE("checkpoint: parameters alone load under a plan", "[splits]") {
   const auto saved = tensors(folder / "saved");
   for (const Run& run : runs)
     run_ranks(run.ranks, [&](World& world) {
-      Network net = network();
-      Trainer t = trainer(net, world, SGD{.momentum = 0.9}, run);
-      const Unmatched u = load_parameters(folder / "saved", net, true, world.comm());
+      Trainer t = trainer(world, SGD{.momentum = 0.9}, run);
+      const Unmatched u = load_parameters(folder / "saved", t.network(), true, world);
       check(u.empty(), "something is left over");
-      save_checkpoint(folder / "again", net, {}, world.comm());
+      save_checkpoint(folder / "again", t.network(), {}, world);
       if (world.rank() > 0) return;
       const auto again = tensors(folder / "again");
       for (const auto& [name, values] : saved) check(again.at(name) == values, name, " differs");
@@ -135,8 +134,7 @@ TEST_CASE("checkpoint: under a plan all ranks throw what one of them met", "[spl
   int met = 0;
   std::mutex mutex;
   run_ranks(4, [&](World& world) {
-    Network net = network();
-    Trainer t = trainer(net, world, SGD{}, runs[2]);
+    Trainer t = trainer(world, SGD{}, runs[2]);
     const std::string save = error_of([&] { t.save(folder / "absent/c"); });
     const std::string load = error_of([&] { t.resume(folder / "absent/c"); });
     const std::lock_guard lock(mutex);
@@ -217,9 +215,9 @@ TEST_CASE("a sharded optimizer divides its states among the ranks", "[splits]") 
     std::size_t most = 0;
     std::mutex mutex;
     run_ranks(ranks, [&](World& world) {
-      Network net = network();
-      const Trainer t = trainer(net, world, Adam{}, {.ranks = ranks, .shard = shard});
-      check(t.state_bytes() == t.optimizer().memory(net).optimizer, "the plan says another size");
+      const Trainer t = trainer(world, Adam{}, {.ranks = ranks, .shard = shard});
+      check(t.state_bytes() == t.optimizer().memory(t.network()).optimizer,
+            "the plan says another size");
       const std::lock_guard lock(mutex);
       most = std::max(most, t.state_bytes());
     });

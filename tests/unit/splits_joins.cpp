@@ -105,7 +105,7 @@ TEST_CASE("BatchNorm refuses one value per channel on a rank, alike on all ranks
       try {
         net.place({.batch = 3,
                    .backend = make_backend("reference", DType::f64),
-                   .ranks = world.comm(),
+                   .ranks = world,
                    .splits = {{.batch = 2}, split},
                    .dtype = DType::f64});
       } catch (const Error& e) {

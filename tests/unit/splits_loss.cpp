@@ -27,14 +27,14 @@ std::vector<double> totals(int ranks, const Split& split, const std::vector<doub
   const auto n = std::int64_t(labels.size()), classes = std::int64_t(logits.size()) / n;
   std::vector<std::vector<double>> found(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](World& world) {
-    Network net({.c = classes});
-    net.add<SoftmaxCrossEntropy>({}, "loss");
-    net.place({.batch = n,
-               .backend = make_backend("reference", DType::f64),
-               .ranks = world.comm(),
-               .splits = {{.batch = ranks}, split},
-               .dtype = DType::f64,
-               .training = false});
+    Network layers({.c = classes});
+    layers.add<SoftmaxCrossEntropy>({}, "loss");
+    PlacedNetwork net = layers.place({.batch = n,
+                                      .backend = make_backend("reference", DType::f64),
+                                      .ranks = world,
+                                      .splits = {{.batch = ranks}, split},
+                                      .dtype = DType::f64,
+                                      .training = false});
     const auto me = std::size_t(world.rank());
     std::copy_n(logits.begin() + net.rows().begin * classes, net.x().shape.size(),
                 net.x().as<double>());
@@ -45,7 +45,7 @@ std::vector<double> totals(int ranks, const Split& split, const std::vector<doub
     Context context{stream, false};
     context.labels = part;
     net.forward(context);
-    if (!net.steps().back().active) return;
+    if (!net.steps().back().active()) return;
     const auto y = net.y().elements<double>();
     found[me].assign(y.begin(), y.begin() + 4);
   });

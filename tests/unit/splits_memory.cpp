@@ -63,17 +63,17 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
     for (const Case& c : cases)
       run_ranks(c.ranks, [&](World& world) {
         const std::string backend = dtype == DType::f64 ? "reference" : "auto";
-        Network net = model_of(c);
+        const Network model = model_of(c);
         const Optimizer optimizer = Adam{};
         PlaceOptions options{.batch = 8,
                              .backend = make_backend(backend, dtype),
-                             .ranks = world.comm(),
-                             .splits = plan_of(net, c.plan, world.size()),
+                             .ranks = world,
+                             .splits = plan_of(model, c.plan, world.size()),
                              .dtype = dtype,
                              .shard_optimizer = c.shard};
-        if (c.recompute) options.recompute.assign(net.graph().size(), true);
+        if (c.recompute) options.recompute.assign(model.graph().size(), true);
         const TensorBytes first;
-        net.prepare(options);
+        PlacedNetwork net(model, options);
         const std::size_t kernels = first.bytes(), most = kernels - first.rounding();
         const Memory m = optimizer.memory(net);
         const TensorBytes second;
@@ -84,7 +84,7 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
         const auto where = [&] {
           return text(c.model, ", rank ", world.rank(), " of ", world.size(), ", ", backend, ": ");
         };
-        // What prepare() made; messages in buckets come with the gradients.
+        // What its constructor made; messages in buckets come with the gradients.
         const std::size_t sums = net.sums() ? net.sums().bytes() : 0;
         std::size_t parts = 0, updated = 0;
         for (const Bucket& b : net.buckets()) {
@@ -124,14 +124,15 @@ TEST_CASE("memory: a halo takes room for gradients only where there are any", "[
   const auto workspace = [](const char* name, bool training) {
     std::size_t bytes = 0;
     run_ranks(2, [&](World& world) {
-      Network net({.c = 4, .h = 8, .w = 6});
+      Network layers({.c = 4, .h = 8, .w = 6});
       for (const char* conv : {"first", "second"})
-        net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, conv);
-      net.add<MaxPool2D>({.window = 3, .stride = 1, .pad = 1}, "pool");
-      net.prepare({.batch = 2,
+        layers.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, conv);
+      layers.add<MaxPool2D>({.window = 3, .stride = 1, .pad = 1}, "pool");
+      const PlacedNetwork net(
+          layers, {.batch = 2,
                    .backend = make_backend("reference", DType::f64),
-                   .ranks = world.comm(),
-                   .splits = plan_of(net, {{"*", {.height = 2}}, {"input", {.batch = 2}}}, 2),
+                   .ranks = world,
+                   .splits = plan_of(layers, {{"*", {.height = 2}}, {"input", {.batch = 2}}}, 2),
                    .dtype = DType::f64,
                    .training = training});
       if (world.rank() > 0) return;
@@ -150,11 +151,11 @@ TEST_CASE("memory: a split by channel divides what weights take", "[splits]") {
   const auto on = [](int ranks, const Cuts& plan) {
     Memory first;
     run_ranks(ranks, [&](World& world) {
-      Network net = model_of({"alexnet", ranks, {}});
-      net.prepare({.batch = 8,
-                   .backend = make_backend("reference", DType::f32),
-                   .ranks = world.comm(),
-                   .splits = plan_of(net, plan, ranks)});
+      const Network layers = model_of({"alexnet", ranks, {}});
+      const PlacedNetwork net(layers, {.batch = 8,
+                                       .backend = make_backend("reference", DType::f32),
+                                       .ranks = world,
+                                       .splits = plan_of(layers, plan, ranks)});
       if (world.rank() == 0) first = net.memory();
     });
     return first;
@@ -205,22 +206,30 @@ class Unlike final : public Layer {
   explicit Unlike(Options) {}
   std::string_view type() const override { return "Unlike"; }
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
-  Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    w_.name = "weight", w_.dims = {1}, w_.form = {{1, 1, 1, 1}, xs[0].dtype, {}};
-    if (site.ranks().rank() == 1) w_.form.layout = Layout(std::make_shared<Named>());
-    w_.replicas = site.along(Axis::batch);
+  Cost cost(std::span<const Shape>, const Split&, DType) const override {
+    return {.parameters = 1};
+  }
+  Placement place(std::span<const Spec> xs, const Site& site) const override {
+    auto placed = std::make_unique<Placed>();
+    Parameter& w = placed->w;
+    w.name = "weight", w.dims = {1}, w.form = {{1, 1, 1, 1}, xs[0].dtype, {}};
+    if (site.ranks().rank() == 1) w.form.layout = Layout(std::make_shared<Named>());
+    w.replicas = site.along(Axis::batch);
     Placement p;
+    p.layer = std::move(placed);
     p.output = xs[0], p.inputs = {xs[0]};
     return p;
   }
-  void forward(Context&, std::span<const View>, const View&) override {}
-  void backward(Context&, std::span<const View>, const View&, const View&,
-                std::span<const View>) override {}
-  std::vector<Parameter*> parameters() override { return {&w_}; }
 
  private:
-  Parameter w_;
+  struct Placed final : PlacedLayer {
+    void forward(Context&, std::span<const View>, const View&) override {}
+    void backward(Context&, std::span<const View>, const View&, const View&,
+                  std::span<const View>) override {}
+    std::vector<Parameter*> parameters() override { return {&w}; }
+
+    Parameter w;
+  };
 };
 
 }  // namespace
@@ -229,8 +238,7 @@ TEST_CASE("copies of a parameter that lie unlike are refused by name", "[splits]
   const auto place = [&](World& world) {
     Network mine({.c = 1, .h = 1, .w = 1});
     mine.add<Unlike>({}, "odd");
-    mine.place(
-        {.batch = 2, .backend = make_backend("reference", DType::f32), .ranks = world.comm()});
+    mine.place({.batch = 2, .backend = make_backend("reference", DType::f32), .ranks = world});
   };
   CHECK_THROWS_WITH(run_ranks(2, place), ContainsSubstring("odd.weight: rank 1 keeps it as") &&
                                              ContainsSubstring("special"));

@@ -40,19 +40,20 @@ auto tall(Conv2D::Options options, std::int64_t channels = 8) {
   };
 }
 
-int step_of(const Network& net, const std::string& name) {
+int step_of(const PlacedNetwork& net, const std::string& name) {
   for (std::size_t i = 0; i < net.steps().size(); ++i)
     if (net.steps()[i].name == name) return int(i);
   throw Error(text("no step ", name));
 }
 
-void place(Network& net, const StepOn& o, const World& world) {
-  net.place({.batch = o.batch,
-             .backend = make_backend(o.backend, o.dtype),
-             .ranks = world.comm(),
-             .splits = splits_of(net, o, world.size()),
-             .dtype = o.dtype});
-  net.initialize(7);
+PlacedNetwork place(const Network& net, const StepOn& o, const World& world) {
+  PlacedNetwork placed = net.place({.batch = o.batch,
+                                    .backend = make_backend(o.backend, o.dtype),
+                                    .ranks = world,
+                                    .splits = splits_of(net, o, world.size()),
+                                    .dtype = o.dtype});
+  placed.initialize(7);
+  return placed;
 }
 
 struct Shaped {
@@ -94,8 +95,7 @@ TEST_CASE("overlap: rows that need no halo come before it, and dw behind that of
                  .batch = 4,
                  .splits = {{"first", {.height = 2}}, {"it", {.height = 2}}}};
   run_ranks(2, [&](World& world) {
-    Network net = tall({.channels = 16, .kernel = 3, .pad = 1}, 16)();
-    place(net, o, world);
+    PlacedNetwork net = place(tall({.channels = 16, .kernel = 3, .pad = 1}, 16)(), o, world);
     const Tensor labels({2, 1, 1, 1}, DType::i32);
     Order order(step_of(net, "it"));
     Stream stream;
@@ -124,9 +124,9 @@ TEST_CASE("overlap: nothing of a step's halo is left in the next", "[splits]") {
                  .splits = {{"it", {.height = 2}}},
                  .training = false};
   run_ranks(2, [&](World& world) {
-    Network net({.c = 32, .h = 48, .w = 32});
-    net.add<Conv2D>({.channels = 32, .kernel = 3, .pad = 1}, "it");
-    place(net, o, world);
+    Network layers({.c = 32, .h = 48, .w = 32});
+    layers.add<Conv2D>({.channels = 32, .kernel = 3, .pad = 1}, "it");
+    PlacedNetwork net = place(layers, o, world);
     const auto y_of = [&](double scale) {
       const View x = net.x();
       for (std::int64_t i = 0; i < x.shape.size(); ++i) {
@@ -139,7 +139,7 @@ TEST_CASE("overlap: nothing of a step's halo is left in the next", "[splits]") {
       Stream stream;
       Context context{stream, false};
       net.forward(context);
-      const View& y = net.steps()[std::size_t(step_of(net, "it"))].y;
+      const View& y = net.steps()[std::size_t(step_of(net, "it"))].buffers.y;
       return std::string(y.as<char>(), y.bytes());
     };
     const std::string first = y_of(1);

@@ -98,8 +98,7 @@ TEST_CASE("Conv2D under every split equals one rank at sizes where Winograd is c
   const StepOn on{.backend = "auto", .dtype = DType::f32, .batch = 34, .threads = 1};
   const int before = threads();
   set_threads(1);
-  Network net = build();
-  net.place({.batch = on.batch, .backend = onednn_backend()});
+  const PlacedNetwork net = build().place({.batch = on.batch, .backend = onednn_backend()});
   bool winograd = false;
   for (const Step& s : net.steps())
     winograd |= s.placement.algorithm.find("wino") != std::string::npos;
@@ -115,25 +114,25 @@ TEST_CASE("a sharded optimizer works where ranks have other steps") {
   const auto weights_after_a_step = [](int ranks, bool shard) {
     std::vector<double> weights;
     run_ranks(ranks, [&](World& world) {
-      Network net({.c = 3, .h = 8, .w = 8});
-      net.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "first");
-      net.add<LRN>({}, "lrn").add<Conv2D>({.channels = 32, .kernel = 3, .pad = 1}, "second");
-      net.add<Linear>({.features = 5}, "fc");
-      net.add<SoftmaxCrossEntropy>({}, "loss");
+      Network layers({.c = 3, .h = 8, .w = 8});
+      layers.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "first");
+      layers.add<LRN>({}, "lrn").add<Conv2D>({.channels = 32, .kernel = 3, .pad = 1}, "second");
+      layers.add<Linear>({.features = 5}, "fc");
+      layers.add<SoftmaxCrossEntropy>({}, "loss");
       const std::string only = world.rank() % 2 ? "gemm" : "";
-      net.place({.batch = 6,
-                 .backend = onednn_backend({.only = only}),
-                 .ranks = world.comm(),
-                 .bucket_mb = 0,
-                 .first_bucket_mb = 0,
-                 .shard_optimizer = shard});
+      PlacedNetwork net = layers.place({.batch = 6,
+                                        .backend = onednn_backend({.only = only}),
+                                        .ranks = world,
+                                        .bucket_mb = 0,
+                                        .first_bucket_mb = 0,
+                                        .shard_optimizer = shard});
       net.initialize(3);
       const auto steps = world.comm().all_gather_value(std::int64_t(net.steps().size()));
       if (ranks > 1) check(steps[0] != steps[1], "the ranks have the same steps");
       const Optimizer optimizer = SGD{.rate = 0.1, .momentum = 0.9};
       const Tensor states = optimizer.attach(net);
       const Random random(1);
-      const std::int64_t sample = net.sample().sample(), first = net.rows().begin * sample;
+      const std::int64_t sample = layers.sample().sample(), first = net.rows().begin * sample;
       for (std::int64_t i = 0; i < net.x().shape.size(); ++i)
         net.x().as<float>()[i] = float(random.normal(std::uint64_t(first + i)));
       const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);

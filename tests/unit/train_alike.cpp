@@ -41,16 +41,17 @@ class Offset final : public UnaryLayer {
   explicit Offset(Options o) : o_(o) {}
   std::string_view type() const override { return "Offset"; }
   Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
-  std::vector<Parameter*> parameters() override { return {&offset_}; }
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    offset_ = {.name = "offset",
-               .dims = {1},
-               .form = {{1, 1, 1, 1}, xs[0].dtype, {}},
-               .initial = {Initial::Kind::constant, o_.initial},
-               .trained = false,
-               .decay = o_.decay,
-               .replicas = site.along(Axis::batch)};
-    return UnaryLayer::place(xs, site);
+  Placement place(std::span<const Spec> xs, const Site& site) const override {
+    auto placed = std::make_unique<Placed>();
+    placed->kernel = make(site.backend(), xs[0]);
+    placed->offset = {.name = "offset",
+                      .dims = {1},
+                      .form = {{1, 1, 1, 1}, xs[0].dtype, {}},
+                      .initial = {Initial::Kind::constant, o_.initial},
+                      .trained = false,
+                      .decay = o_.decay,
+                      .replicas = site.along(Axis::batch)};
+    return finish(site, std::move(placed));
   }
 
  protected:
@@ -59,8 +60,12 @@ class Offset final : public UnaryLayer {
   }
 
  private:
+  struct Placed final : PlacedUnary {
+    std::vector<Parameter*> parameters() override { return {&offset}; }
+    Parameter offset;
+  };
+
   Options o_;
-  Parameter offset_;
 };
 
 /// A run in which a rank may have its own way.

@@ -63,7 +63,8 @@ Trained train(int ranks, Labelled::Which which, const std::map<std::string, Spli
     };
     for (const Epoch& epoch : trainer.fit(data, fit)) (void)epoch;
     const Evaluation e = trainer.evaluate(validation);
-    mine.weights = weights(net), mine.evaluation = {e.loss, e.top1, e.top5, double(e.samples)};
+    mine.weights = weights(trainer.network()),
+    mine.evaluation = {e.loss, e.top1, e.top5, double(e.samples)};
     if (world.rank() == 0) result = mine;
   });
   return result;
@@ -97,13 +98,13 @@ TEST_CASE("a step without any label changes no weight and an evaluation without 
   const Labelled data(*all, Labelled::none);
   run_ranks(2, [&](World& world) {
     set_threads(1);
-    Network net = small_network(false);
-    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = batch, .backend = "reference"});
-    const std::vector<double> before = weights(net);
+    Trainer trainer(small_network(false), world, SGD{.rate = 0.05},
+                    {.batch = batch, .backend = "reference"});
+    const std::vector<double> before = weights(trainer.network());
     Loader loader = trainer.loader(data, true);
     const StepResult r = trainer.step(loader, 1);
     check(r.loss == 0 && r.top1 == 0, "a loss of ", r.loss);
-    check(weights(net) == before, "other weights");
+    check(weights(trainer.network()) == before, "other weights");
     std::string error;
     try {
       trainer.evaluate(data);

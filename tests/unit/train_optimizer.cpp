@@ -10,14 +10,13 @@ namespace {
 /// A network with its gradients, in f64 on the reference back end.
 struct Setup {
   World world;
-  Network net = small_network(true, 0);
+  PlacedNetwork net =
+      network().place({.batch = 8, .backend = reference_backend(), .dtype = DType::f64});
   std::unique_ptr<Dataset> data = small_data();
   Stream stream;
   Tensor labels, states;
 
   explicit Setup(const Optimizer& optimizer) {
-    net.add<SoftmaxCrossEntropy>({}, "loss");
-    net.place({.batch = 8, .backend = reference_backend(), .dtype = DType::f64});
     net.initialize(5);
     states = optimizer.attach(net);
     labels = Tensor({8, 1, 1, 1}, DType::i32);
@@ -29,6 +28,11 @@ struct Setup {
     net.backward(context);
   }
 
+  static Network network() {
+    Network net = small_network(true, 0);
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    return net;
+  }
   const Parameter& parameter(std::string_view name) const {
     for (const auto& n : net.parameters())
       if (n.name == name) return *n.parameter;
@@ -124,8 +128,7 @@ TEST_CASE("every optimizer learns") {
                                    : Optimizer(LARS{.rate = 2});
   CAPTURE(o.name());
   World world;
-  Network net = small_network(true);
-  Trainer trainer(net, world, o, {.batch = 24});
+  Trainer trainer(small_network(true), world, o, {.batch = 24});
   const auto l = losses(trainer, *data, 40, {.epochs = 10});
   CHECK(l.back() < 0.7 * l.front());
 }

@@ -21,8 +21,8 @@ Result train(int ranks, bool batch_norm, const std::string& backend, DType dtype
   const auto data = small_data(), validation = small_data(50, false);
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
-    Network net = small_network(batch_norm);
-    Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3},
+    Trainer trainer(small_network(batch_norm), world,
+                    SGD{.rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3},
                     {.batch = batch,
                      .backend = backend,
                      .dtype = dtype,
@@ -30,8 +30,8 @@ Result train(int ranks, bool batch_norm, const std::string& backend, DType dtype
                      .first_bucket_mb = bucket_mb / 4});
     const auto l = losses(trainer, *data, 20, {.epochs = 10});
     const Evaluation e = trainer.evaluate(*validation);
-    all[std::size_t(world.rank())] = weights(net);
-    if (world.rank() == 0) result = {l, weights(net), e};
+    all[std::size_t(world.rank())] = weights(trainer.network());
+    if (world.rank() == 0) result = {l, weights(trainer.network()), e};
   });
   for (const auto& w : all) CHECK(w == all[0]);  // bit by bit
   return result;
@@ -108,8 +108,7 @@ TEST_CASE("fewer samples than ranks are refused where all is split by samples") 
   const auto data = small_data();
   CHECK_THROWS_WITH(run_ranks(3,
                               [&](World& world) {
-                                Network net = small_network(false);
-                                Trainer trainer(net, world, SGD{}, {.batch = 2});
+                                Trainer trainer(small_network(false), world, SGD{}, {.batch = 2});
                               }),
                     ContainsSubstring("global batch of 2 is smaller than the 3 ranks"));
 }
@@ -118,10 +117,10 @@ TEST_CASE("without communication the ranks drift apart") {
   const auto data = small_data();
   std::vector<std::vector<double>> all(2);
   run_ranks(2, [&](World& world) {
-    Network net = small_network(false);
-    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24, .communicate = false});
+    Trainer trainer(small_network(false), world, SGD{.rate = 0.05},
+                    {.batch = 24, .communicate = false});
     losses(trainer, *data, 3);
-    all[std::size_t(world.rank())] = weights(net);
+    all[std::size_t(world.rank())] = weights(trainer.network());
   });
   CHECK(all[0] != all[1]);
 }

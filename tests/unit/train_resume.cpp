@@ -24,27 +24,25 @@ State train(int ranks, const Optimizer& optimizer, std::int64_t first, bool inte
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
     const FitOptions fit{.epochs = 8};
-    const auto make = [&](Network& net) {
-      return Trainer(net, world, optimizer,
+    const auto make = [&] {
+      return Trainer(small_network(true), world, optimizer,
                      {.batch = 24, .backend = "auto", .schedule = parse_schedule("cosine")});
     };
-    Network net = small_network(true);
-    auto trainer = std::make_unique<Trainer>(make(net));
+    auto trainer = std::make_unique<Trainer>(make());
     // The schedule is that of the whole training, so the first part must know its length.
     FitOptions part = fit;
     std::vector<double> l;
     auto loader = trainer->loader(*data, true, part);
     for (std::int64_t i = 0; i < first; ++i) l.push_back(trainer->step(loader, 30).loss);
     trainer->save(path);
-    Network again = small_network(true);
     if (interrupted) {
-      trainer = std::make_unique<Trainer>(make(again));
+      trainer = std::make_unique<Trainer>(make());
       trainer->resume(path);
       // Catch2 is not for several threads at once.
       check(trainer->progress().step == first, "resumed at step ", trainer->progress().step);
     }
     for (const double loss : losses(*trainer, *data, 30, fit)) l.push_back(loss);
-    if (world.rank() == 0) state = {l, weights(interrupted ? again : net)};
+    if (world.rank() == 0) state = {l, weights(trainer->network())};
   });
   std::remove(path.c_str());
   return state;
@@ -69,11 +67,9 @@ TEST_CASE("resuming is bit-equal, on one rank and on two") {
 TEST_CASE("resuming with other settings is refused by name") {
   const std::string path = text("/tmp/lamina-refused-", getpid(), ".safetensors");
   World world;
-  Network net = small_network(true);
-  Trainer(net, world, SGD{.momentum = 0.9}, {.batch = 8}).save(path);
+  Trainer(small_network(true), world, SGD{.momentum = 0.9}, {.batch = 8}).save(path);
   const auto resume = [&](const Optimizer& o, std::int64_t batch, std::uint64_t seed) {
-    Network other = small_network(true);
-    Trainer(other, world, o, {.batch = batch, .seed = seed}).resume(path);
+    Trainer(small_network(true), world, o, {.batch = batch, .seed = seed}).resume(path);
   };
   CHECK_NOTHROW(resume(SGD{.momentum = 0.9}, 8, 1));
   CHECK_THROWS_WITH(resume(SGD{.momentum = 0.9}, 16, 1), ContainsSubstring("global_batch 8"));

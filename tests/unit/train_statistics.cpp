@@ -34,7 +34,8 @@ const Run runs[] = {
     {3, {{"first", {.batch = 2}}, {"second", {}}, {"loss", {.channel = 3}}}, 2, 1},
 };
 
-Trainer trainer(Network& net, World& world, const Run& run, bool fast = false) {
+Trainer trainer(World& world, const Run& run, bool fast = false) {
+  const Network net = local_norm_network();
   return {net,
           world,
           SGD{.rate = 0.05, .momentum = 0.9},
@@ -53,8 +54,7 @@ std::size_t train(const Run& run, bool fast, std::int64_t until, const std::stri
   std::size_t averaged = 0;
   run_ranks(run.ranks, [&](World& world) {
     set_threads(1);
-    Network net = local_norm_network();
-    Trainer t = trainer(net, world, run, fast);
+    Trainer t = trainer(world, run, fast);
     std::vector<std::string> names;
     if (!from.empty()) names = t.resume(from);
     Loader loader = t.loader(*data, true);
@@ -100,12 +100,12 @@ std::string differing(const std::string& a, const std::string& b) {
 }
 
 /// A rank's samples and labels of the first images of a set, in a network.
-Context load(Network& net, const Labels& labels, const Dataset& data, Stream& stream) {
+Context load(const PlacedNetwork& net, const Labels& labels, const Dataset& data, Stream& stream) {
   Sample sample;
   const Part rows = net.rows();
   for (std::int64_t i = 0; i < rows.size; ++i) {
     data.read(rows.begin + i, sample);
-    const auto size = net.sample().size();
+    const auto size = net.network().sample().size();
     for (std::int64_t k = 0; k < size; ++k)
       net.x().as<double>()[i * size + k] = sample.pixels[std::size_t(k)] / 255.0 - 0.5;
     labels.loaded().as<std::int32_t>()[i] = sample.label;
@@ -184,8 +184,8 @@ TEST_CASE("parameters alone are loaded with the mean of running statistics") {
   train({2}, false, 4, "", folder / "saved");
   const auto saved = tensors(folder / "saved");
   run_ranks(2, [&](World& world) {
-    Network net = local_norm_network();
-    Trainer t = trainer(net, world, {2});
+    Trainer t = trainer(world, {2});
+    PlacedNetwork& net = t.network();
     check(load_parameters(folder / "saved", net, true, world.comm()).empty(), "left over");
     for (const auto& n : net.parameters()) {
       const Tensor plain(n.parameter->form);
@@ -204,8 +204,8 @@ TEST_CASE("inference takes the same statistics on every rank, in a loop of one's
     std::vector<Values> found(static_cast<std::size_t>(run.ranks));
     run_ranks(run.ranks, [&](World& world) {
       set_threads(1);
-      Network net = local_norm_network();
-      Trainer t = trainer(net, world, run);
+      Trainer t = trainer(world, run);
+      PlacedNetwork& net = t.network();
       Loader loader = t.loader(*data, true);
       for (int i = 0; i < 5; ++i) t.step(loader, 30);
       Labels labels(net);
@@ -220,8 +220,8 @@ TEST_CASE("inference takes the same statistics on every rank, in a loop of one's
     for (const Values& v : found) CHECK(v == found[0]);  // bit by bit
 
     World alone;
-    Network net = local_norm_network();
-    Trainer t = trainer(net, alone, {1});
+    Trainer t = trainer(alone, {1});
+    PlacedNetwork& net = t.network();
     load_parameters(folder / "saved", net);
     Labels labels(net);
     Context context = load(net, labels, *other, t.stream());
@@ -243,12 +243,10 @@ TEST_CASE("a network that is placed for inference sends nothing") {
     int sent = 0;
     run_ranks(2, [&](World& world) {
       set_threads(1);
-      Network net({.c = 3, .h = 4, .w = 4});
-      net.add<BatchNorm>({}, "norm");
-      net.place({.batch = 4,
-                 .backend = reference_backend(),
-                 .ranks = world.comm(),
-                 .training = training});
+      Network norm({.c = 3, .h = 4, .w = 4});
+      norm.add<BatchNorm>({}, "norm");
+      PlacedNetwork net = norm.place(
+          {.batch = 4, .backend = reference_backend(), .ranks = world, .training = training});
       net.initialize(1);
       Counts counts;
       Stream stream;
@@ -273,23 +271,27 @@ class Keeper final : public Layer {
   std::string_view type() const override { return "Keeper"; }
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
   Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
-  Placement place(std::span<const Spec> xs, const Site& site) override {
-    kept_ = {.name = "kept",
-             .dims = {3},
-             .form = {{1, 3, 1, 1}, xs[0].dtype, {}},
-             .trained = false,
-             .replicas = site.along(Axis::batch)};
+  Placement place(std::span<const Spec> xs, const Site& site) const override {
+    auto placed = std::make_unique<Placed>();
+    placed->kept = {.name = "kept",
+                    .dims = {3},
+                    .form = {{1, 3, 1, 1}, xs[0].dtype, {}},
+                    .trained = false,
+                    .replicas = site.along(Axis::batch)};
     Placement p;
     p.output = xs[0], p.inputs = {xs[0]}, p.alias = true;
+    p.layer = std::move(placed);
     return p;
   }
-  void forward(Context&, std::span<const View>, const View&) override {}
-  void backward(Context&, std::span<const View>, const View&, const View&,
-                std::span<const View>) override {}
-  std::vector<Parameter*> parameters() override { return {&kept_}; }
 
  private:
-  Parameter kept_;
+  struct Placed final : PlacedLayer {
+    void forward(Context&, std::span<const View>, const View&) override {}
+    void backward(Context&, std::span<const View>, const View&, const View&,
+                  std::span<const View>) override {}
+    std::vector<Parameter*> parameters() override { return {&kept}; }
+    Parameter kept;
+  };
 };
 
 }  // namespace
@@ -297,19 +299,25 @@ class Keeper final : public Layer {
 TEST_CASE("what a layer keeps without saying who has the same is taken to be each rank's own") {
   const Folder folder;
   run_ranks(3, [&](World& world) {
-    const auto place = [&](Network& net) {
+    const auto place = [&] {
+      Network net({.c = 2});
       net.add<Keeper>({}, "keeper");
       net.add<Linear>({.features = 2}, "fc");
-      net.place({.batch = 3, .backend = reference_backend(), .ranks = world.comm()});
-      net.initialize(1);
+      PlacedNetwork placed =
+          net.place({.batch = 3, .backend = reference_backend(), .ranks = world});
+      placed.initialize(1);
+      return placed;
+    };
+    const auto kept = [](const PlacedNetwork& net) {
       return net.parameters()[0].parameter->value.elements<float>();
     };
-    Network net({.c = 2}), again({.c = 2});
-    std::ranges::fill(place(net), float(world.rank()));
+    const PlacedNetwork net = place();
+    std::ranges::fill(kept(net), float(world.rank()));
     save_checkpoint(folder / "saved", net, {}, world.comm());
-    const auto loaded = place(again);
+    PlacedNetwork again = place();
     check(load_checkpoint(folder / "saved", again, world.comm()).averaged.empty(), "averaged");
-    check(loaded[2] == float(world.rank()), "rank ", world.rank(), " has ", loaded[2]);
+    const float loaded = kept(again)[2];
+    check(loaded == float(world.rank()), "rank ", world.rank(), " has ", loaded);
   });
   const auto saved = tensors(folder / "saved");
   CHECK(saved.at("keeper.kept").values == Values{1, 1, 1});

@@ -14,8 +14,7 @@ Allocated allocated(int ranks, const std::string& backend) {
   Allocated result{1, 1};
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
-    Network net = small_network(true);
-    Trainer trainer(net, world, Adam{},
+    Trainer trainer(small_network(true), world, Adam{},
                     {.batch = 16, .backend = backend, .bucket_mb = 0.001, .first_bucket_mb = 0});
     const Allocated all = allocated_by_steps(trainer, *data);
     if (world.rank() == 0) result = all;

@@ -80,8 +80,7 @@ TEST_CASE("a trainer that was stopped trains on when it is asked to") {
   for (const int ranks : {1, 2}) {
     run_ranks(ranks, [&](World& world) {
       set_threads(1);
-      Network net = small_network(true);
-      Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+      Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
       const auto steps = [&](std::int64_t limit) {
         FitOptions fit{.steps = 10};
         fit.stop = [&, limit] { return trainer.progress().step >= limit; };
@@ -103,8 +102,7 @@ TEST_CASE("what is stopped is saved, and goes on bit by bit") {
   run_ranks(2, [&](World& world) {
     set_threads(1);
     for (const bool interrupted : {false, true}) {
-      Network net = small_network(true);
-      Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+      Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
       if (interrupted) trainer.resume(path);
       auto l = losses(trainer, *data, 12, {.epochs = 10});
       if (world.rank() == 0) (interrupted ? resumed : whole) = l;
@@ -119,8 +117,7 @@ TEST_CASE("a loop of one's own ends when all ranks know") {
   std::vector<int> steps(2);
   run_ranks(2, [&](World& world) {
     set_threads(1);
-    Network net = small_network(false);
-    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    Trainer trainer(small_network(false), world, SGD{.rate = 0.05}, {.batch = 24});
     Loader loader = trainer.loader(*data, true);
     int& done = steps[std::size_t(world.rank())];
     for (bool stop = false; !stop; ++done) {
@@ -146,8 +143,8 @@ TEST_CASE("an evaluation that was left is made up when the training goes on") {
     run_ranks(ranks, [&](World& world) {
       set_threads(1);
       for (std::size_t part = 0; part <= (interrupted ? stops.size() : 0); ++part) {
-        Network net = small_network(true);
-        Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+        Trainer trainer(small_network(true), world, SGD{.rate = 0.05, .momentum = 0.9},
+                        {.batch = 24});
         if (part > 0) trainer.resume(path);
         FitOptions fit{.epochs = 4, .save = path, .keep_best = true};
         if (validated) fit.validation = validation.get();
@@ -205,8 +202,7 @@ TEST_CASE("the last checkpoints stay beside the last one") {
   const int ranks = GENERATE(1, 2);
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
-    Network net = small_network(true);
-    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
     run_for(trainer, *data, {.epochs = 9, .steps = 9, .save = path, .save_every = 2, .keep = 2});
   });
   CHECK(names(folder) == std::set<std::string>{"run.safetensors", "run.safetensors.step-000006",
@@ -217,8 +213,7 @@ TEST_CASE("the last checkpoints stay beside the last one") {
 
   // A run that starts anew: what the earlier one left goes in its turn, last what is newest.
   run_ranks(ranks, [&](World& world) {
-    Network net = small_network(true);
-    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
     run_for(trainer, *data, {.epochs = 9, .steps = 2, .save = path, .save_every = 1, .keep = 2});
   });
   CHECK(names(folder) == std::set<std::string>{"run.safetensors", "run.safetensors.step-000001",
@@ -234,8 +229,7 @@ TEST_CASE("what was no checkpoint is not kept, nor what has a name like one remo
     checkpoint_files::write(folder / name, "");
   const auto data = small_data();
   World world;
-  Network net = small_network(true);
-  Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
   run_for(trainer, *data, {.epochs = 9, .steps = 3, .save = path, .save_every = 1, .keep = 1});
   CHECK(names(folder) == std::set<std::string>{"run", "run.step-000002", "run.step-", "run.step-x",
                                                "run.step-12.txt", "runner.step-000001"});
@@ -248,8 +242,7 @@ TEST_CASE("the best by evaluation stays, and is replaced by a better one only") 
   std::optional<Score> reached;
   run_ranks(2, [&](World& world) {
     set_threads(1);
-    Network net = small_network(true);
-    Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+    Trainer trainer(small_network(true), world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
     FitOptions o{.epochs = 5, .validation = validation.get(), .save = path, .keep_best = true};
     std::optional<Score> by_hand;
     std::int64_t at = 0;
@@ -264,8 +257,7 @@ TEST_CASE("the best by evaluation stays, and is replaced by a better one only") 
     world.comm().barrier();
 
     // Another run that learns nothing does not replace it.
-    Network other = small_network(true);
-    Trainer worse(other, world, SGD{.rate = 0}, {.batch = 24});
+    Trainer worse(small_network(true), world, SGD{.rate = 0}, {.batch = 24});
     run_for(worse, *data, o);
   });
   CHECK(read_progress(best).score == reached);
@@ -273,8 +265,7 @@ TEST_CASE("the best by evaluation stays, and is replaced by a better one only") 
 
   World world;
   const auto again = [&](bool validate) {
-    Network net = small_network(true);
-    Trainer trainer(net, world, SGD{.rate = 0}, {.batch = 24});
+    Trainer trainer(small_network(true), world, SGD{.rate = 0}, {.batch = 24});
     run_for(trainer, *data,
             {.validation = validate ? validation.get() : nullptr, .save = path, .keep_best = true});
   };
@@ -299,8 +290,7 @@ TEST_CASE("without validation the best is of least loss") {
   const Folder folder;
   const auto data = small_data();
   World world;
-  Network net = small_network(true);
-  Trainer trainer(net, world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
   double least = std::numeric_limits<double>::infinity();
   for (const Epoch& epoch :
        trainer.fit(*data, {.epochs = 3, .save = folder / "run", .keep_best = true}))
@@ -323,7 +313,7 @@ TEST_CASE("a ruined network replaces no checkpoint, on no rank") {
     Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24, .splits = splits});
     run_for(trainer, *data, {.epochs = 2, .save = path, .keep = 1, .keep_best = true});
     // Of a layer that is split, one rank's part: the loss of the last step was finite.
-    for (const auto& n : net.parameters())
+    for (const auto& n : trainer.network().parameters())
       if (n.name == "c.weight" && world.rank() == 1)
         n.parameter->value.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
     for (const std::string& each : {path, path + ".best"}) try {
@@ -346,8 +336,7 @@ TEST_CASE("saving is tried before the first step") {
   const auto data = small_data();
   World world;
   const auto fit_to = [&](const std::string& path) {
-    Network net = small_network(true);
-    Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+    Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
     int steps = 0;
     FitOptions o{.steps = 1, .save = path};
     o.on_step = [&](const StepResult&) { ++steps; };

@@ -96,6 +96,8 @@ class World {
   /// Name of each rank's host, by rank.
   const std::vector<std::string>& hosts() const { return hosts_; }
   const Communicator& comm() const { return comm_; }
+  /// So that it can be given wherever ranks are asked for.
+  operator const Communicator&() const { return comm_; }
 
   /// Ends this rank's part in the job: with code 0 waits for the peers, otherwise makes them end.
   /// Returns the line that this rank should print: nothing where a lower rank has the same error.

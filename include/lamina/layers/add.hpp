@@ -18,16 +18,20 @@ class Add final : public Layer {
 
   Axis splits() const override { return all_but_input; }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
+ private:
+  struct Placed;
+};
+
+struct Add::Placed final : PlacedLayer {
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    kernel_->forward(context.stream, xs, y);
+    kernel->forward(context.stream, xs, y);
   }
   void backward(Context&, std::span<const View>, const View&, const View&,
                 std::span<const View>) override {}
 
- private:
-  std::unique_ptr<NaryKernel> kernel_;
+  std::unique_ptr<NaryKernel> kernel;
 };
 
 }  // namespace lamina

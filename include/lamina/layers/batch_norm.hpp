@@ -41,49 +41,59 @@ class BatchNorm final : public Layer {
   /// A variance takes two values or more.
   void check_split(std::span<const Shape> xs, const Split& split) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
-
-  void forward(Context& context, std::span<const View> xs, const View& y) override {
-    Stream& s = context.stream;
-    if (context.again) {
-      // mean_ and inv_std_ are there still.
-    } else if (context.training) {
-      kernel_->statistics(s, xs[0], sums_);
-      group_.all_reduce(s, Pass::forward, sums_).wait(s);
-      kernel_->finish(s, sums_, count_, o_.epsilon, o_.momentum, mean_, inv_std_,
-                      running_mean_.value, running_var_.value);
-    } else {
-      kernel_->running(s, running_mean_.value, running_var_.value, sums_);
-      variants_.all_reduce(s, Pass::forward, sums_).wait(s);
-      kernel_->from_running(s, sums_, variants_.size(), o_.epsilon, mean_, inv_std_);
-    }
-    kernel_->normalize(s, xs[0], mean_, inv_std_, w_.value, b_.value, y);
-  }
-
-  void backward(Context& context, std::span<const View> xs, const View&, const View& dy,
-                std::span<const View> dxs) override {
-    Stream& s = context.stream;
-    kernel_->gradients(s, xs[0], mean_, inv_std_, dy, sums_, w_.grad, b_.grad);
-    Pending total = group_.all_reduce(s, Pass::input_grad, sums_);
-    w_.reduce(s), b_.reduce(s);
-    total.wait(s);
-    if (dxs[0]) kernel_->input_grad(s, xs[0], mean_, inv_std_, w_.value, dy, sums_, count_, dxs[0]);
-  }
-
-  std::vector<Parameter*> parameters() override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
  private:
+  struct Placed;
   static constexpr Axis replica_axes = Axis::batch | Axis::height | Axis::width;
   /// Ranks that differ along these share statistics.
   Axis group_axes() const { return o_.global ? replica_axes : Axis::height | Axis::width; }
 
   Options o_;
-  std::unique_ptr<NormKernel> kernel_;
-  Communicator group_;     // the ranks that share statistics
-  Communicator variants_;  // those that have statistics of their own
-  Parameter w_, b_, running_mean_, running_var_;
-  Tensor mean_, inv_std_, sums_;
-  double count_ = 0;
+};
+
+struct BatchNorm::Placed final : PlacedLayer {
+  explicit Placed(Options options) : o(options) {}
+
+  void forward(Context& context, std::span<const View> xs, const View& y) override {
+    Stream& s = context.stream;
+    if (context.again) {
+      // mean and inv_std are there still.
+    } else if (context.training) {
+      kernel->statistics(s, xs[0], sums);
+      group.all_reduce(s, Pass::forward, sums).wait(s);
+      kernel->finish(s, sums, count, o.epsilon, o.momentum, mean, inv_std, running_mean.value,
+                     running_var.value);
+    } else {
+      kernel->running(s, running_mean.value, running_var.value, sums);
+      variants.all_reduce(s, Pass::forward, sums).wait(s);
+      kernel->from_running(s, sums, variants.size(), o.epsilon, mean, inv_std);
+    }
+    kernel->normalize(s, xs[0], mean, inv_std, w.value, b.value, y);
+  }
+
+  void backward(Context& context, std::span<const View> xs, const View&, const View& dy,
+                std::span<const View> dxs) override {
+    Stream& s = context.stream;
+    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad);
+    Pending total = group.all_reduce(s, Pass::input_grad, sums);
+    w.reduce(s), b.reduce(s);
+    total.wait(s);
+    if (dxs[0]) kernel->input_grad(s, xs[0], mean, inv_std, w.value, dy, sums, count, dxs[0]);
+  }
+
+  std::vector<Parameter*> parameters() override {
+    if (!o.affine) return {&running_mean, &running_var};
+    return {&w, &b, &running_mean, &running_var};
+  }
+
+  Options o;
+  std::unique_ptr<NormKernel> kernel;
+  Communicator group;     ///< the ranks that share statistics
+  Communicator variants;  ///< those that have statistics of their own
+  Parameter w, b, running_mean, running_var;
+  Tensor mean, inv_std, sums;
+  double count = 0;
 };
 
 }  // namespace lamina

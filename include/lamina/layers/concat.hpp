@@ -21,26 +21,30 @@ class Concat final : public Layer {
   Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
                       int ranks) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
+ private:
+  struct Placed;
+};
+
+struct Concat::Placed final : PlacedLayer {
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    kernel_->forward(context.stream, mine(xs), y);
+    kernel->forward(context.stream, mine(xs), y);
   }
   void backward(Context& context, std::span<const View>, const View&, const View& dy,
                 std::span<const View> dxs) override {
-    kernel_->input_grad(context.stream, dy, mine(dxs));
+    kernel->input_grad(context.stream, dy, mine(dxs));
   }
 
- private:
   /// Of all inputs, those of which this rank has something.
   std::span<const View> mine(std::span<const View> all) {
-    for (std::size_t i = 0; i < mine_.size(); ++i) given_[i] = all[mine_[i]];
-    return given_;
+    for (std::size_t i = 0; i < numbers.size(); ++i) given[i] = all[numbers[i]];
+    return given;
   }
 
-  std::unique_ptr<NaryKernel> kernel_;
-  std::vector<std::size_t> mine_;  // numbers of those inputs
-  std::vector<View> given_;
+  std::unique_ptr<NaryKernel> kernel;
+  std::vector<std::size_t> numbers;  ///< of those inputs
+  std::vector<View> given;
 };
 
 }  // namespace lamina

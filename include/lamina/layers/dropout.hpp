@@ -22,13 +22,19 @@ class Dropout final : public Layer {
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
   Axis splits() const override { return all_but_input; }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
+ private:
+  struct Placed;
+  Options o_;
+};
+
+struct Dropout::Placed final : PlacedLayer {
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     if (context.training)
       apply(context, Pass::forward, xs[0], y);
     else if (y.data != xs[0].data)
-      copy_->forward(context.stream, xs[0], y);
+      copy->forward(context.stream, xs[0], y);
   }
 
   void backward(Context& context, std::span<const View>, const View&, const View& dy,
@@ -36,12 +42,10 @@ class Dropout final : public Layer {
     if (dxs[0]) apply(context, Pass::input_grad, dy, dxs[0]);
   }
 
- private:
   void apply(Context& context, Pass pass, const View& from, const View& to);
 
-  Options o_;
-  std::unique_ptr<DropoutKernel> kernel_;
-  std::unique_ptr<UnaryKernel> copy_;  // for inference, where y does not lie in place
+  std::unique_ptr<DropoutKernel> kernel;
+  std::unique_ptr<UnaryKernel> copy;  ///< for inference, where y does not lie in place
 };
 
 }  // namespace lamina

@@ -1,7 +1,7 @@
 // Flatten: {n, c, h, w} seen as {n, c*h*w, 1, 1}. Costs nothing where x lies plain.
 #pragma once
 
-#include <lamina/layers/layer.hpp>
+#include <lamina/layers/alias.hpp>
 
 namespace lamina {
 
@@ -38,18 +38,10 @@ class Flatten final : public Layer {
   }
 
   /// Wants a plain input; the network reorders another one first.
-  Placement place(std::span<const Spec> xs, const Site&) override {
+  Placement place(std::span<const Spec> xs, const Site&) const override {
     const Form x{xs[0].shape, xs[0].dtype, {}};
-    Placement p;
-    p.output = {{x.shape.n, x.shape.sample(), 1, 1}, x.dtype, {}};
-    p.inputs = {x};
-    p.reads_x = false, p.alias = true;
-    return p;
+    return place_alias(x, {{x.shape.n, x.shape.sample(), 1, 1}, x.dtype, {}});
   }
-
-  void forward(Context&, std::span<const View>, const View&) override {}
-  void backward(Context&, std::span<const View>, const View&, const View&,
-                std::span<const View>) override {}
 };
 
 }  // namespace lamina

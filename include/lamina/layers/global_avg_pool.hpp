@@ -24,12 +24,7 @@ class GlobalAvgPool final : public PoolLayer {
   }
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
-
-  void forward(Context& context, std::span<const View> xs, const View& y) override {
-    PoolLayer::forward(context, xs, y);
-    sums_.all_reduce(context.stream, Pass::forward, y).wait(context.stream);
-  }
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
  protected:
   PoolGeometry geometry(const Shape& x) const override {
@@ -37,7 +32,17 @@ class GlobalAvgPool final : public PoolLayer {
   }
 
  private:
-  Communicator sums_;  // ranks that each have a part of the mean
+  struct Placed;
+};
+
+/// Where rows or columns are cut.
+struct GlobalAvgPool::Placed final : PlacedUnary {
+  void forward(Context& context, std::span<const View> xs, const View& y) override {
+    PlacedUnary::forward(context, xs, y);
+    sums.all_reduce(context.stream, Pass::forward, y).wait(context.stream);
+  }
+
+  Communicator sums;  ///< ranks that each have a part of the mean
 };
 
 }  // namespace lamina

@@ -1,5 +1,6 @@
-// Layer: the interface of everything that a network is made of. A layer owns its parameters, its
-// kernels and its collectives; the network owns the buffers between layers.
+// Layer: the interface of everything that a network is made of, as a description. PlacedLayer: what
+// runs of it where it is placed, with its parameters, its kernels and its collectives. The placed
+// network owns the buffers between layers.
 #pragma once
 
 #include <lamina/cost/cost.hpp>
@@ -7,6 +8,7 @@
 #include <lamina/layers/parameter.hpp>
 
 #include <concepts>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,8 +30,25 @@ struct Context {
                        ///< y is there already, and running averages stay
 };
 
-/// What placing a layer decided.
+/// What runs of a layer on a rank. A layer can be placed any number of times; each of these is on
+/// its own.
+class PlacedLayer {
+ public:
+  virtual ~PlacedLayer() = default;
+
+  virtual void forward(Context& context, std::span<const View> xs, const View& y) = 0;
+  /// Writes every dx that is present, writes the parameters' gradients and starts their reduction.
+  /// x and y are valid only where the placement said that they are read.
+  virtual void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
+                        std::span<const View> dxs) = 0;
+
+  /// This rank's blocks of them. Where some are trained, the layer's cost counts them.
+  virtual std::vector<Parameter*> parameters() { return {}; }
+};
+
+/// What placing a layer made, and what it decided.
 struct Placement {
+  std::unique_ptr<PlacedLayer> layer;
   Form output;
   std::vector<Form> inputs;  ///< wanted; where one differs in layout, the network inserts a reorder
   bool reads_x = true;       ///< backward reads x, so it is kept
@@ -45,8 +64,8 @@ struct Placement {
   std::size_t scratch = 0;       ///< bytes of the back end's shared buffer that it uses
 };
 
-/// The placement of a layer with one kernel.
-inline Placement placed(const Kernel& kernel) {
+/// The placement of a layer with one kernel, the placed layer apart.
+inline Placement placement_of(const Kernel& kernel) {
   Placement p;
   p.output = kernel.output, p.inputs = kernel.inputs;
   p.algorithm = kernel.algorithm, p.remark = kernel.remark, p.workspace = kernel.workspace;
@@ -56,6 +75,9 @@ inline Placement placed(const Kernel& kernel) {
 
 inline constexpr Axis all_but_input = Axis::batch | Axis::channel | Axis::height | Axis::width;
 
+/// A layer as a description: its options, and what follows from them. Nothing of it changes when it
+/// is placed.
+///
 /// Shapes and errors: `output` and `place` throw Error saying what does not fit; the network puts
 /// the layer's name in front. Everything that can be checked without buffers is checked in
 /// `output`.
@@ -68,6 +90,9 @@ class Layer {
   virtual std::string describe() const { return {}; }
   /// All options, to their last digit: what ranks must agree on beside shapes and parameters.
   virtual std::string options() const { return describe(); }
+
+  /// Whether y is a loss: f64, laid out as SoftmaxCrossEntropy says.
+  virtual bool is_loss() const { return false; }
 
   /// Shape of y for inputs of these shapes.
   virtual Shape output(std::span<const Shape> xs) const = 0;
@@ -96,17 +121,9 @@ class Layer {
   }
   /// Work and messages of one training step; xs are whole shapes, across all ranks.
   virtual Cost cost(std::span<const Shape> xs, const Split& split, DType t) const = 0;
-  /// Makes the kernels for this rank's block and describes the parameters. Called once, in forward
-  /// order, after `output` of all layers; not on ranks that take no part (Site::active).
-  virtual Placement place(std::span<const Spec> xs, const Site& site) = 0;
-
-  virtual void forward(Context& context, std::span<const View> xs, const View& y) = 0;
-  /// Writes every dx that is present, writes the parameters' gradients and starts their reduction.
-  /// x and y are valid only where the placement said that they are read.
-  virtual void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
-                        std::span<const View> dxs) = 0;
-
-  virtual std::vector<Parameter*> parameters() { return {}; }
+  /// Makes the kernels for this rank's block and describes the parameters. Called in forward order,
+  /// after `output` of all layers; not on ranks that take no part (Site::active).
+  virtual Placement place(std::span<const Spec> xs, const Site& site) const = 0;
 };
 
 /// What a network can add: a class derived from Layer, with the Options that it is made from.

@@ -32,7 +32,7 @@ class Linear final : public WeightedLayer {
   std::string_view limit(Axis axis, std::span<const Shape> xs) const override;
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
  protected:
   bool has_bias() const override { return o_.bias; }

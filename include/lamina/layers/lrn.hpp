@@ -29,17 +29,7 @@ class LRN final : public UnaryLayer {
   }
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
-
-  void forward(Context& context, std::span<const View> xs, const View& y) override {
-    UnaryLayer::forward(context, xs, wide_.view() ? wide_.view() : y);
-    if (wide_.view()) cut_.run(context.stream, Pass::forward, wide_, y);
-  }
-  void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
-                std::span<const View> dxs) override {
-    if (wide_.view()) widen_.run(context.stream, Pass::input_grad, dy, wide_);
-    UnaryLayer::backward(context, xs, y, wide_.view() ? wide_.view() : dy, dxs);
-  }
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
  protected:
   std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const override {
@@ -47,12 +37,26 @@ class LRN final : public UnaryLayer {
   }
 
  private:
+  struct Placed;
   /// The channels that the windows of each rank reach.
   Blocks needed(std::span<const Shape> xs, const Split& split) const;
 
   Options o_;
-  Exchange cut_, widen_;  // on this rank alone: between its own channels and those it reads
-  Tensor wide_;           // y, or dy, of the channels it reads
+};
+
+struct LRN::Placed final : PlacedUnary {
+  void forward(Context& context, std::span<const View> xs, const View& y) override {
+    PlacedUnary::forward(context, xs, wide.view() ? wide.view() : y);
+    if (wide.view()) cut.run(context.stream, Pass::forward, wide, y);
+  }
+  void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
+                std::span<const View> dxs) override {
+    if (wide.view()) widen.run(context.stream, Pass::input_grad, dy, wide);
+    PlacedUnary::backward(context, xs, y, wide.view() ? wide.view() : dy, dxs);
+  }
+
+  Exchange cut, widen;  ///< on this rank alone: between its own channels and those it reads
+  Tensor wide;          ///< y, or dy, of the channels it reads
 };
 
 }  // namespace lamina

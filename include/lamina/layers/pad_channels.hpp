@@ -29,28 +29,32 @@ class PadChannels final : public Layer {
     return output_blocks(xs, split, ranks).of_channels({0, only(xs).c});
   }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
+ private:
+  struct Placed;
+  Options o_;
+};
+
+struct PadChannels::Placed final : PlacedLayer {
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    kernel_->forward(context.stream, some(xs[0], zeros_), y);
+    kernel->forward(context.stream, some(xs[0], zeros), y);
   }
   void backward(Context& context, std::span<const View>, const View&, const View& dy,
                 std::span<const View> dxs) override {
-    if (dxs[0]) kernel_->input_grad(context.stream, dy, some(dxs[0], {}));
+    if (dxs[0]) kernel->input_grad(context.stream, dy, some(dxs[0], {}));
   }
 
- private:
   /// Of the two, what this rank has in y.
-  std::span<const View> some(const View& x, const View& zeros) {
-    both_ = {x, zeros};
-    return std::span(both_).subspan(has_x_ ? 0 : 1, kernel_->inputs.size());
+  std::span<const View> some(const View& x, const View& rest) {
+    both = {x, rest};
+    return std::span(both).subspan(has_x ? 0 : 1, kernel->inputs.size());
   }
 
-  Options o_;
-  std::unique_ptr<NaryKernel> kernel_;
-  bool has_x_ = true;
-  Tensor zeros_;
-  std::array<View, 2> both_;
+  std::unique_ptr<NaryKernel> kernel;
+  bool has_x = true;
+  Tensor zeros;
+  std::array<View, 2> both;
 };
 
 }  // namespace lamina

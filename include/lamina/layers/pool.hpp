@@ -20,15 +20,7 @@ class PoolLayer : public UnaryLayer {
  public:
   Shape output(std::span<const Shape> xs) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
-
-  void forward(Context& context, std::span<const View> xs, const View& y) override {
-    if (!alias_) UnaryLayer::forward(context, xs, y);
-  }
-  void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
-                std::span<const View> dxs) override {
-    if (!alias_) UnaryLayer::backward(context, xs, y, dy, dxs);
-  }
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
  protected:
   virtual PoolGeometry geometry(const Shape& x) const = 0;
@@ -50,8 +42,6 @@ class PoolLayer : public UnaryLayer {
 
   /// What the windows of each rank reach.
   Blocks needed(std::span<const Shape> xs, const Split& split) const;
-
-  bool alias_ = false;
 };
 
 }  // namespace lamina

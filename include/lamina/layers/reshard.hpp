@@ -26,19 +26,23 @@ class Reshard final : public Layer {
   Cost cost(std::span<const Shape>, const Split&, DType t) const override;
 
   /// On all ranks: those that hold or want nothing take part, too. Wants a plain input.
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
+ private:
+  struct Placed;
+  Blocks held_, wanted_;
+};
+
+struct Reshard::Placed final : PlacedLayer {
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    forward_.run(context.stream, Pass::forward, xs[0], y);
+    there.run(context.stream, Pass::forward, xs[0], y);
   }
   void backward(Context& context, std::span<const View>, const View&, const View& dy,
                 std::span<const View> dxs) override {
-    backward_.run(context.stream, Pass::input_grad, dy, dxs[0]);
+    back.run(context.stream, Pass::input_grad, dy, dxs[0]);
   }
 
- private:
-  Blocks held_, wanted_;
-  Exchange forward_, backward_;
+  Exchange there, back;
 };
 
 }  // namespace lamina

@@ -35,6 +35,7 @@ class SoftmaxCrossEntropy final : public Layer {
   }
   std::string options() const override { return "smoothing " + exact(o_.label_smoothing); }
 
+  bool is_loss() const override { return true; }
   Shape output(std::span<const Shape> xs) const override;
 
   Axis splits() const override { return Axis::batch | Axis::channel; }
@@ -49,41 +50,44 @@ class SoftmaxCrossEntropy final : public Layer {
   }
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override;
 
+ private:
+  struct Placed;
+  Options o_;
+};
+
+struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
   /// Throws Error without labels of the samples of xs[0].
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     check(context.labels && context.labels.shape.n == xs[0].shape.n, "expected ", xs[0].shape.n,
           " labels, got ", context.labels ? context.labels.shape.n : 0);
     Stream& s = context.stream;
-    const View largest(maxima_.view().data, {{2, xs[0].shape.n, 1, 1}, DType::f64, {}});
-    double& stop = maxima_.elements<double>().back();
+    const View largest(maxima.view().data, {{2, xs[0].shape.n, 1, 1}, DType::f64, {}});
+    double& stop = maxima.elements<double>().back();
     stop = context.stop;
-    kernel_->largest(s, xs[0], context.labels, largest);
-    parts_.all_reduce(s, Pass::forward, maxima_, ReduceOp::max).wait(s);
-    kernel_->sums(s, xs[0], context.labels, largest, p_, sums_);
-    parts_.all_reduce(s, Pass::forward, sums_).wait(s);
-    kernel_->finish(s, context.labels, largest, sums_, p_,
-                    {y.data, {{1, 4, 1, 1}, DType::f64, {}}});
+    kernel->largest(s, xs[0], context.labels, largest);
+    parts.all_reduce(s, Pass::forward, maxima, ReduceOp::max).wait(s);
+    kernel->sums(s, xs[0], context.labels, largest, p, sums);
+    parts.all_reduce(s, Pass::forward, sums).wait(s);
+    kernel->finish(s, context.labels, largest, sums, p, {y.data, {{1, 4, 1, 1}, DType::f64, {}}});
     y.as<double>()[4] = stop;
-    ranks_.all_reduce(s, Pass::forward, y).wait(s);
-    rows_ = std::max(y.as<double>()[3], 1.0);
-    y.as<double>()[0] /= rows_;
+    ranks.all_reduce(s, Pass::forward, y).wait(s);
+    rows = std::max(y.as<double>()[3], 1.0);
+    y.as<double>()[0] /= rows;
   }
 
   /// dy is not read: this is the end.
   void backward(Context& context, std::span<const View>, const View&, const View&,
                 std::span<const View> dxs) override {
-    if (dxs[0]) kernel_->input_grad(context.stream, p_, context.labels, 1 / rows_, dxs[0]);
+    if (dxs[0]) kernel->input_grad(context.stream, p, context.labels, 1 / rows, dxs[0]);
   }
 
- private:
-  Options o_;
-  std::unique_ptr<LossKernel> kernel_;
-  Communicator ranks_, parts_;  // that have other samples; other classes
-  Tensor p_, sums_;
-  Tensor maxima_;  // two per row, then whether a rank asks to stop
-  double rows_ = 1;
+  std::unique_ptr<LossKernel> kernel;
+  Communicator ranks, parts;  ///< that have other samples; other classes
+  Tensor p, sums;
+  Tensor maxima;  ///< two per row, then whether a rank asks to stop
+  double rows = 1;
 };
 
 }  // namespace lamina

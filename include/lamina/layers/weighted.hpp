@@ -8,6 +8,8 @@
 
 namespace lamina {
 
+struct PlacedWeighted;
+
 /// y = w x + b in some sense, with w {k, c, ...}: k output and c input channels.
 ///
 /// split            forward                        backward
@@ -27,43 +29,6 @@ class WeightedLayer : public Layer {
   Blocks input_blocks(std::size_t, std::span<const Shape> xs, const Split& split,
                       int ranks) const override;
 
-  void forward(Context& context, std::span<const View> xs, const View& y) override {
-    Stream& s = context.stream;
-    const View& x = overlaps_ ? halo_.start(s, xs[0]) : halo_.gather(s, xs[0]);
-    // The bias joins in once: where the first input channels are.
-    const View& b = first_input_ || !b_.value ? b_.value : no_bias_.view();
-    const View& sum = summed_ ? summed_->y.view() : y;
-    kernel_->forward(s, x, w_.value, b, sum);
-    if (overlaps_) {
-      const View& whole = halo_.finish(s, xs[0]);
-      for (Edge& edge : edges_) edge.forward(s, whole, w_.value, b, sum);
-    }
-    if (summed_) summed_->to_plain->forward(s, summed_->y, y);
-    sums_.all_reduce(s, Pass::forward, y).wait(s);
-  }
-
-  void backward(Context& context, std::span<const View> xs, const View&, const View& given,
-                std::span<const View> dxs) override {
-    Stream& s = context.stream;
-    if (summed_) summed_->to_plain->input_grad(s, {}, {}, given, summed_->y);
-    const View& dy = summed_ ? summed_->y.view() : given;
-    Pending total;
-    if (dxs[0]) {
-      kernel_->input_grad(s, w_.value, dy, halo_.gradient(dxs[0]));
-      total = partials_.all_reduce(s, Pass::input_grad, halo_.outside_gradient(s, dxs[0]));
-    }
-    // One of the two travels while dw is computed: parts of dx, or its halo.
-    const bool parts = partials_.size() > 1;
-    if (dxs[0] && !parts) halo_.start_fold(s, dxs[0]);
-    kernel_->weight_grad(s, halo_.kept(xs[0]), dy, w_.grad, b_.grad);
-    w_.reduce(s), b_.reduce(s);
-    total.wait(s);
-    if (dxs[0] && parts) halo_.start_fold(s, dxs[0]);
-    if (dxs[0]) halo_.finish_fold(s, dxs[0]);
-  }
-
-  std::vector<Parameter*> parameters() override;
-
  protected:
   virtual bool has_bias() const = 0;
   /// The axes that cut x; along all others ranks hold copies of it.
@@ -75,22 +40,58 @@ class WeightedLayer : public Layer {
   Cost cost_of(const Shape& x, const Shape& y, double weights, std::int64_t dx, const Split& split,
                DType t) const;
 
-  /// To be called by place(), with the halo made and a kernel for halo().x(xs[0]): places what is
+  /// To be called by place(), with the halo made and a kernel for halo.x(xs[0]): places what is
   /// sent. `w` is the shape of the weights across all ranks, `k` this rank's part of their output
   /// channels, `dims` as files hold them.
-  Placement finish(const Site& site, const Shape& w, Part k, std::vector<std::int64_t> dims,
-                   Initial weights, Initial bias);
-
-  std::unique_ptr<WeightedKernel> kernel_;
-  Halo halo_;
-  /// Rows of y that are computed anew when the halo of x has come; only where overlaps_.
-  std::vector<Edge> edges_;
-  bool overlaps_ = false;
+  Placement finish(const Site& site, std::unique_ptr<PlacedWeighted> placed, const Shape& w, Part k,
+                   std::vector<std::int64_t> dims, Initial weights, Initial bias) const;
 
  private:
   static constexpr Axis replica_axes = Axis::batch | Axis::height | Axis::width;
   /// Whether ranks that share the channels of y hold copies of x, and so parts of dx.
   bool copies_x() const { return !contains(input_axes(), Axis::channel); }
+};
+
+/// What runs of a WeightedLayer.
+struct PlacedWeighted : PlacedLayer {
+  void forward(Context& context, std::span<const View> xs, const View& y) override {
+    Stream& s = context.stream;
+    const View& x = overlaps ? halo.start(s, xs[0]) : halo.gather(s, xs[0]);
+    // The bias joins in once: where the first input channels are.
+    const View& b = first_input || !bias.value ? bias.value : no_bias.view();
+    const View& sum = summed ? summed->y.view() : y;
+    kernel->forward(s, x, weight.value, b, sum);
+    if (overlaps) {
+      const View& whole = halo.finish(s, xs[0]);
+      for (Edge& edge : edges) edge.forward(s, whole, weight.value, b, sum);
+    }
+    if (summed) summed->to_plain->forward(s, summed->y, y);
+    sums.all_reduce(s, Pass::forward, y).wait(s);
+  }
+
+  void backward(Context& context, std::span<const View> xs, const View&, const View& given,
+                std::span<const View> dxs) override {
+    Stream& s = context.stream;
+    if (summed) summed->to_plain->input_grad(s, {}, {}, given, summed->y);
+    const View& dy = summed ? summed->y.view() : given;
+    Pending total;
+    if (dxs[0]) {
+      kernel->input_grad(s, weight.value, dy, halo.gradient(dxs[0]));
+      total = partials.all_reduce(s, Pass::input_grad, halo.outside_gradient(s, dxs[0]));
+    }
+    // One of the two travels while dw is computed: parts of dx, or its halo.
+    const bool parts = partials.size() > 1;
+    if (dxs[0] && !parts) halo.start_fold(s, dxs[0]);
+    kernel->weight_grad(s, halo.kept(xs[0]), dy, weight.grad, bias.grad);
+    weight.reduce(s), bias.reduce(s);
+    total.wait(s);
+    if (dxs[0] && parts) halo.start_fold(s, dxs[0]);
+    if (dxs[0]) halo.finish_fold(s, dxs[0]);
+  }
+
+  std::vector<Parameter*> parameters() override {
+    return has_bias ? std::vector{&weight, &bias} : std::vector{&weight};
+  }
 
   /// y as the kernel writes it, where ranks that add up theirs have it in different layouts and so
   /// do it in plain.
@@ -99,11 +100,17 @@ class WeightedLayer : public Layer {
     std::unique_ptr<UnaryKernel> to_plain;
   };
 
-  Parameter w_, b_;
-  Communicator partials_, sums_;  // ranks that each have a part of dx; of y
-  bool first_input_ = true;
-  Tensor no_bias_;
-  std::unique_ptr<Summed> summed_;
+  std::unique_ptr<WeightedKernel> kernel;
+  Halo halo;
+  /// Rows of y that are computed anew when the halo of x has come; only where it `overlaps`.
+  std::vector<Edge> edges;
+  bool overlaps = false;
+  Parameter weight, bias;
+  bool has_bias = true;
+  Communicator partials, sums;  ///< ranks that each have a part of dx; of y
+  bool first_input = true;
+  Tensor no_bias;
+  std::unique_ptr<Summed> summed;
 };
 
 }  // namespace lamina

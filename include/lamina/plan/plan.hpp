@@ -97,7 +97,7 @@ struct PlanTableOptions {
 /// layers are to be recomputed, also which are, and which need not be since backward does not read
 /// what they make. `net` must be prepared or placed by these decisions. Neighbours that agree in
 /// all but bytes share a row.
-std::string plan_table(const std::vector<Decision>& decisions, const Network& net,
+std::string plan_table(const std::vector<Decision>& decisions, const PlacedNetwork& net,
                        const PlanTableOptions& options = {});
 
 }  // namespace lamina

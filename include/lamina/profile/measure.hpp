@@ -14,13 +14,13 @@ struct ProfileOptions {
   int steps = 10;     ///< measured
   bool alone = true;  ///< and as many without communication, where there are ranks
   std::function<void(const Profiler&)> on_step = {};  ///< after each recorded step: last_step()
-  std::int64_t batch = 0;        ///< global; for a network that is not placed yet, else 0
+  std::int64_t batch = 0;        ///< global; of a Network, which is placed for it
   std::string backend = "auto";  ///< likewise
   DType dtype = DType::f32;      ///< likewise
 };
 
 namespace detail {
-Profile profile_steps(const Network& network, Stream& stream, const Communicator& ranks,
+Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
                       const UpdateRule& rule, const ProfileOptions& options, void (*step)(void*),
                       void* of);
 }
@@ -33,7 +33,7 @@ Profile profile_steps(const Network& network, Stream& stream, const Communicator
 /// overlapping costs the kernels. They leave ranks with different parameters if `step` updates any:
 /// switch that off in the midst of a training.
 template <class Step>
-Profile profile_steps(const Network& network, Stream& stream, const Communicator& ranks,
+Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
                       const UpdateRule& rule, const ProfileOptions& options, Step&& step) {
   auto call = [&] { step(); };
   return detail::profile_steps(
@@ -41,9 +41,12 @@ Profile profile_steps(const Network& network, Stream& stream, const Communicator
       &call);
 }
 
-/// Forward and backward of `network` on made-up samples; places and initializes it if it is not
-/// placed. Parameters and running statistics stay as they are. There is no update: give
-/// profile_steps() your own step for that. Throws Error if the network does not end in a loss.
-Profile profile(Network& network, const Communicator& ranks, ProfileOptions options = {});
+/// Forward and backward of `network` on made-up samples. Parameters and running statistics stay as
+/// they are. There is no update: give profile_steps() your own step for that. Throws Error if the
+/// network does not end in a loss.
+Profile profile(PlacedNetwork& network, const Communicator& ranks,
+                const ProfileOptions& options = {});
+/// The same of a network that is placed and initialized for it.
+Profile profile(const Network& network, const Communicator& ranks, const ProfileOptions& options);
 
 }  // namespace lamina

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lamina/base/version.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/profile/machine.hpp>
 #include <lamina/profile/profiler.hpp>
@@ -132,11 +132,11 @@ inline constexpr const char* outside_layers = "(trainer)";
 
 /// What `profiler` measured while `network` ran on these ranks. `rule` counts the update's work.
 /// Collective: every rank calls it. Throws Error if nothing was measured.
-Profile make_profile(const Network& network, const Profiler& profiler, const UpdateRule& rule,
+Profile make_profile(const PlacedNetwork& network, const Profiler& profiler, const UpdateRule& rule,
                      const Communicator& ranks);
 
 /// Fills in ProfileRow::alone from steps that were recorded without communication. Collective.
-void add_alone(Profile& profile, const Network& network, const Profiler& alone,
+void add_alone(Profile& profile, const PlacedNetwork& network, const Profiler& alone,
                const Communicator& ranks);
 
 }  // namespace lamina

@@ -56,6 +56,8 @@ class Tensor {
       : buffer_(std::move(memory)), view_(buffer_.get(), std::move(form)) {}
 
   const View& view() const { return view_; }
+  /// Keeps the memory when the tensor has gone.
+  std::shared_ptr<const void> memory() const { return buffer_; }
   operator const View&() const { return view_; }
   const Shape& shape() const { return view_.shape; }
   std::size_t bytes() const { return view_ ? view_.bytes() : 0; }

@@ -12,7 +12,7 @@
 
 namespace lamina {
 
-class Network;
+class PlacedNetwork;
 
 /// What a network had reached when it was saved.
 struct Score {
@@ -54,19 +54,19 @@ struct Resumed : Progress {
 /// `ranks` are those of the network. Of running statistics that each rank has of its own (local
 /// batch norm) it writes their mean, which inference takes, and beside it each rank's; nothing of
 /// the network changes.
-void save_checkpoint(const std::string& path, const Network&, const Progress&,
+void save_checkpoint(const std::string& path, const PlacedNetwork&, const Progress&,
                      const Communicator& ranks = {});
 
 /// Whether a checkpoint could be saved here: makes the file that would be renamed, with all the
 /// room that it takes, and removes it. Throws Error, on all ranks, where not. Collective.
-void try_checkpoint(const std::string& path, const Network&, const Communicator& ranks = {});
+void try_checkpoint(const std::string& path, const PlacedNetwork&, const Communicator& ranks = {});
 
 /// Restores what save_checkpoint wrote, bit by bit where the dtype is the same, and returns how far
 /// it had come. Every tensor of the network, its optimizer states included, must be in the file and
 /// vice versa; under which plan it was saved does not matter. Rank 0 reads and sends to the others;
 /// all ranks throw the same Error if the file does not fit, before anything of the network has
 /// changed. The network must be placed, the states made.
-Resumed load_checkpoint(const std::string& path, Network&, const Communicator& ranks = {});
+Resumed load_checkpoint(const std::string& path, PlacedNetwork&, const Communicator& ranks = {});
 
 /// The Progress alone, for who must know it before a network is made.
 Progress read_progress(const std::string& path, const Communicator& ranks = {});
@@ -83,7 +83,7 @@ struct Unmatched {
 /// Loads parameters and running statistics from any safetensors file with torchvision's names.
 /// Optimizer states and `num_batches_tracked` in it are ignored. With `strict`, anything unmatched
 /// is an Error; without, it is left as it was and returned (it is an Error if nothing fits).
-Unmatched load_parameters(const std::string& path, Network&, bool strict = true,
+Unmatched load_parameters(const std::string& path, PlacedNetwork&, bool strict = true,
                           const Communicator& ranks = {});
 
 }  // namespace lamina

@@ -3,17 +3,17 @@
 #pragma once
 
 #include <lamina/layers/exchange.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 
 namespace lamina {
 
-/// Rank r loads the labels of rows Network::rows(); the last layer may cut the batch in
+/// Rank r loads the labels of rows PlacedNetwork::rows(); the last layer may cut the batch in
 /// other parts, among fewer ranks. Where it does not, nothing moves.
 class Labels {
  public:
   Labels() = default;
   /// Of a placed network.
-  explicit Labels(const Network& network);
+  explicit Labels(const PlacedNetwork& network);
 
   /// i32 {rows,1,1,1}: where those that this rank loads are to be put.
   const View& loaded() const { return loaded_; }
@@ -40,6 +40,6 @@ struct Outcome {
 
 /// Of the last forward; on all ranks, those that take no part in the loss, too. Collective where
 /// there are such, and these say here whether they ask to stop (Context::stop).
-Outcome outcome(const Network& network, Stream& stream, bool stop = false);
+Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop = false);
 
 }  // namespace lamina

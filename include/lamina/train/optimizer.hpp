@@ -1,7 +1,7 @@
 // Optimizer: updates the parameters of a network as the sums of their gradients land.
 #pragma once
 
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 
 #include <string>
 #include <vector>
@@ -52,17 +52,17 @@ class Optimizer {
   double rate() const { return rate_; }
 
   /// The state for the parameters of a placed network, all zero; it must outlive their updates.
-  [[nodiscard]] Tensor attach(Network& network) const;
+  [[nodiscard]] Tensor attach(PlacedNetwork& network) const;
 
   /// What a network that is prepared or placed takes on this rank, with the states that attach()
   /// makes for it.
-  Memory memory(const Network& network) const;
+  Memory memory(const PlacedNetwork& network) const;
   /// What one of its steps brings.
   Memory memory(const Step& step) const;
 
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
   /// parameter, in the order in which backward finished them.
-  void update(Network& network, Stream& stream, double rate, std::int64_t step) const;
+  void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step) const;
 
  private:
   template <class O>
@@ -79,12 +79,13 @@ class Optimizer {
   enum class Square { value, grad };
 
   /// The sum of squares of a whole parameter or its gradient, the same bits on all ranks.
-  double square(const Network& network, Stream& stream, const Network::Named& n, Square of) const;
+  double square(const PlacedNetwork& network, Stream& stream, const NamedParameter& n,
+                Square of) const;
 
   /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
-  void add_up_squares(Network& network, Stream& stream) const;
+  void add_up_squares(PlacedNetwork& network, Stream& stream) const;
 
-  double clip_factor(Network& network, Stream& stream) const;
+  double clip_factor(PlacedNetwork& network, Stream& stream) const;
 
   std::string name_;
   UpdateRule rule_;

@@ -4,7 +4,7 @@
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
-#include <lamina/network/network.hpp>
+#include <lamina/network/placed.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/data/loader.hpp>
 #include <lamina/train/kept.hpp>
@@ -23,7 +23,10 @@
 namespace lamina {
 
 struct TrainerOptions {
-  std::int64_t batch = 32;       ///< global, over all ranks
+  std::int64_t batch = 32;  ///< global, over all ranks
+  /// Of an evaluation, over all ranks. If it is another one, the network is placed once more, for
+  /// inference, with the same parameters; 0 = as in training.
+  std::int64_t evaluation_batch = 0;
   std::string backend = "auto";  ///< see make_backend()
   DType dtype = DType::f32;
   std::vector<Split> splits = {};    ///< see PlaceOptions
@@ -99,45 +102,33 @@ void check_alike(const Communicator&, const FitOptions&, const Progress&);
 void check_alike(const Communicator&, const Dataset&, const LoaderOptions&);
 
 /// Throws, on all ranks the same Error, where a parameter is not finite on one of them.
-void check_finite(const Network&, const std::string& path, std::int64_t step);
+void check_finite(const PlacedNetwork&, const std::string& path, std::int64_t step);
 
 }  // namespace detail
 
 class Trainer {
  public:
-  /// Places the network, after adding SoftmaxCrossEntropy if it does not end in that, and draws its
-  /// initial weights. The network and the world must outlive the trainer. Collective; throws Error,
-  /// on all ranks, where they have unlike networks or options.
-  Trainer(Network& network, const World& world, Optimizer optimizer, TrainerOptions options = {})
-      : network_(network),
-        ranks_(world.comm()),
+  /// Places the network, with SoftmaxCrossEntropy behind it if it does not end in a loss, and draws
+  /// its initial weights. Collective over `ranks`, which may be a World; throws Error, on all of
+  /// them, where they have unlike networks or options.
+  Trainer(Network network, const Communicator& ranks, Optimizer optimizer,
+          TrainerOptions options = {})
+      : ranks_(ranks),
         optimizer_(std::move(optimizer)),
-        options_(std::move(options)) {
-    detail::check_alike(ranks_, optimizer_, options_);
-    if (network_.graph().back().layer == nullptr ||
-        network_.graph().back().layer->type() != "SoftmaxCrossEntropy") {
-      network_.add<SoftmaxCrossEntropy>({}, "loss");
-      if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
-      if (!options_.recompute.empty()) options_.recompute.push_back(false);
-    }
-    network_.place({.batch = options_.batch,
-                    .backend = make_backend(options_.backend, options_.dtype),
-                    .ranks = ranks_,
-                    .splits = options_.splits,
-                    .recompute = options_.recompute,
-                    .dtype = options_.dtype,
-                    .bucket_mb = options_.bucket_mb,
-                    .first_bucket_mb = options_.first_bucket_mb,
-                    .shard_optimizer = options_.shard_optimizer});
+        options_(std::move(options)),
+        network_(place(std::move(network))) {
     states_ = optimizer_.attach(network_);
     network_.initialize(options_.seed);
     labels_ = Labels(network_);
+    if (options_.evaluation_batch != 0 && options_.evaluation_batch != options_.batch)
+      evaluation_.emplace(*this);
     stream_.silence(!options_.communicate);
     progress_.seed = options_.seed;
   }
 
-  Network& network() { return network_; }
-  const Network& network() const { return network_; }
+  /// With its loss.
+  PlacedNetwork& network() { return network_; }
+  const PlacedNetwork& network() const { return network_; }
   const Optimizer& optimizer() const { return optimizer_; }
   /// Bytes of the optimizer's state on this rank.
   std::size_t state_bytes() const { return states_.bytes(); }
@@ -155,13 +146,15 @@ class Trainer {
   /// A loader of this rank's part of the global batches. Collective; throws Error, on all ranks,
   /// where they have unlike data.
   Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const {
-    const std::int64_t classes = network_.steps().back().input_shapes[0].c;
+    const Network& network = network_.network();
+    const std::int64_t classes = network.input_shapes(network.graph().back(), 1)[0].c;
     check(data.classes() <= classes, data.name(), ": has ", data.classes(),
           " classes, but the network ends in ", classes);
-    Shape sample = network_.sample();
-    check(data.shape() == sample, data.name(), ": its images are ", data.shape(),
-          ", but the network takes ", sample);
-    const LoaderOptions options{.global_batch = options_.batch,
+    check(data.shape() == network.sample(), data.name(), ": its images are ", data.shape(),
+          ", but the network takes ", network.sample());
+    const std::int64_t batch =
+        training || !evaluation_ ? options_.batch : options_.evaluation_batch;
+    const LoaderOptions options{.global_batch = batch,
                                 .rank = ranks_.rank(),
                                 .ranks = ranks_.size(),
                                 .seed = options_.seed,
@@ -189,7 +182,7 @@ class Trainer {
   /// loss is not finite.
   StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
     const double begin = now();
-    Context context = load(batch, true, stop_);
+    Context context = load(batch, network_, labels_, stop_);
     network_.forward(context);
     network_.backward(context);
     StepResult r;
@@ -216,11 +209,15 @@ class Trainer {
   std::optional<Evaluation> evaluate_unless(const Dataset& data,
                                             const std::function<bool()>& stop) {
     Loader loader = this->loader(data, false);
+    PlacedNetwork& network = evaluation_ ? evaluation_->network : network_;
+    Labels& labels = evaluation_ ? evaluation_->labels : labels_;
+    if (evaluation_) network.refresh();
     Evaluation e;
     for (std::int64_t i = 0; i < loader.batches(); ++i) {
-      Context context = load(next(loader), false, stop());
-      network_.forward(context);
-      const Outcome found = outcome(network_, stream_, context.stop);
+      Context context = load(next(loader), network, labels, stop());
+      context.training = false;
+      network.forward(context);
+      const Outcome found = outcome(network, stream_, context.stop);
       if (found.stop) return std::nullopt;
       e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
       e.samples += std::int64_t(found.rows);
@@ -270,22 +267,61 @@ class Trainer {
     return *batch;
   }
 
-  /// Moves a batch into the network.
-  Context load(const Batch& batch, bool training, bool stop) {
-    const View& x = network_.x();
+  PlaceOptions placing(std::int64_t batch) const {
+    return {.batch = batch,
+            .backend = make_backend(options_.backend, options_.dtype),
+            .ranks = ranks_,
+            .splits = options_.splits,
+            .recompute = options_.recompute,
+            .dtype = options_.dtype,
+            .bucket_mb = options_.bucket_mb,
+            .first_bucket_mb = options_.first_bucket_mb,
+            .shard_optimizer = options_.shard_optimizer};
+  }
+  PlacedNetwork place(Network network) {
+    detail::check_alike(ranks_, optimizer_, options_);
+    const Layer* last = network.graph().back().layer.get();
+    if (!last || !last->is_loss()) {
+      network.add<SoftmaxCrossEntropy>({}, "loss");
+      if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
+      if (!options_.recompute.empty()) options_.recompute.push_back(false);
+    }
+    return network.place(placing(options_.batch));
+  }
+
+  /// The network once more, for evaluation.
+  struct Evaluator {
+    explicit Evaluator(const Trainer& of) : network(place(of)), labels(network) {}
+
+    PlacedNetwork network;
+    Labels labels;
+
+   private:
+    static PlacedNetwork place(const Trainer& of) {
+      PlaceOptions o = of.placing(of.options_.evaluation_batch);
+      if (!o.splits.empty()) o.splits[0] = input_split(o.batch, o.ranks.size());
+      o.backend = of.network_.placing().backend;
+      o.recompute.clear(), o.shard_optimizer = false;
+      o.training = false, o.parameters_of = &of.network_;
+      return of.network_.network().place(std::move(o));
+    }
+  };
+
+  /// Moves a batch into a network.
+  Context load(const Batch& batch, const PlacedNetwork& network, Labels& labels, bool stop) {
+    const View& x = network.x();
     check(batch.size == x.shape.n, "the batch has ", batch.size, " rows, expected ", x.shape.n);
     stream_.run(Pass::forward, "copy batch", [&] {
       if (x.dtype == DType::f32)
         std::copy_n(batch.images, x.shape.size(), x.as<float>());
       else
         std::copy_n(batch.images, x.shape.size(), x.as<double>());
-      std::copy_n(batch.labels, batch.size, labels_.loaded().as<std::int32_t>());
+      std::copy_n(batch.labels, batch.size, labels.loaded().as<std::int32_t>());
     });
     return {.stream = stream_,
-            .training = training,
             .seed = options_.seed,
             .step = progress_.step,
-            .labels = labels_.move(stream_),
+            .labels = labels.move(stream_),
             .stop = stop};
   }
 
@@ -305,13 +341,14 @@ class Trainer {
     progress_.settings["global_batch"] = text(options_.batch);
   }
 
-  Network& network_;
   Communicator ranks_;
   Optimizer optimizer_;
   TrainerOptions options_;
+  PlacedNetwork network_;
   Stream stream_;
   Tensor states_;
   Labels labels_;
+  std::optional<Evaluator> evaluation_;
   Progress progress_;
   bool stop_ = false;
 };

@@ -1,0 +1,71 @@
+// Parameters of a placed network: who holds which block of them, and where they lie.
+#pragma once
+
+#include <lamina/network/step.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+/// A parameter under its full name ("conv1.weight") and the step it belongs to.
+struct NamedParameter {
+  std::string name;
+  Parameter* parameter;
+  int step;
+  int number = 0;      ///< in Parameters::all
+  bool counts = true;  ///< no rank before this one holds the same block: a sum over all counts it
+};
+
+/// A parameter across all ranks.
+struct WholeParameter {
+  std::string name;
+  int vertex = 0;                       ///< of the graph, whose layer has it
+  std::vector<std::int64_t> dims = {};  ///< as files hold it
+  Shape whole = {};
+  DType dtype = DType::f32;
+  bool trained = true;
+  std::vector<Box> blocks = {};   ///< by rank; {} where a rank holds nothing of it
+  int variants = 1;               ///< how many ranks have values of their own of each element
+  std::vector<int> variant = {};  ///< by rank: which of them it holds
+  Parameter* mine = nullptr;      ///< null where this rank holds nothing of it
+
+  bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole); }
+  /// Whether every rank has all of it.
+  bool everywhere() const {
+    return std::count(blocks.begin(), blocks.end(), Box::of(whole)) ==
+           std::ptrdiff_t(blocks.size());
+  }
+};
+
+/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
+class Parameters {
+ public:
+  Parameters() = default;
+  /// Those of the placed layers, without memory yet: adds to `steps` and to `total` what they will
+  /// take. Collective.
+  Parameters(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
+  void allocate(const PlaceOptions& options, const Memory& total);
+
+  /// Those of which this rank holds a block.
+  std::vector<NamedParameter> mine;
+  /// All parameters, in the order of the graph: the same list on all ranks.
+  std::vector<WholeParameter> all;
+  std::vector<Bucket> buckets;
+  /// f64, two values for each of them, for who needs sums over whole parameters; absent where every
+  /// rank has all parameters.
+  Tensor sums;
+  Tensor values, gradients, parts;
+
+ private:
+  void spread(const std::vector<Step>& steps, const PlaceOptions& options);
+  Form sums_form(const PlaceOptions& options) const;
+  void plan_sums(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
+  void plan_buckets(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
+  void plan_bucket(Bucket& bucket, std::vector<Step>& steps, const PlaceOptions& options,
+                   Memory& total);
+};
+
+}  // namespace lamina

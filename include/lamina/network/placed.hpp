@@ -1,0 +1,95 @@
+// PlacedNetwork: what runs. A network where it is placed, with its kernels, its parameters and the
+// buffers between its layers. It knows no plan, no optimizer and no data.
+#pragma once
+
+#include <lamina/network/activations.hpp>
+#include <lamina/network/network.hpp>
+#include <lamina/network/parameters.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+namespace detail {
+class Source;
+}
+
+/// A network can be placed any number of times, and each of these goes its own way: for training
+/// and for inference, with other batches, on other ranks, under other splits, several at once.
+class PlacedNetwork {
+ public:
+  /// The first half of Network::place(): makes the layers' kernels, with their workspace, and plans
+  /// all other buffers. From here on steps() and memory() say exactly what allocate() will take.
+  PlacedNetwork(const Network& network, PlaceOptions options);
+  PlacedNetwork(PlacedNetwork&&) noexcept;
+  PlacedNetwork& operator=(PlacedNetwork&&) noexcept;
+  ~PlacedNetwork();
+
+  /// The second half: allocates parameters, gradients and activations.
+  void allocate();
+  bool allocated() const { return allocated_; }
+
+  /// What was placed.
+  const Network& network() const { return network_; }
+  const PlaceOptions& placing() const { return options_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  /// This rank's part of the batch, as it is given to x(): rows [begin, begin + size). Where there
+  /// are fewer samples than ranks, the last ranks have none.
+  const Part& rows() const { return rows_; }
+  /// Where the caller puts the samples: plain {rows, c, h, w} in the network's dtype.
+  /// Forward may use the memory for other things once the samples are read.
+  const View& x() const { return steps_[0].buffers.y; }
+  /// Output of the last layer.
+  const View& y() const { return steps_.back().buffers.y; }
+  /// Of this rank, the optimizer's states apart; Step::memory has that of each layer.
+  const Memory& memory() const { return memory_; }
+
+  /// Those of which this rank holds a block.
+  const std::vector<NamedParameter>& parameters() const { return parameters_.mine; }
+  /// All parameters, in the order of the graph: the same list on all ranks.
+  const std::vector<WholeParameter>& all_parameters() const { return parameters_.all; }
+  /// See Parameters::sums.
+  const View& sums() const { return parameters_.sums.view(); }
+  const std::vector<Bucket>& buckets() const { return parameters_.buckets; }
+  std::vector<Bucket>& buckets() { return parameters_.buckets; }
+
+  /// Where the values of parameters lie. Throws Error where they are another network's.
+  std::shared_ptr<const void> parameter_memory() const;
+
+  /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
+  void initialize(std::uint64_t seed);
+  /// With PlaceOptions::parameters_of: takes that network's parameters as they are now, and the
+  /// mean of running statistics that its ranks have of their own. What lies here as it lies there
+  /// is the same memory, and new without this. Collective over the ranks of that network, which
+  /// may be gone.
+  void refresh();
+
+  void forward(Context& context);
+  /// Writes all gradients and starts their sums over the ranks; see Parameter::wait.
+  void backward(Context& context);
+
+ private:
+  void plan_recomputed();
+  void plan_workspace();
+  void allocate_activations();
+  void recompute(Context& context, const Step& step);
+  void run_forward(Context& context, std::size_t i, std::span<const View> xs, const View& y,
+                   LayerRun::Phase phase);
+
+  Network network_;
+  PlaceOptions options_;
+  Part rows_;
+  std::vector<std::unique_ptr<Layer>> inserted_;  // whose steps stand between the network's
+  std::vector<std::unique_ptr<Site>> sites_;
+  std::vector<Step> steps_;
+  ActivationPlan arena_;
+  Parameters parameters_;
+  std::unique_ptr<detail::Source> source_;  // of parameters that are another network's
+  Tensor activations_;
+  Memory memory_;
+  bool allocated_ = false;
+};
+
+}  // namespace lamina

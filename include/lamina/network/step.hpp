@@ -1,0 +1,82 @@
+// PlaceOptions: how a network is placed. Step: a layer where it is placed.
+#pragma once
+
+#include <lamina/layers/layer.hpp>
+#include <lamina/network/memory.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lamina {
+
+class PlacedNetwork;
+
+/// How a network is placed on the ranks.
+struct PlaceOptions {
+  std::int64_t batch = 1;  ///< samples of the global batch, over all ranks
+  std::shared_ptr<const Backend> backend;
+  Communicator ranks = {};
+  /// Of each vertex of the graph, the input first; empty = all samples over all ranks.
+  std::vector<Split> splits = {};
+  /// Of each vertex, whether y is computed once more in backward instead of being kept until then;
+  /// empty = none. It costs the layer's forward time again, for those whose y backward reads.
+  std::vector<bool> recompute = {};
+  DType dtype = DType::f32;
+  double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
+  /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of
+  /// them, updates that and sends it to the others.
+  bool shard_optimizer = false;
+  bool training = true;  ///< false: no gradients are kept, only forward may run
+  /// For inference: has the parameters of this network, which is of the same layers, instead of its
+  /// own. See PlacedNetwork::refresh().
+  const PlacedNetwork* parameters_of = nullptr;
+};
+
+/// The addresses of what a step reads and writes.
+struct Buffers {
+  std::vector<View> x, dx;   ///< dx is absent where nobody needs it
+  View y, dy;                ///< dy is absent for the last step
+  std::vector<View> kept_x;  ///< x and y as backward sees them: elsewhere where they are recomputed
+  View kept_y;
+  std::vector<View> parts;  ///< gradients from several consumers, which `sum` adds into dy
+  std::unique_ptr<NaryKernel> sum;
+};
+
+/// A layer where it is placed: the row of a profile. Inserted reorders and reshards are steps, too.
+struct Step {
+  enum class Kind { input, layer, reorder, reshard };
+
+  Kind kind = Kind::layer;
+  const Layer* layer = nullptr;  ///< null for step 0, the input
+  std::string name = {};
+  int vertex = 0;                ///< number in the graph; an inserted step has that of its consumer
+  std::vector<int> inputs = {};  ///< steps
+  std::vector<Shape> input_shapes = {};  ///< whole, across all ranks
+  Spec output = {};
+  Blocks blocks = {};  ///< of y, by rank
+  Placement placement = {};
+  bool needs_grad = false;
+  bool recomputed = false;  ///< backward reads y, which is computed once more instead of kept
+  std::vector<int> recomputes =
+      {};              ///< steps whose forward runs once more before this one's backward
+  Memory memory = {};  ///< that it brings
+  Buffers buffers = {};
+
+  /// Whether this rank takes part.
+  bool active() const { return placement.layer != nullptr; }
+  /// Whether it stands between layers of the network.
+  bool inserted() const { return kind == Kind::reorder || kind == Kind::reshard; }
+  /// Of this rank; none where it takes no part.
+  std::vector<Parameter*> parameters() const {
+    return active() ? placement.layer->parameters() : std::vector<Parameter*>();
+  }
+};
+
+/// For each step, who reads y: the step, and which of its inputs.
+struct Reader {
+  int step, slot;
+};
+std::vector<std::vector<Reader>> readers(const std::vector<Step>& steps);
+
+}  // namespace lamina
