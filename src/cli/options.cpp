@@ -20,6 +20,12 @@ std::int64_t RunOptions::batch(int ranks, std::int64_t fallback) const {
   return scaling == "strong" ? size : size * ranks;
 }
 
+std::int64_t RunOptions::at_once(std::int64_t batch) const {
+  check(micro_batch == 0 || batch % micro_batch == 0, "--micro-batch ", micro_batch,
+        " does not divide the global batch of ", batch);
+  return micro_batch > 0 ? micro_batch : batch;
+}
+
 void add_model_flags(CLI::App& app, RunOptions& o) {
   word(app, "--model", o.model, "NAME", "the model; --list-models prints the names")
       ->capture_default_str();
@@ -34,6 +40,9 @@ void add_model_flags(CLI::App& app, RunOptions& o) {
 void add_run_flags(CLI::App& app, RunOptions& o) {
   count(app, "--batch-size", o.batch_size, 1, "samples per rank (with --scaling strong: in all)");
   count(app, "--global-batch", o.global_batch, 1, "samples over all ranks");
+  count(app, "--micro-batch", o.micro_batch, 1,
+        "samples over all ranks that run at once, where memory does not hold a batch; their "
+        "gradients add up");
   choice(app, "--scaling", o.scaling, {"weak", "strong"},
          "what --batch-size counts: weak = per rank, strong = in all")
       ->capture_default_str();

@@ -22,7 +22,7 @@ struct RunOptions {
   bool global_norm = false;
   double label_smoothing = 0;
 
-  std::int64_t batch_size = 0, global_batch = 0;
+  std::int64_t batch_size = 0, global_batch = 0, micro_batch = 0;
   std::string scaling = "weak";
   std::string data = "synthetic";
 
@@ -50,6 +50,8 @@ struct RunOptions {
 
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;
+  /// Those of it that run at once. Throws Error where --micro-batch does not divide it.
+  std::int64_t at_once(std::int64_t batch) const;
 };
 
 void add_model_flags(CLI::App& app, RunOptions& o);

@@ -176,6 +176,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
   Schedule schedule = parse_schedule(o.schedule);
   schedule.warmup = o.warmup_epochs;
   return {.batch = batch,
+          .micro_batch = o.micro_batch,
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
@@ -241,7 +242,10 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                           "  device cpu  threads ", counts[std::size_t(r)], "  batch ",
                           rows[std::size_t(r)])));
   append(s, crowding(world));
-  append(s, remark(text("global batch ", placing.batch, " over ",
+  const std::string micro = placing.micro_batches > 1 ? text(" in ", placing.micro_batches,
+                                                             " micro-batches of ", placing.batch)
+                                                      : std::string();
+  append(s, remark(text("global batch ", trainer.options().batch, micro, " over ",
                         several(std::size_t(world.size()), "rank"), ", plan ", plan.name,
                         plan.shard_optimizer ? ", sharded optimizer" : "")));
   append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",

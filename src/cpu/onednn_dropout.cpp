@@ -16,10 +16,11 @@ class Dropout final : public DropoutKernel {
     algorithm = "lamina:philox";
   }
 
-  void apply(Stream& stream, Pass pass, std::uint64_t key, const View& x, const View& y) override {
+  void apply(Stream& stream, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
+             const View& y) override {
     check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
     stream.run(pass, "dropout", [&] {
-      dropout(DropoutMask(rate_, key), float(1 / (1 - rate_)), within_, x.as<float>(),
+      dropout(DropoutMask(rate_, key, skip), float(1 / (1 - rate_)), within_, x.as<float>(),
               y.as<float>());
     });
   }

@@ -53,8 +53,11 @@ struct Loader::Impl {
           o.depth, " and ", o.threads);
     transform.augment = transform.augment && o.augment;
     batches = (total + (o.pad_last ? o.global_batch - 1 : 0)) / o.global_batch;
-    const Part mine = part(o.global_batch, o.ranks, o.rank);
-    begin = mine.begin, rows = mine.size;
+    check(o.micro_batches > 0 && o.global_batch % o.micro_batches == 0, "a global batch of ",
+          o.global_batch, " cannot be cut into ", o.micro_batches, " equal micro-batches");
+    check(o.micro_batches == 1 || !o.pad_last, "micro-batches are not padded");
+    mine = part(o.global_batch / o.micro_batches, o.ranks, o.rank);
+    rows = o.micro_batches * mine.size;
 
     slots.resize(std::size_t(o.depth));
     for (auto& slot : slots) {
@@ -115,8 +118,9 @@ struct Loader::Impl {
     batch.images = slot.images.data();
     batch.labels = slot.labels.data();
     batch.size = rows;
-    batch.first = batch.index * options.global_batch + begin;
-    batch.valid = std::clamp<std::int64_t>(total - batch.first, 0, rows);
+    batch.first = batch.index * options.global_batch + mine.begin;
+    batch.valid =
+        options.micro_batches > 1 ? rows : std::clamp<std::int64_t>(total - batch.first, 0, rows);
     batch.global_valid = std::min(options.global_batch, total - batch.index * options.global_batch);
     if (options.shuffle && worker.epoch != batch.epoch) {
       worker.order.resize(std::size_t(total));
@@ -127,7 +131,9 @@ struct Loader::Impl {
 
     const auto image = std::size_t(transform.shape.sample());
     for (std::int64_t row = 0; row < batch.valid && !cancel; ++row) {
-      const auto at = batch.first + row;
+      const auto at = batch.first +
+                      row / mine.size * (options.global_batch / options.micro_batches) +
+                      row % mine.size;
       const auto index = options.shuffle ? std::int64_t(worker.order[std::size_t(at)]) : at;
       data.read(index, worker.sample);
       const Random random(options.seed, std::uint64_t(batch.epoch) + 1, std::uint64_t(index));
@@ -169,7 +175,8 @@ struct Loader::Impl {
   const Dataset& data;
   const LoaderOptions options;
   Transform transform;
-  std::int64_t batches = 0, begin = 0, rows = 0;  // this rank's rows of a batch begin at `begin`
+  std::int64_t batches = 0, rows = 0;  // rows: of a batch, on this rank
+  Part mine;                           // of a micro-batch
   std::vector<Slot> slots;
 
   std::mutex mutex;  // guards all below, and Slot::ready

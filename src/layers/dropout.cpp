@@ -20,6 +20,7 @@ Placement Dropout::place(std::span<const Spec> xs, const Site& site) const {
   placed->kernel = site.backend().dropout(o_.rate, xs[0], xs[0].whole,
                                           {box.n.begin, box.c.begin, box.h.begin, box.w.begin});
   Placement p = placement_of(*placed->kernel);
+  placed->whole = xs[0].whole.size();
   placed->copy = site.backend().reorder(p.inputs[0], p.output);
   p.reads_x = false, p.in_place = true;
   p.layer = std::move(placed);
@@ -29,7 +30,7 @@ Placement Dropout::place(std::span<const Spec> xs, const Site& site) const {
 void Dropout::Placed::apply(Context& context, Pass pass, const View& from, const View& to) {
   const Random random(context.seed, std::uint64_t(context.step), std::uint64_t(context.layer));
   const std::uint64_t key = std::uint64_t(random.bits(0)) << 32 | random.bits(1);
-  kernel->apply(context.stream, pass, key, from, to);
+  kernel->apply(context.stream, pass, key, std::uint64_t(context.micro_batch * whole), from, to);
 }
 
 }  // namespace lamina

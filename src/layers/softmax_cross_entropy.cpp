@@ -32,6 +32,7 @@ Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site)
   auto placed = std::make_unique<Placed>();
   placed->kernel =
       site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
+  placed->samples = xs[0].whole.n;
   placed->ranks = site.along(Axis::batch), placed->parts = site.along(Axis::channel);
   placed->p = Tensor(placed->kernel->inputs[0]);
   placed->maxima = Tensor({1, 2 * n + 1, 1, 1}, DType::f64);

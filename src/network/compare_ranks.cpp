@@ -32,6 +32,7 @@ void compare_ranks(const Network& network, const PlaceOptions& o) {
                              {"first_bucket_mb", exact(o.first_bucket_mb)},
                              {"shard_optimizer", text(o.shard_optimizer)},
                              {"training", text(o.training)},
+                             {"micro_batches", text(o.micro_batches)},
                              {"parameters_of", o.parameters_of ? "given" : ""}};
   for (const Network::Vertex& v : graph) facts.push_back({v.name, in_words(network, v)});
   for (std::size_t i = 0; i < o.splits.size(); ++i)

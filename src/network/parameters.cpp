@@ -2,6 +2,7 @@
 #include <lamina/base/random.hpp>
 #include <lamina/network/parameters.hpp>
 
+#include <array>
 #include <map>
 #include <sstream>
 
@@ -184,16 +185,23 @@ void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& steps, const Pla
   bucket.sharded = options.shard_optimizer && ranks > 1;
   const std::size_t part = bucket.sharded ? room((bytes + ranks - 1) / ranks) : 0;
   const std::size_t whole = bucket.sharded ? part * ranks : bytes;
+  const std::size_t buffers = options.micro_batches > 1 ? 2 : 1;  // of gradients
   bucket.gradients = bucket.values = View(nullptr, flat(whole, options.dtype));
   bucket.part = View(nullptr, flat(part, options.dtype));
+  bucket.micro_batches = options.micro_batches;
+  if (options.micro_batches > 1) {
+    const Form& form = bucket.gradients;
+    bucket.hold = options.backend->reorder(form, form);
+    bucket.add = options.backend->sum(std::array{form, form});
+  }
   bucket.members.back()->room += std::int64_t((whole - bytes) / size);
-  total.parameters += whole - bytes, total.gradients += whole, total.messages += part;
+  total.parameters += whole - bytes, total.gradients += buffers * whole, total.messages += part;
   for (NamedParameter& n : mine) {
     const Parameter& p = *n.parameter;
     if (p.bucket != &bucket) continue;
     Memory& its = steps[std::size_t(n.step)].memory;
     const std::size_t taken = std::size_t(p.room) * size;
-    its.parameters += taken - room_of(p), its.gradients += taken;
+    its.parameters += taken - room_of(p), its.gradients += buffers * taken;
     if (bucket.sharded) its.messages += p.state_bytes();
     if (options.shard_optimizer)  // every rank adds the squares of its part
       n.counts = bucket.ranks.all_reduce_value(int(n.counts), ReduceOp::max) > 0;
@@ -226,12 +234,16 @@ void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
     n.parameter->value = View(value, n.parameter->form);
     value += room_of(*n.parameter);
   }
-  std::size_t bytes = 0;
-  for (const Bucket& bucket : buckets) bytes += bucket.part.bytes();
-  gradients = options.ranks.tensor(flat(total.gradients, options.dtype));
-  parts = Tensor(flat(bytes, options.dtype));
+  std::size_t part_bytes = 0, gradient_bytes = 0;
+  for (const Bucket& bucket : buckets)
+    part_bytes += bucket.part.bytes(), gradient_bytes += bucket.gradients.bytes();
+  gradients = options.ranks.tensor(flat(gradient_bytes, options.dtype));
+  parts = Tensor(flat(part_bytes, options.dtype));
   char *grad = gradients.as<char>(), *part = parts.as<char>();
+  if (options.micro_batches > 1) held = Tensor(flat(gradient_bytes, options.dtype));
   for (Bucket& bucket : buckets) {
+    if (held.view())
+      bucket.held = View(held.as<char>() + (grad - gradients.as<char>()), bucket.gradients);
     bucket.gradients.data = grad, bucket.part.data = part;
     for (Parameter* p : bucket.members)
       p->grad = View(grad + std::size_t(p->at) * size_of(options.dtype), p->form);

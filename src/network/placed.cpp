@@ -53,6 +53,7 @@ void check_options(const Network& network, PlaceOptions& options) {
   if (options.recompute.empty()) options.recompute.assign(graph.size(), false);
   check(options.recompute.size() == graph.size(), "expected for each of the ", graph.size(),
         " vertices of the network whether it is recomputed, got ", options.recompute.size());
+  check(options.micro_batches > 0, "micro_batches must be positive, got ", options.micro_batches);
   check(!options.training || !options.parameters_of,
         "parameters of another network are for inference only: expected training = false");
 }
@@ -188,6 +189,7 @@ void PlacedNetwork::initialize(std::uint64_t seed) {
 
 void PlacedNetwork::forward(Context& context) {
   check(allocated_, "the network has no buffers yet");
+  context.micro_batches = options_.micro_batches;
   for (std::size_t i = 1; i < steps_.size(); ++i)
     run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
   context.stream.enter(-1);
@@ -195,6 +197,7 @@ void PlacedNetwork::forward(Context& context) {
 
 void PlacedNetwork::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
+  for (Bucket& bucket : parameters_.buckets) bucket.micro_batch = context.micro_batch;
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
     recompute(context, step);

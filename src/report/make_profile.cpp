@@ -86,8 +86,10 @@ void spread_over_steps(ProfileRow& row, std::vector<double> values, int steps) {
   row.step_std = std::max(0.0, deviation(values));
 }
 
-/// What the arithmetic says about a pass of a step; all rows of a step share the description.
-ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule& rule) {
+/// What the arithmetic says about a pass of a step, which but for the update runs so many times;
+/// all rows of a step share the description.
+ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule& rule,
+                        double times) {
   ProfileRow row;
   row.layer = index, row.pass = pass, row.output = step.output.whole;
   row.name = step.name, row.type = step.layer->type(), row.describe = step.layer->describe();
@@ -109,6 +111,7 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
              : pass == Pass::input_grad  ? cost.input_grad
              : pass == Pass::weight_grad ? cost.weight_grad
                                          : update_work(rule, cost.parameters, t);
+  if (pass != Pass::update) row.work.flops *= times, row.work.bytes *= times;
   return row;
 }
 
@@ -291,7 +294,8 @@ Profile make_profile(const PlacedNetwork& network, const Profiler& profiler, con
   p.backend = placing.backend->description();
   p.dtype = name(placing.dtype);
   p.optimizer = describe(rule);
-  p.ranks = ranks.size(), p.steps = profiler.steps(), p.batch = placing.batch;
+  p.ranks = ranks.size(), p.steps = profiler.steps(),
+  p.batch = placing.batch * placing.micro_batches;
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
   p.hosts =
@@ -310,7 +314,7 @@ Profile make_profile(const PlacedNetwork& network, const Profiler& profiler, con
       const Profiler::Cell& cell = profiler.cell(i, pass);
       ProfileRow row;
       if (step)
-        row = describe_row(*step, i, pass, rule);
+        row = describe_row(*step, i, pass, rule, placing.micro_batches);
       else
         row.name = i < 0 ? outside_layers : "input", row.layer = i, row.pass = pass;
       const auto of = [&](Lane lane) { return cell.seconds[std::size_t(lane)] / steps; };

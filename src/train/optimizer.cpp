@@ -94,11 +94,11 @@ const char* layer_name(const PlacedNetwork& network, const NamedParameter& n) {
 
 }  // namespace
 
-void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
-                       std::int64_t step) const {
+void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
+                       double scale) const {
   const Backend& backend = *network.placing().backend;
   if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
-  const double clip = clip_norm_ > 0 ? clip_factor(network, stream) : 1;
+  if (clip_norm_ > 0) scale = clipped(network, stream, scale);
   const auto& all = network.parameters();
   for (auto i = all.size(); i-- > 0;) {
     Parameter& p = *all[i].parameter;
@@ -107,11 +107,11 @@ void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
                            LayerRun::Phase::update);
     stream.enter(all[i].step, layer_name(network, all[i]));
     p.wait(stream);
-    UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, clip, step};
+    UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, scale, step};
     if (trust_ > 0) {
       if (p.decay) {
         const double w = std::sqrt(square(network, stream, all[i], Square::value));
-        const double dw = clip * std::sqrt(square(network, stream, all[i], Square::grad));
+        const double dw = scale * std::sqrt(square(network, stream, all[i], Square::grad));
         const double below = dw + s.weight_decay * w;
         const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
         s.weight_decay *= local, s.grad_scale *= local;
@@ -153,7 +153,7 @@ void Optimizer::add_up_squares(PlacedNetwork& network, Stream& stream) const {
   network.placing().ranks.all_reduce(stream, Pass::update, sums).wait(stream);
 }
 
-double Optimizer::clip_factor(PlacedNetwork& network, Stream& stream) const {
+double Optimizer::clipped(PlacedNetwork& network, Stream& stream, double scale) const {
   double sum = 0;
   if (network.sums()) {
     for (std::size_t i = 0; i < network.all_parameters().size(); ++i)
@@ -166,8 +166,8 @@ double Optimizer::clip_factor(PlacedNetwork& network, Stream& stream) const {
       sum += square(network, stream, n, Square::grad);
     }
   }
-  const double norm = std::sqrt(sum);
-  return norm > clip_norm_ ? clip_norm_ / norm : 1;
+  const double norm = scale * std::sqrt(sum);
+  return norm > clip_norm_ ? scale * clip_norm_ / norm : scale;
 }
 
 }  // namespace lamina

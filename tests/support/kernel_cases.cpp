@@ -264,16 +264,16 @@ void dropout(Shape x, double rate, Shape whole, Shape first) {
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
     const auto kernel = setup.backend.dropout(rate, setup.form(x), whole, first);
     const Tensor from = setup.place(kernel->inputs[0], in[0]), y = dirty(kernel->output);
-    setup.run([&] { kernel->apply(setup.stream, Pass::forward, 7, from, y); });
+    setup.run([&] { kernel->apply(setup.stream, Pass::forward, 7, 1000, from, y); });
     Results results{setup.read(y)};
     if (dy.empty()) return results;
     const Tensor gradient = setup.place(kernel->output, dy), dx = dirty(kernel->inputs[0]);
-    setup.run([&] { kernel->apply(setup.stream, Pass::input_grad, 7, gradient, dx); });
+    setup.run([&] { kernel->apply(setup.stream, Pass::input_grad, 7, 1000, gradient, dx); });
     results.push_back(setup.read(dx));
     return results;
   };
   c.naive = [=](const Inputs& in) {
-    const DropoutMask mask(rate, 7);
+    const DropoutMask mask(rate, 7, 1000);
     Values y = in[0];
     std::size_t i = 0;
     for (std::int64_t n = first.n; n < first.n + x.n; ++n)

@@ -364,9 +364,9 @@ TEST_CASE(
                          const Values& in, Pass pass = Pass::forward) {
     const auto kernel = s.backend.dropout(rate, s.form(x), shape, {first, 0, 0, 0});
     const Tensor from = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
-    kernel->apply(s.stream, pass, key, from, y);
+    kernel->apply(s.stream, pass, key, 0, from, y);
     const Values apart = s.read(y);
-    kernel->apply(s.stream, pass, key, from, from);
+    kernel->apply(s.stream, pass, key, 0, from, from);
     CHECK(s.read(from) == apart);
     return apart;
   };

@@ -109,8 +109,9 @@ class NormKernel : public Kernel {
 /// are allowed.
 class DropoutKernel : public Kernel {
  public:
-  /// y = mask * x
-  virtual void apply(Stream&, Pass, std::uint64_t key, const View& x, const View& y) = 0;
+  /// y = mask * x, with the mask of a tensor that has `skip` elements before those of `whole`.
+  virtual void apply(Stream&, Pass, std::uint64_t key, std::uint64_t skip, const View& x,
+                     const View& y) = 0;
 };
 
 /// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain), in the steps

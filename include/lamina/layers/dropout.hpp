@@ -45,6 +45,7 @@ struct Dropout::Placed final : PlacedLayer {
   void apply(Context& context, Pass pass, const View& from, const View& to);
 
   std::unique_ptr<DropoutKernel> kernel;
+  std::int64_t whole = 0;             ///< elements of x across all ranks
   std::unique_ptr<UnaryKernel> copy;  ///< for inference, where y does not lie in place
 };
 

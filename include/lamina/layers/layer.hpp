@@ -25,6 +25,8 @@ struct Context {
   View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
                      ///< does not count
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
+  int micro_batch = 0;     ///< number of this one in its batch,
+  int micro_batches = 1;   ///< which has so many (PlaceOptions): the network sets it
   bool stop = false;       ///< this rank asks to end the training: the loss tells all ranks
   bool again = false;  ///< forward runs once more, for backward: what a layer keeps beside x and
                        ///< y is there already, and running averages stay

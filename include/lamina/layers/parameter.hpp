@@ -4,9 +4,12 @@
 
 #include <lamina/comm/communicator.hpp>
 #include <lamina/cost/blocks.hpp>
+#include <lamina/kernels/backend.hpp>
 #include <lamina/tensor/tensor.hpp>
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +30,12 @@ struct Bucket {
   int arrived = 0, updated = 0;
   Pending sum, gathered;
 
+  /// Where a batch runs in micro-batches: the sum over those before this one.
+  View held;
+  std::unique_ptr<UnaryKernel> hold;
+  std::unique_ptr<NaryKernel> add;
+  int micro_batch = 0, micro_batches = 1;
+
   bool sharded = false;
   View values, part;         ///< of the members; this rank's part of the sum
   std::vector<View> states;  ///< the optimizer's, for that part
@@ -39,8 +48,20 @@ struct Bucket {
   void arrive(Stream& stream) {
     if (++arrived < int(members.size())) return;
     arrived = 0;
+    if (micro_batches > 1) add_up(stream);
+    if (micro_batch + 1 < micro_batches) return;
     sum = sharded ? ranks.reduce_scatter(stream, Pass::weight_grad, gradients, part)
                   : ranks.all_reduce(stream, Pass::weight_grad, gradients);
+  }
+  /// This micro-batch's gradients and those before it: into `held`, or the last time where they
+  /// are.
+  void add_up(Stream& stream) {
+    const bool last = micro_batch + 1 == micro_batches;
+    const std::array both = last ? std::array{gradients, held} : std::array{held, gradients};
+    if (micro_batch == 0)
+      hold->forward(stream, gradients, held);
+    else
+      add->forward(stream, both, both[0]);
   }
   /// A member's weights are new.
   void update(Stream& stream) {

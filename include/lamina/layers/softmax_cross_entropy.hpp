@@ -80,7 +80,9 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
   /// dy is not read: this is the end.
   void backward(Context& context, std::span<const View>, const View&, const View&,
                 std::span<const View> dxs) override {
-    if (dxs[0]) kernel->input_grad(context.stream, p, context.labels, 1 / rows, dxs[0]);
+    // How many rows of all micro-batches count is known after the last one: the update says.
+    const double by = context.micro_batches > 1 ? double(context.micro_batches * samples) : rows;
+    if (dxs[0]) kernel->input_grad(context.stream, p, context.labels, 1 / by, dxs[0]);
   }
 
   std::unique_ptr<LossKernel> kernel;
@@ -88,6 +90,7 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
   Tensor p, sums;
   Tensor maxima;  ///< two per row, then whether a rank asks to stop
   double rows = 1;
+  std::int64_t samples = 1;  ///< across all ranks
 };
 
 }  // namespace lamina

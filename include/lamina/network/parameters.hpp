@@ -57,7 +57,7 @@ class Parameters {
   /// f64, two values for each of them, for who needs sums over whole parameters; absent where every
   /// rank has all parameters.
   Tensor sums;
-  Tensor values, gradients, parts;
+  Tensor values, gradients, held, parts;
 
  private:
   void spread(const std::vector<Step>& steps, const PlaceOptions& options);

@@ -28,6 +28,9 @@ struct PlaceOptions {
   /// them, updates that and sends it to the others.
   bool shard_optimizer = false;
   bool training = true;  ///< false: no gradients are kept, only forward may run
+  /// A step takes so many batches, one after the other: backward adds up their gradients, and sums
+  /// them over the ranks in that of the last one (Context::micro_batch).
+  int micro_batches = 1;
   /// For inference: has the parameters of this network, which is of the same layers, instead of its
   /// own. See PlacedNetwork::refresh().
   const PlacedNetwork* parameters_of = nullptr;

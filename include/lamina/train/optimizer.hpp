@@ -61,8 +61,9 @@ class Optimizer {
   Memory memory(const Step& step) const;
 
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
-  /// parameter, in the order in which backward finished them.
-  void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step) const;
+  /// parameter, in the order in which backward finished them. They count `scale` times.
+  void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
+              double scale = 1) const;
 
  private:
   template <class O>
@@ -85,7 +86,8 @@ class Optimizer {
   /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
   void add_up_squares(PlacedNetwork& network, Stream& stream) const;
 
-  double clip_factor(PlacedNetwork& network, Stream& stream) const;
+  /// By what gradients are to be multiplied, `scale` included.
+  double clipped(PlacedNetwork& network, Stream& stream, double scale) const;
 
   std::string name_;
   UpdateRule rule_;

@@ -24,8 +24,12 @@ namespace lamina {
 
 struct TrainerOptions {
   std::int64_t batch = 32;  ///< global, over all ranks
+  /// Samples that run at once, over all ranks, where memory does not hold a whole batch, which must
+  /// be a multiple; 0 = all. Gradients add up over the micro-batches of a step. Each has batch norm
+  /// statistics of its own; without batch norm all is as if the batch ran at once.
+  std::int64_t micro_batch = 0;
   /// Of an evaluation, over all ranks. If it is another one, the network is placed once more, for
-  /// inference, with the same parameters; 0 = as in training.
+  /// inference, with the same parameters; 0 = what runs at once in training.
   std::int64_t evaluation_batch = 0;
   std::string backend = "auto";  ///< see make_backend()
   DType dtype = DType::f32;
@@ -120,7 +124,7 @@ class Trainer {
     states_ = optimizer_.attach(network_);
     network_.initialize(options_.seed);
     labels_ = Labels(network_);
-    if (options_.evaluation_batch != 0 && options_.evaluation_batch != options_.batch)
+    if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
       evaluation_.emplace(*this);
     stream_.silence(!options_.communicate);
     progress_.seed = options_.seed;
@@ -152,11 +156,13 @@ class Trainer {
           " classes, but the network ends in ", classes);
     check(data.shape() == network.sample(), data.name(), ": its images are ", data.shape(),
           ", but the network takes ", network.sample());
-    const std::int64_t batch =
-        training || !evaluation_ ? options_.batch : options_.evaluation_batch;
+    const std::int64_t batch = training      ? options_.batch
+                               : evaluation_ ? options_.evaluation_batch
+                                             : at_once();
     const LoaderOptions options{.global_batch = batch,
                                 .rank = ranks_.rank(),
                                 .ranks = ranks_.size(),
+                                .micro_batches = training ? micro_batches() : 1,
                                 .seed = options_.seed,
                                 .shuffle = training && o.shuffle,
                                 .augment = training && o.augment,
@@ -182,14 +188,10 @@ class Trainer {
   /// loss is not finite.
   StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
     const double begin = now();
-    Context context = load(batch, network_, labels_, stop_);
-    network_.forward(context);
-    network_.backward(context);
     StepResult r;
     r.count = per_epoch;
     r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
-    optimizer_.update(network_, stream_, r.rate, progress_.step + 1);
-    const Outcome found = outcome(network_, stream_, context.stop);
+    const Outcome found = run(batch, r.rate);
     r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
     advance(r);
     r.seconds = now() - begin;
@@ -267,6 +269,32 @@ class Trainer {
     return *batch;
   }
 
+  /// Forward, backward and update on a batch.
+  Outcome run(const Batch& batch, double rate) {
+    Outcome all;
+    for (int i = 0; i < micro_batches(); ++i) {
+      Context context = load(batch, network_, labels_, stop_, i, micro_batches());
+      network_.forward(context);
+      network_.backward(context);
+      if (micro_batches() == 1) {  // nobody waits for the loss before the update
+        optimizer_.update(network_, stream_, rate, progress_.step + 1);
+        return outcome(network_, stream_, context.stop);
+      }
+      const Outcome found = outcome(network_, stream_, context.stop);
+      all.loss += found.loss * found.rows, all.top1 += found.top1, all.top5 += found.top5;
+      all.rows += found.rows, all.stop |= found.stop;
+    }
+    const double rows = std::max(all.rows, 1.0);
+    all.loss /= rows;
+    optimizer_.update(network_, stream_, rate, progress_.step + 1, double(options_.batch) / rows);
+    return all;
+  }
+  /// Samples over all ranks.
+  std::int64_t at_once() const {
+    return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
+  }
+  int micro_batches() const { return int(options_.batch / at_once()); }
+
   PlaceOptions placing(std::int64_t batch) const {
     return {.batch = batch,
             .backend = make_backend(options_.backend, options_.dtype),
@@ -276,7 +304,8 @@ class Trainer {
             .dtype = options_.dtype,
             .bucket_mb = options_.bucket_mb,
             .first_bucket_mb = options_.first_bucket_mb,
-            .shard_optimizer = options_.shard_optimizer};
+            .shard_optimizer = options_.shard_optimizer,
+            .micro_batches = micro_batches()};
   }
   PlacedNetwork place(Network network) {
     detail::check_alike(ranks_, optimizer_, options_);
@@ -286,7 +315,9 @@ class Trainer {
       if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
       if (!options_.recompute.empty()) options_.recompute.push_back(false);
     }
-    return network.place(placing(options_.batch));
+    check(options_.micro_batch >= 0 && options_.batch % at_once() == 0, "a global batch of ",
+          options_.batch, " is no multiple of the micro-batch of ", options_.micro_batch);
+    return network.place(placing(at_once()));
   }
 
   /// The network once more, for evaluation.
@@ -302,26 +333,31 @@ class Trainer {
       if (!o.splits.empty()) o.splits[0] = input_split(o.batch, o.ranks.size());
       o.backend = of.network_.placing().backend;
       o.recompute.clear(), o.shard_optimizer = false;
-      o.training = false, o.parameters_of = &of.network_;
+      o.training = false, o.parameters_of = &of.network_, o.micro_batches = 1;
       return of.network_.network().place(std::move(o));
     }
   };
 
-  /// Moves a batch into a network.
-  Context load(const Batch& batch, const PlacedNetwork& network, Labels& labels, bool stop) {
+  /// Moves a batch, or a micro-batch of it, into a network.
+  Context load(const Batch& batch, const PlacedNetwork& network, Labels& labels, bool stop,
+               int micro_batch = 0, int micro_batches = 1) {
     const View& x = network.x();
-    check(batch.size == x.shape.n, "the batch has ", batch.size, " rows, expected ", x.shape.n);
+    const std::int64_t rows = x.shape.n;
+    check(batch.size == micro_batches * rows, "the batch has ", batch.size, " rows, expected ",
+          micro_batches * rows);
+    const float* images = batch.images + micro_batch * x.shape.size();
     stream_.run(Pass::forward, "copy batch", [&] {
       if (x.dtype == DType::f32)
-        std::copy_n(batch.images, x.shape.size(), x.as<float>());
+        std::copy_n(images, x.shape.size(), x.as<float>());
       else
-        std::copy_n(batch.images, x.shape.size(), x.as<double>());
-      std::copy_n(batch.labels, batch.size, labels.loaded().as<std::int32_t>());
+        std::copy_n(images, x.shape.size(), x.as<double>());
+      std::copy_n(batch.labels + micro_batch * rows, rows, labels.loaded().as<std::int32_t>());
     });
     return {.stream = stream_,
             .seed = options_.seed,
             .step = progress_.step,
             .labels = labels.move(stream_),
+            .micro_batch = micro_batch,
             .stop = stop};
   }
 

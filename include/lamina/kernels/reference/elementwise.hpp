@@ -234,10 +234,11 @@ class ReferenceDropout final : public DropoutKernel {
     algorithm = "loops";
   }
 
-  void apply(Stream& stream, Pass pass, std::uint64_t key, const View& x, const View& y) override {
+  void apply(Stream& stream, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
+             const View& y) override {
     expect(x, inputs[0], "dropout x"), expect(y, output, "dropout y");
     stream.run(pass, "dropout", [&] {
-      const DropoutMask mask(rate_, key);
+      const DropoutMask mask(rate_, key, skip);
       const T scale = T(1 / (1 - rate_));
       const Index size = x.shape.size();
       for (Index i = 0; i < size; ++i) {

@@ -11,6 +11,7 @@ namespace lamina {
 struct LoaderOptions {
   std::int64_t global_batch = 32;  ///< images per step, over all ranks
   int rank = 0, ranks = 1;         ///< this loader serves part `rank` of `ranks` of every batch
+  int micro_batches = 1;           ///< or of each of so many equal parts of it, one after the other
   std::uint64_t seed = 0;          ///< of the order and of the augmentation
   bool shuffle = true;             ///< a new order every epoch
   bool augment = true;             ///< false: not even where the data set's transform asks for it
