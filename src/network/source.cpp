@@ -88,8 +88,8 @@ Source::Source(const PlacedNetwork& from, std::shared_ptr<const Backend> backend
     c.moves = !in_place(held, blocks);
     if (p.mine) c.theirs = p.mine->value;
     if (p.mine && p.variants > 1) c.variants = *p.mine->variants;
-    if (c.mine && c.theirs && !c.moves && p.variants == 1 && c.mine->form == c.theirs.form() &&
-        c.mine->form.fingerprint() == c.theirs.fingerprint()) {
+    const bool alike = c.mine && c.theirs && c.mine->form == c.theirs.form();
+    if (alike && !c.moves && p.variants == 1) {
       mine->parameter->value = c.theirs;
       const std::size_t bytes = room(c.theirs.bytes());
       steps[std::size_t(mine->step)].memory.parameters -= bytes, total.parameters -= bytes;
