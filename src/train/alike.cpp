@@ -13,7 +13,8 @@ namespace {
 std::string in_words(const Schedule& s) {
   constexpr std::array names{"constant", "step", "multistep", "polynomial", "cosine"};
   using Kind = Schedule::Kind;
-  std::string words = names[std::size_t(s.kind)];
+  std::string words = s.factor ? "one's own" : names[std::size_t(s.kind)];
+  if (s.factor) return text(words, ", ", exact(s.warmup), " epochs of warm-up");
   if (s.kind == Kind::step) append(words, text(" every ", exact(s.every)));
   if (s.kind == Kind::multi_step)
     for (const double m : s.milestones) append(words, ' ' + exact(m));

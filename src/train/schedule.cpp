@@ -12,12 +12,19 @@ namespace lamina {
 
 double Schedule::at(double rate, std::int64_t step, std::int64_t per_epoch,
                     std::int64_t total) const {
-  const double position = double(step) / double(std::max<std::int64_t>(per_epoch, 1));
+  const double epoch = double(std::max<std::int64_t>(per_epoch, 1));
+  const double position = double(step) / epoch;
   // The steps that begin within it. Rounding makes 0.1 epochs of 30 steps a little more than 3.
   const double warm = std::ceil(std::max(warmup, 0.0) * double(per_epoch) * (1 - 1e-12));
   if (double(step) < warm) return rate * double(step + 1) / warm;
   const double rest = std::max(1.0, double(total) - warm);
   const double done = std::min(1.0, (double(step) - warm) / rest);
+  if (factor) {
+    const double f = factor(position, double(total) / epoch);
+    check(std::isfinite(f) && f >= 0, "the schedule's factor at epoch ", position, " is ", f,
+          ": expected a number that is not negative");
+    return rate * f;
+  }
   switch (kind) {
     case Kind::constant:
       return rate;

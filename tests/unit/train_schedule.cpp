@@ -3,6 +3,8 @@
 
 #include <lamina/train/schedule.hpp>
 
+#include <cmath>
+
 using namespace lamina;
 
 namespace {
@@ -85,4 +87,19 @@ TEST_CASE("a schedule that is not understood lists what is") {
   for (const auto* s : {"", "linear", "step:a", "step:1,2,3", "step:0", "multistep:1", "poly:1,2",
                         "cosine:1", "step:1;2"})
     CHECK_THROWS_WITH(parse_schedule(s), ContainsSubstring("expected constant, step:EPOCHS"));
+}
+
+TEST_CASE("a schedule of one's own is asked after the warm-up") {
+  Schedule own{.warmup = 1};
+  own.factor = [](double position, double total) { return position >= total / 2 ? 0.25 : 1; };
+  const auto rate = [&](std::int64_t step) { return own.at(2, step, 10, 40); };
+  CHECK(rate(0) == Approx(0.2));
+  CHECK(rate(9) == 2);
+  CHECK(rate(19) == 2);
+  CHECK(rate(20) == 0.5);
+  for (const double wrong : {-0.1, std::nan(""), HUGE_VAL}) {
+    own.factor = [=](double, double) { return wrong; };
+    CHECK_THROWS_WITH(rate(15), ContainsSubstring("factor at epoch 1.5 is "));
+    CHECK_NOTHROW(rate(5));
+  }
 }

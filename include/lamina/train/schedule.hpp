@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -18,8 +19,12 @@ struct Schedule {
   double gamma = 0.1;                   ///< step, multi_step: factor of a drop
   double power = 1;                     ///< polynomial: (1 - position/total)^power
   double warmup = 0;                    ///< epochs
+  /// One's own, in place of `kind`: the factor at a position of a training of `total` epochs. All
+  /// ranks must have the same.
+  std::function<double(double position, double total)> factor = {};
 
   /// `rate` at step `step` (from 0) of `total` steps with `per_epoch` steps in an epoch.
+  /// Throws Error where `factor` gives what is no rate.
   double at(double rate, std::int64_t step, std::int64_t per_epoch, std::int64_t total) const;
 };
 
