@@ -48,7 +48,7 @@ auto made(const char* who, const Form& x, const Make& make) {
 
 class OneDnn final : public Backend {
  public:
-  explicit OneDnn(Choice choice) : context_(std::make_shared<Context>(std::move(choice))) {}
+  explicit OneDnn(Choice choice) : runtime_(std::make_shared<Runtime>(std::move(choice))) {}
 
   std::string name() const override { return "onednn"; }
 
@@ -57,30 +57,30 @@ class OneDnn final : public Backend {
   bool supports(DType t) const override { return t == DType::f32; }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
-    return made("conv", x, [&] { return make_conv(context_, g, x); });
+    return made("conv", x, [&] { return make_conv(runtime_, g, x); });
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
                                          const Form& x) const override {
-    return made("linear", x, [&] { return make_linear(context_, features, bias, x); });
+    return made("linear", x, [&] { return make_linear(runtime_, features, bias, x); });
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
-    return made("activation", x, [&] { return make_activation(context_, a, x); });
+    return made("activation", x, [&] { return make_activation(runtime_, a, x); });
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
-    return made("pool", x, [&] { return make_pool(context_, g, x); });
+    return made("pool", x, [&] { return make_pool(runtime_, g, x); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
-    return made("lrn", x, [&] { return make_lrn(context_, g, x); });
+    return made("lrn", x, [&] { return make_lrn(runtime_, g, x); });
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
-    return made("softmax", x, [&] { return make_softmax(context_, x); });
+    return made("softmax", x, [&] { return make_softmax(runtime_, x); });
   }
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
-    return made("reorder", x, [&] { return make_reorder(context_, x, y); });
+    return made("reorder", x, [&] { return make_reorder(runtime_, x, y); });
   }
   std::unique_ptr<UnaryKernel> reorder_rows(const Form& x, std::int64_t first, const Form& y,
                                             std::int64_t to, std::int64_t count) const override {
-    return make_reorder_rows(context_, x, first, y, to, count);
+    return make_reorder_rows(runtime_, x, first, y, to, count);
   }
   std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override { return make_sum(xs); }
   std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
@@ -131,7 +131,7 @@ class OneDnn final : public Backend {
   }
 
  private:
-  ContextPtr context_;
+  RuntimePtr runtime_;
   std::shared_ptr<const Backend> reference_ = reference_backend();  // its loops serve the loss
 };
 
@@ -144,7 +144,7 @@ void OneDnn::copy(const View& from, const View& to) const {
     if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
   } else if (from.dtype == DType::f32 && to.dtype == DType::f32) {
     Stream stream;
-    make_reorder(context_, from, to)->forward(stream, from, to);
+    make_reorder(runtime_, from, to)->forward(stream, from, to);
   } else if (from.dtype == DType::f64 && from.layout.plain() && to.dtype == DType::f32) {
     const Tensor rounded(from.shape, DType::f32);
     for (std::int64_t i = 0; i < n; ++i) rounded.as<float>()[i] = float(from.as<double>()[i]);

@@ -21,8 +21,8 @@ float* data(const dnnl::memory& m) { return static_cast<float*>(m.get_data_handl
 
 /// Between -1 and 1, from a cheap generator (xorshift32; Marsaglia, 2003): there may be a hundred
 /// million of them.
-dnnl::memory random_operand(const ContextPtr& context, const Desc& desc, int id) {
-  dnnl::memory m(plain(blocking(desc).dims), context->engine);
+dnnl::memory random_operand(const RuntimePtr& runtime, const Desc& desc, int id) {
+  dnnl::memory m(plain(blocking(desc).dims), runtime->engine);
   std::uint32_t state = 0x9E3779B9u * std::uint32_t(id + 1) | 1u;
   for (float& value : std::span(data(m), elements(desc))) {
     state ^= state << 13, state ^= state >> 17, state ^= state << 5;
@@ -31,17 +31,17 @@ dnnl::memory random_operand(const ContextPtr& context, const Desc& desc, int id)
   return m;
 }
 
-dnnl::memory as(const ContextPtr& context, const dnnl::memory& m, const Desc& desc) {
+dnnl::memory as(const RuntimePtr& runtime, const dnnl::memory& m, const Desc& desc) {
   if (m.get_desc() == desc) return m;
-  dnnl::memory to(desc, context->engine);
-  dnnl::reorder(m, to).execute(context->stream, const_cast<dnnl::memory&>(m), to);
-  context->stream.wait();
+  dnnl::memory to(desc, runtime->engine);
+  dnnl::reorder(m, to).execute(runtime->stream, const_cast<dnnl::memory&>(m), to);
+  runtime->stream.wait();
   return to;
 }
 
 /// Filled with what is not a number, so that an element which nobody writes is seen.
-dnnl::memory result(const ContextPtr& context, const Desc& desc) {
-  dnnl::memory m(desc, context->engine);
+dnnl::memory result(const RuntimePtr& runtime, const Desc& desc) {
+  dnnl::memory m(desc, runtime->engine);
   std::fill_n(data(m), desc.get_size() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
   return m;
 }
@@ -60,27 +60,27 @@ double difference(const dnnl::memory& a, const dnnl::memory& b) {
 
 }  // namespace
 
-Run run_of(const ContextPtr& context, const dnnl::primitive_desc_base& desc,
+Run run_of(const RuntimePtr& runtime, const dnnl::primitive_desc_base& desc,
            const dnnl::primitive& primitive) {
-  return [context, scratch = Desc(desc.scratchpad_desc()), primitive](Arguments arguments) {
+  return [runtime, scratch = Desc(desc.scratchpad_desc()), primitive](Arguments arguments) {
     if (scratch.get_size() > 0)
-      arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratch, context->engine));
-    primitive.execute(context->stream, arguments);
-    context->stream.wait();
+      arguments.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(scratch, runtime->engine));
+    primitive.execute(runtime->stream, arguments);
+    runtime->stream.wait();
   };
 }
 
-double difference(const ContextPtr& context, const Run& first, const Run& second,
+double difference(const RuntimePtr& runtime, const Run& first, const Run& second,
                   const std::vector<Compared>& operands) {
   Arguments one, two;
   for (const Compared& c : operands) {
     if (c.first.get_size() == 0) continue;
     if (c.result) {
-      one.emplace(c.id, result(context, c.first)), two.emplace(c.id, result(context, c.second));
+      one.emplace(c.id, result(runtime, c.first)), two.emplace(c.id, result(runtime, c.second));
     } else {
-      const dnnl::memory random = random_operand(context, c.first, c.id);
-      one.emplace(c.id, as(context, random, c.first));
-      two.emplace(c.id, as(context, random, c.second));
+      const dnnl::memory random = random_operand(runtime, c.first, c.id);
+      one.emplace(c.id, as(runtime, random, c.first));
+      two.emplace(c.id, as(runtime, random, c.second));
     }
   }
   first(one), second(two);
@@ -89,7 +89,7 @@ double difference(const ContextPtr& context, const Run& first, const Run& second
     if (!c.result || c.first.get_size() == 0) continue;
     const Desc flat = plain(blocking(c.first).dims);
     worst = std::max(worst,
-                     difference(as(context, one.at(c.id), flat), as(context, two.at(c.id), flat)));
+                     difference(as(runtime, one.at(c.id), flat), as(runtime, two.at(c.id), flat)));
   }
   return worst;
 }

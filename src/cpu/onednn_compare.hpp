@@ -20,12 +20,12 @@ struct Compared {
 using Arguments = std::unordered_map<int, dnnl::memory>;
 using Run = std::function<void(const Arguments&)>;
 
-Run run_of(const ContextPtr&, const dnnl::primitive_desc_base&, const dnnl::primitive&);
+Run run_of(const RuntimePtr&, const dnnl::primitive_desc_base&, const dnnl::primitive&);
 
 /// The largest difference between the results of the two, relative to the largest value that the
 /// second gives; infinite where one of them is not a number. Operands with an empty descriptor are
 /// left out.
-double difference(const ContextPtr&, const Run& first, const Run& second,
+double difference(const RuntimePtr&, const Run& first, const Run& second,
                   const std::vector<Compared>& operands);
 
 }  // namespace lamina::detail

@@ -70,8 +70,8 @@ constexpr Channels blocked_channels[] = {{16, Channels::Tag::nChw16c, Channels::
 
 class Conv final : public OneDnnWeighted {
  public:
-  Conv(ContextPtr context, const ConvGeometry& g, const Form& x)
-      : OneDnnWeighted(std::move(context), "conv"),
+  Conv(RuntimePtr runtime, const ConvGeometry& g, const Form& x)
+      : OneDnnWeighted(std::move(runtime), "conv"),
         stride_{g.stride.h, g.stride.w},
         dilation_{g.dilation.h - 1, g.dilation.w - 1},
         before_{g.pad.top, g.pad.left},
@@ -130,13 +130,13 @@ class Conv final : public OneDnnWeighted {
         f.weights_desc() != Desc(w_, f32, c.weights)) {
       return false;
     }
-    if (context_->choice.offered) context_->choice.offered->emplace(ours);
+    if (runtime_->choice.offered) runtime_->choice.offered->emplace(ours);
     if (ours.find(forced()) == ours.npos) return false;
     const Winograd kernel(g, x);
     scratch = kernel.scratch();
-    context_->reserve(scratch);
+    runtime_->reserve(scratch);
     const auto to = [](void* p) { return static_cast<float*>(p); };
-    const auto memory = [context = context_] { return context->scratch.as<float>(); };
+    const auto memory = [runtime = runtime_] { return runtime->scratch.as<float>(); };
     forward_ = [=](auto v) {
       const auto* p = v.begin();
       kernel.forward(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());
@@ -174,7 +174,7 @@ class Conv final : public OneDnnWeighted {
     const auto same = [&](std::string_view result, const Run& mine, const auto& pd,
                           const auto& primitive, const std::vector<Compared>& operands) {
       return agrees(result, ours, pd.impl_info_str(), [&] {
-        return difference(context_, mine, run_of(context_, pd, primitive), operands);
+        return difference(runtime_, mine, run_of(runtime_, pd, primitive), operands);
       });
     };
     return same("y",
@@ -227,13 +227,13 @@ class Conv final : public OneDnnWeighted {
     const auto how = Algorithm::convolution_direct;
     const Desc image = plain(dims(x)), weights = plain(w_), result = plain(dims(y_));
     const auto forward = forward_desc<Forward>(
-        context_->engine, context_->attr, dnnl::prop_kind::forward_training, how, image, weights,
+        runtime_->engine, runtime_->attr, dnnl::prop_kind::forward_training, how, image, weights,
         bias_desc_, result, stride_, dilation_, before_, after_);
     if (!forward) return;
-    const auto data = backward_desc<Data>(context_->engine, context_->attr, forward, how, image,
+    const auto data = backward_desc<Data>(runtime_->engine, runtime_->attr, forward, how, image,
                                           weights, result, stride_, dilation_, before_, after_);
     const auto gradient =
-        backward_desc<Weights>(context_->engine, context_->attr, forward, how, image, weights,
+        backward_desc<Weights>(runtime_->engine, runtime_->attr, forward, how, image, weights,
                                bias_desc_, result, stride_, dilation_, before_, after_);
     const bool all = slow(p.forward) && !slow(forward);
     if (all) p.forward = forward;
@@ -295,10 +295,10 @@ class Conv final : public OneDnnWeighted {
     if (!pd || !forced().empty()) return pd;
     const auto direct = make(Algorithm::convolution_direct);
     if (!direct || direct.impl_info_str() == std::string(pd.impl_info_str())) return pd;
-    if (context_->choice.avoid_known && known_wrong(result, pd)) return direct;
+    if (runtime_->choice.avoid_known && known_wrong(result, pd)) return direct;
     const bool agree = agrees(result, pd.impl_info_str(), direct.impl_info_str(), [&] {
-      return difference(context_, run_of(context_, pd, Primitive(pd)),
-                        run_of(context_, direct, Primitive(direct)), operands(pd, direct));
+      return difference(runtime_, run_of(runtime_, pd, Primitive(pd)),
+                        run_of(runtime_, direct, Primitive(direct)), operands(pd, direct));
     });
     return agree ? pd : direct;
   }
@@ -307,7 +307,7 @@ class Conv final : public OneDnnWeighted {
   template <class Compare>
   bool agrees(std::string_view result, std::string_view by, std::string_view direct,
               const Compare& compare) {
-    Verdicts& verdicts = *context_->choice.verdicts;
+    Verdicts& verdicts = *runtime_->choice.verdicts;
     const std::string what = text(library(), ": ", result, " by ", by,
                                   by == ours ? text(' ', version) : "", " of ", geometry_);
     std::optional<double> off = verdicts.find(what);
@@ -320,11 +320,11 @@ class Conv final : public OneDnnWeighted {
 
   // ---- oneDNN's descriptions: what a test forces, where there is such, or else its first choice
 
-  const std::string& forced() const { return context_->choice.only; }
+  const std::string& forced() const { return runtime_->choice.only; }
 
   template <class Make>
   auto first(Algorithm how, const Make& make) const {
-    const Choice& choice = context_->choice;
+    const Choice& choice = runtime_->choice;
     if (choice.offered || !forced().empty())
       for (const Algorithm any : {Algorithm::convolution_auto, Algorithm::convolution_winograd}) {
         const auto found = make(any, [&](const dnnl::primitive_desc_base& pd) {
@@ -341,7 +341,7 @@ class Conv final : public OneDnnWeighted {
   Forward::primitive_desc forward_desc_of(Algorithm asked, const Desc& x) const {
     return first(asked, [&](Algorithm how, const auto& accept) {
       return forward_desc_where<Forward>(
-          accept, context_->engine, context_->attr, dnnl::prop_kind::forward_training, how, x,
+          accept, runtime_->engine, runtime_->attr, dnnl::prop_kind::forward_training, how, x,
           any(w_), bias_desc_, any(dims(y_)), stride_, dilation_, before_, after_);
     });
   }
@@ -349,7 +349,7 @@ class Conv final : public OneDnnWeighted {
   Data::primitive_desc data_desc(const Forward::primitive_desc& f, Algorithm asked, const Desc& x,
                                  const Desc& layout) const {
     return first(asked, [&](Algorithm how, const auto& accept) {
-      return backward_desc_where<Data>(accept, context_->engine, context_->attr, f, how, x, layout,
+      return backward_desc_where<Data>(accept, runtime_->engine, runtime_->attr, f, how, x, layout,
                                        f.dst_desc(), stride_, dilation_, before_, after_);
     });
   }
@@ -357,7 +357,7 @@ class Conv final : public OneDnnWeighted {
   Weights::primitive_desc weights_desc(const Forward::primitive_desc& f, Algorithm asked,
                                        const Desc& layout) const {
     return first(asked, [&](Algorithm how, const auto& accept) {
-      return backward_desc_where<Weights>(accept, context_->engine, context_->attr, f, how,
+      return backward_desc_where<Weights>(accept, runtime_->engine, runtime_->attr, f, how,
                                           f.src_desc(), layout, bias_desc_, f.dst_desc(), stride_,
                                           dilation_, before_, after_);
     });
@@ -375,9 +375,9 @@ class Conv final : public OneDnnWeighted {
 
 }  // namespace
 
-std::unique_ptr<WeightedKernel> make_conv(ContextPtr context, const ConvGeometry& g,
+std::unique_ptr<WeightedKernel> make_conv(RuntimePtr runtime, const ConvGeometry& g,
                                           const Form& x) {
-  return std::make_unique<Conv>(std::move(context), g, x);
+  return std::make_unique<Conv>(std::move(runtime), g, x);
 }
 
 }  // namespace lamina::detail

@@ -119,11 +119,11 @@ void check_output(const char* who, Shape x, Shape y) {
         " with its padding");
 }
 
-Op::Op(std::shared_ptr<Context> context, const dnnl::primitive_desc_base& pd,
-       const dnnl::primitive& primitive, std::initializer_list<Arg> args)
-    : context_(std::move(context)), primitive_(primitive) {
+Op::Op(RuntimePtr runtime, const dnnl::primitive_desc_base& pd, const dnnl::primitive& primitive,
+       std::initializer_list<Arg> args)
+    : runtime_(std::move(runtime)), primitive_(primitive) {
   const auto add = [&](int id, const Desc& desc) {
-    memories_[count_] = dnnl::memory(desc, context_->engine, DNNL_MEMORY_NONE);
+    memories_[count_] = dnnl::memory(desc, runtime_->engine, DNNL_MEMORY_NONE);
     args_[count_] = {id, memories_[count_].get()};
     ++count_;
   };
@@ -135,7 +135,7 @@ Op::Op(std::shared_ptr<Context> context, const dnnl::primitive_desc_base& pd,
   const Desc scratch = pd.scratchpad_desc();
   scratch_ = scratch.get_size();
   if (scratch_ > 0) {
-    context_->reserve(scratch_);
+    runtime_->reserve(scratch_);
     add(DNNL_ARG_SCRATCHPAD, scratch);
   }
 }
@@ -153,17 +153,17 @@ void Op::operator()(std::initializer_list<void*> buffers) {
   for (void* buffer : buffers) {
     if (taken_[i++]) bind(at++, buffer);
   }
-  if (scratch_ > 0) bind(at, context_->scratch.view().data);
+  if (scratch_ > 0) bind(at, runtime_->scratch.view().data);
   // The C function takes our array; the C++ one would copy a map into a vector at each call.
   dnnl::error::wrap_c_api(
-      dnnl_primitive_execute(primitive_.get(), context_->stream.get(), int(count_), args_.data()),
+      dnnl_primitive_execute(primitive_.get(), runtime_->stream.get(), int(count_), args_.data()),
       "could not execute a primitive");
-  context_->stream.wait();
+  runtime_->stream.wait();
 }
 
-Op reorder_op(const std::shared_ptr<Context>& context, const Desc& from, const Desc& to) {
-  const dnnl::reorder::primitive_desc pd(context->engine, from, context->engine, to, context->attr);
-  return Op(context, pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+Op reorder_op(const RuntimePtr& runtime, const Desc& from, const Desc& to) {
+  const dnnl::reorder::primitive_desc pd(runtime->engine, from, runtime->engine, to, runtime->attr);
+  return Op(runtime, pd, dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
 std::string join(const std::string& forward, const std::string& input_grad,

@@ -15,14 +15,14 @@ inline constexpr auto f32 = dnnl::memory::data_type::f32;
 
 /// Engine, stream and scratchpad of a back end. Kernels share the scratchpad, so the kernels of one
 /// back end run one at a time.
-struct Context {
+struct Runtime {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   dnnl::primitive_attr attr;  // scratchpads are ours
   Tensor scratch;
   Choice choice;
 
-  explicit Context(Choice c = {}) : choice(std::move(c)) {
+  explicit Runtime(Choice c = {}) : choice(std::move(c)) {
     if (!choice.verdicts) choice.verdicts = std::make_shared<Verdicts>();
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   }
@@ -34,6 +34,7 @@ struct Context {
     return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
   }
 };
+using RuntimePtr = std::shared_ptr<Runtime>;
 
 /// A memory descriptor as a layout.
 class DescLayout final : public LayoutKind {
@@ -93,7 +94,7 @@ class Op {
   };
 
   Op() = default;
-  Op(std::shared_ptr<Context>, const dnnl::primitive_desc_base&, const dnnl::primitive&,
+  Op(RuntimePtr, const dnnl::primitive_desc_base&, const dnnl::primitive&,
      std::initializer_list<Arg>);
 
   explicit operator bool() const { return count_ > 0; }
@@ -106,7 +107,7 @@ class Op {
 
   void bind(std::size_t i, void* data);
 
-  std::shared_ptr<Context> context_;
+  RuntimePtr runtime_;
   dnnl::primitive primitive_;
   std::array<dnnl::memory, most> memories_;
   std::array<dnnl_exec_arg_t, most> args_{};
@@ -116,7 +117,7 @@ class Op {
 };
 
 /// Reorders between two descriptors.
-Op reorder_op(const std::shared_ptr<Context>&, const Desc& from, const Desc& to);
+Op reorder_op(const RuntimePtr&, const Desc& from, const Desc& to);
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
 std::string library();
@@ -125,17 +126,15 @@ std::string library();
 std::string join(const std::string& forward, const std::string& input_grad,
                  const std::string& weight_grad);
 
-using ContextPtr = std::shared_ptr<Context>;
-
-std::unique_ptr<WeightedKernel> make_conv(ContextPtr, const ConvGeometry&, const Form& x);
-std::unique_ptr<WeightedKernel> make_linear(ContextPtr, std::int64_t features, bool bias,
+std::unique_ptr<WeightedKernel> make_conv(RuntimePtr, const ConvGeometry&, const Form& x);
+std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, bool bias,
                                             const Form& x);
-std::unique_ptr<UnaryKernel> make_activation(ContextPtr, const Activation&, const Form& x);
-std::unique_ptr<UnaryKernel> make_pool(ContextPtr, const PoolGeometry&, const Form& x);
-std::unique_ptr<UnaryKernel> make_lrn(ContextPtr, const LrnGeometry&, const Form& x);
-std::unique_ptr<UnaryKernel> make_softmax(ContextPtr, const Form& x);
-std::unique_ptr<UnaryKernel> make_reorder(ContextPtr, const Form& x, const Form& y);
-std::unique_ptr<UnaryKernel> make_reorder_rows(ContextPtr, const Form& x, std::int64_t first,
+std::unique_ptr<UnaryKernel> make_activation(RuntimePtr, const Activation&, const Form& x);
+std::unique_ptr<UnaryKernel> make_pool(RuntimePtr, const PoolGeometry&, const Form& x);
+std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr, const LrnGeometry&, const Form& x);
+std::unique_ptr<UnaryKernel> make_softmax(RuntimePtr, const Form& x);
+std::unique_ptr<UnaryKernel> make_reorder(RuntimePtr, const Form& x, const Form& y);
+std::unique_ptr<UnaryKernel> make_reorder_rows(RuntimePtr, const Form& x, std::int64_t first,
                                                const Form& y, std::int64_t to, std::int64_t count);
 std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs);

@@ -13,16 +13,16 @@ using Weights = dnnl::inner_product_backward_weights;
 
 class Linear final : public OneDnnWeighted {
  public:
-  Linear(ContextPtr context, std::int64_t features, bool bias, const Form& form)
-      : OneDnnWeighted(std::move(context), "linear") {
+  Linear(RuntimePtr runtime, std::int64_t features, bool bias, const Form& form)
+      : OneDnnWeighted(std::move(runtime), "linear") {
     check_input(form, "linear");
     check(features > 0, "linear: the number of features must be positive, got ", features);
     const Shape shape = form.shape;
     const Dims w_dims{features, shape.sample()};
     const Desc x = plain({shape.n, shape.sample()}), y = plain({shape.n, features});
     const Desc bias_desc = bias ? plain({features}) : Desc();
-    const dnnl::engine& engine = context_->engine;
-    const dnnl::primitive_attr& attr = context_->attr;
+    const dnnl::engine& engine = runtime_->engine;
+    const dnnl::primitive_attr& attr = runtime_->attr;
 
     const auto forward = forward_desc<Forward>(engine, attr, dnnl::prop_kind::forward_training, x,
                                                any(w_dims), bias_desc, y);
@@ -45,9 +45,9 @@ class Linear final : public OneDnnWeighted {
 
 }  // namespace
 
-std::unique_ptr<WeightedKernel> make_linear(ContextPtr context, std::int64_t features, bool bias,
+std::unique_ptr<WeightedKernel> make_linear(RuntimePtr runtime, std::int64_t features, bool bias,
                                             const Form& x) {
-  return std::make_unique<Linear>(std::move(context), features, bias, x);
+  return std::make_unique<Linear>(std::move(runtime), features, bias, x);
 }
 
 }  // namespace lamina::detail

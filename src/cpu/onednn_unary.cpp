@@ -66,17 +66,17 @@ class UnaryOps : public UnaryKernel {
 
   /// `kept` is what forward leaves for backward (the places of the maxima, for example).
   template <class Forward, class Backward, class F, class B>
-  void assemble(const ContextPtr& context, const F& forward, const B& backward, Reads reads) {
+  void assemble(const RuntimePtr& runtime, const F& forward, const B& backward, Reads reads) {
     reads_x = reads == Reads::x;
     reads_y = reads == Reads::y;
     const Desc kept = forward.workspace_desc();
-    kept_ = Context::bytes_of(kept.get_size());
-    forward_ = Op(context, forward, Forward(forward),
+    kept_ = Runtime::bytes_of(kept.get_size());
+    forward_ = Op(runtime, forward, Forward(forward),
                   {{DNNL_ARG_SRC, forward.src_desc()},
                    {DNNL_ARG_DST, forward.dst_desc()},
                    {DNNL_ARG_WORKSPACE, kept}});
     const Desc operand = reads_x ? forward.src_desc() : reads_y ? forward.dst_desc() : Desc();
-    backward_ = Op(context, backward, Backward(backward),
+    backward_ = Op(runtime, backward, Backward(backward),
                    {{reads_x ? DNNL_ARG_SRC : DNNL_ARG_DST, operand},
                     {DNNL_ARG_DIFF_DST, backward.diff_dst_desc()},
                     {DNNL_ARG_DIFF_SRC, backward.diff_src_desc()},
@@ -95,23 +95,23 @@ class UnaryOps : public UnaryKernel {
 
 class Eltwise final : public UnaryOps {
  public:
-  Eltwise(const ContextPtr& context, dnnl::algorithm kind, const char* what, const Form& x)
+  Eltwise(const RuntimePtr& runtime, dnnl::algorithm kind, const char* what, const Form& x)
       : UnaryOps(what) {
     const Desc d = to_desc(x);
-    const auto forward = eltwise_desc(context->engine, context->attr, kind, d);
+    const auto forward = eltwise_desc(runtime->engine, runtime->attr, kind, d);
     check(bool(forward), what, ": oneDNN has no implementation for ", x);
-    const auto backward = eltwise_grad_desc(context->engine, context->attr, forward, kind, d);
+    const auto backward = eltwise_grad_desc(runtime->engine, runtime->attr, forward, kind, d);
     check(bool(backward), what, ": oneDNN has no backward implementation for ", x);
     inputs = {x};
     output = x;
     in_place = true;
-    assemble<dnnl::eltwise_forward, dnnl::eltwise_backward>(context, forward, backward, Reads::y);
+    assemble<dnnl::eltwise_forward, dnnl::eltwise_backward>(runtime, forward, backward, Reads::y);
   }
 };
 
 class Pool final : public UnaryOps {
  public:
-  Pool(const ContextPtr& context, const PoolGeometry& g, const Form& x)
+  Pool(const RuntimePtr& runtime, const PoolGeometry& g, const Form& x)
       : UnaryOps(g.kind == PoolGeometry::Kind::max ? "max_pool" : "average_pool") {
     check_input(x, "pool");
     check_window("pool", g.window, g.stride, g.pad);
@@ -133,56 +133,56 @@ class Pool final : public UnaryOps {
     const Dims last{after(y.h, g.stride.h, g.window.h, x.shape.h, g.pad.top, g.pad.bottom),
                     after(y.w, g.stride.w, g.window.w, x.shape.w, g.pad.left, g.pad.right)};
     const Desc d = to_desc(x);
-    const auto forward = pool_desc(context->engine, context->attr, kind, d, any(dims(y)), stride,
+    const auto forward = pool_desc(runtime->engine, runtime->attr, kind, d, any(dims(y)), stride,
                                    window, first, last);
     check(bool(forward), "pool: oneDNN has no implementation for ", x);
-    const auto backward = pool_grad_desc(context->engine, context->attr, forward, kind, d,
+    const auto backward = pool_grad_desc(runtime->engine, runtime->attr, forward, kind, d,
                                          forward.dst_desc(), stride, window, first, last);
     check(bool(backward), "pool: oneDNN has no backward implementation for ", x);
     inputs = {x};
     output = to_form(y, forward.dst_desc());
-    assemble<dnnl::pooling_forward, dnnl::pooling_backward>(context, forward, backward,
+    assemble<dnnl::pooling_forward, dnnl::pooling_backward>(runtime, forward, backward,
                                                             Reads::none);
   }
 };
 
 class Lrn final : public UnaryOps {
  public:
-  Lrn(const ContextPtr& context, const LrnGeometry& g, const Form& x) : UnaryOps("lrn") {
+  Lrn(const RuntimePtr& runtime, const LrnGeometry& g, const Form& x) : UnaryOps("lrn") {
     check_input(x, "lrn");
     check(g.size > 0 && g.size % 2 == 1, "lrn: expected an odd size, got ", g.size);
     const Desc d = to_desc(x);
-    const auto forward = lrn_desc(context->engine, context->attr, d, g.size, float(g.alpha),
+    const auto forward = lrn_desc(runtime->engine, runtime->attr, d, g.size, float(g.alpha),
                                   float(g.beta), float(g.k));
     check(bool(forward), "lrn: oneDNN has no implementation for ", x);
-    const auto backward = lrn_grad_desc(context->engine, context->attr, forward, d, g.size,
+    const auto backward = lrn_grad_desc(runtime->engine, runtime->attr, forward, d, g.size,
                                         float(g.alpha), float(g.beta), float(g.k));
     check(bool(backward), "lrn: oneDNN has no backward implementation for ", x);
     inputs = {x};
     output = x;
-    assemble<dnnl::lrn_forward, dnnl::lrn_backward>(context, forward, backward, Reads::x);
+    assemble<dnnl::lrn_forward, dnnl::lrn_backward>(runtime, forward, backward, Reads::x);
   }
 };
 
 class Softmax final : public UnaryOps {
  public:
-  Softmax(const ContextPtr& context, const Form& x) : UnaryOps("softmax") {
+  Softmax(const RuntimePtr& runtime, const Form& x) : UnaryOps("softmax") {
     check_input(x, "softmax");
     const Desc d = plain(dims(x.shape));
-    const auto forward = softmax_desc(context->engine, context->attr, d);
+    const auto forward = softmax_desc(runtime->engine, runtime->attr, d);
     check(bool(forward), "softmax: oneDNN has no implementation for ", x);
-    const auto backward = softmax_grad_desc(context->engine, context->attr, forward, d);
+    const auto backward = softmax_grad_desc(runtime->engine, runtime->attr, forward, d);
     check(bool(backward), "softmax: oneDNN has no backward implementation for ", x);
     inputs = {{x.shape, x.dtype, {}}};
     output = inputs[0];
     in_place = true;
-    assemble<SoftmaxForward, SoftmaxBackward>(context, forward, backward, Reads::y);
+    assemble<SoftmaxForward, SoftmaxBackward>(runtime, forward, backward, Reads::y);
   }
 };
 
 class Reorder final : public UnaryKernel {
  public:
-  Reorder(const ContextPtr& context, const Form& x, const Form& y) {
+  Reorder(const RuntimePtr& runtime, const Form& x, const Form& y) {
     check_input(x, "reorder"), check_input(y, "reorder");
     check(x.shape == y.shape, "reorder: expected the same shape, got ", x, " and ", y);
     const Desc from = to_desc(x, layout_dims(y)), to = to_desc(y, layout_dims(x));
@@ -191,15 +191,15 @@ class Reorder final : public UnaryKernel {
     reads_x = false;
     in_place = x == y;
     if (!in_place) {
-      forward_ = reorder_op(context, from, to);
-      backward_ = reorder_op(context, to, from);
+      forward_ = reorder_op(runtime, from, to);
+      backward_ = reorder_op(runtime, to, from);
     }
     algorithm = text(x.layout.name(), "->", y.layout.name());
     scratch = std::max(forward_.scratch(), backward_.scratch());
   }
   /// Of parts of x and y, which `from` and `to` describe.
-  Reorder(const ContextPtr& context, const Form& x, const Desc& from, const Form& y, const Desc& to)
-      : forward_(reorder_op(context, from, to)), backward_(reorder_op(context, to, from)) {
+  Reorder(const RuntimePtr& runtime, const Form& x, const Desc& from, const Form& y, const Desc& to)
+      : forward_(reorder_op(runtime, from, to)), backward_(reorder_op(runtime, to, from)) {
     inputs = {x};
     output = y;
     reads_x = false;
@@ -229,7 +229,7 @@ class Reorder final : public UnaryKernel {
 
 }  // namespace
 
-std::unique_ptr<UnaryKernel> make_activation(ContextPtr context, const Activation& a,
+std::unique_ptr<UnaryKernel> make_activation(RuntimePtr runtime, const Activation& a,
                                              const Form& x) {
   check_input(x, "activation");
   check(a.slope >= 0, "leaky_relu: expected a slope of at least 0, got ", a.slope);
@@ -239,28 +239,28 @@ std::unique_ptr<UnaryKernel> make_activation(ContextPtr context, const Activatio
     case Activation::Kind::leaky_relu:
       return std::make_unique<Rectifier>(float(a.slope), "leaky_relu", x);
     case Activation::Kind::sigmoid:
-      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_logistic_use_dst_for_bwd,
+      return std::make_unique<Eltwise>(runtime, dnnl::algorithm::eltwise_logistic_use_dst_for_bwd,
                                        "sigmoid", x);
     case Activation::Kind::tanh:
-      return std::make_unique<Eltwise>(context, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd,
+      return std::make_unique<Eltwise>(runtime, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd,
                                        "tanh", x);
   }
   throw Error("activation: unknown kind");
 }
 
-std::unique_ptr<UnaryKernel> make_pool(ContextPtr context, const PoolGeometry& g, const Form& x) {
-  return std::make_unique<Pool>(context, g, x);
+std::unique_ptr<UnaryKernel> make_pool(RuntimePtr runtime, const PoolGeometry& g, const Form& x) {
+  return std::make_unique<Pool>(runtime, g, x);
 }
-std::unique_ptr<UnaryKernel> make_lrn(ContextPtr context, const LrnGeometry& g, const Form& x) {
-  return std::make_unique<Lrn>(context, g, x);
+std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr runtime, const LrnGeometry& g, const Form& x) {
+  return std::make_unique<Lrn>(runtime, g, x);
 }
-std::unique_ptr<UnaryKernel> make_softmax(ContextPtr context, const Form& x) {
-  return std::make_unique<Softmax>(context, x);
+std::unique_ptr<UnaryKernel> make_softmax(RuntimePtr runtime, const Form& x) {
+  return std::make_unique<Softmax>(runtime, x);
 }
-std::unique_ptr<UnaryKernel> make_reorder(ContextPtr context, const Form& x, const Form& y) {
-  return std::make_unique<Reorder>(context, x, y);
+std::unique_ptr<UnaryKernel> make_reorder(RuntimePtr runtime, const Form& x, const Form& y) {
+  return std::make_unique<Reorder>(runtime, x, y);
 }
-std::unique_ptr<UnaryKernel> make_reorder_rows(ContextPtr context, const Form& x,
+std::unique_ptr<UnaryKernel> make_reorder_rows(RuntimePtr runtime, const Form& x,
                                                std::int64_t first, const Form& y, std::int64_t to,
                                                std::int64_t count) {
   check_input(x, "reorder"), check_input(y, "reorder");
@@ -270,7 +270,7 @@ std::unique_ptr<UnaryKernel> make_reorder_rows(ContextPtr context, const Form& x
   };
   const Desc from = rows(x, first), to_rows = rows(y, to);
   if (from.is_zero() || to_rows.is_zero()) return nullptr;
-  return std::make_unique<Reorder>(context, x, from, y, to_rows);
+  return std::make_unique<Reorder>(runtime, x, from, y, to_rows);
 }
 
 }  // namespace lamina::detail

@@ -7,7 +7,7 @@ void OneDnnWeighted::take_plain_weights() {
   if (w.layout.plain()) return;
   blocked_ = Tensor(w);
   const Desc theirs = to_desc(w), ours = plain(layout_dims(w));
-  from_plain_ = reorder_op(context_, ours, theirs), to_plain_ = reorder_op(context_, theirs, ours);
+  from_plain_ = reorder_op(runtime_, ours, theirs), to_plain_ = reorder_op(runtime_, theirs, ours);
   w.layout = {};
   workspace += blocked_.bytes();
 }
@@ -21,17 +21,17 @@ void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
 
 OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to, std::size_t& end) {
   if (from == to) return {};
-  Staged operand{reorder_op(context_, from, to)};
+  Staged operand{reorder_op(runtime_, from, to)};
   operand.at = (std::max(end, operand.reorder.scratch()) + 63) / 64 * 64;
   end = operand.at + to.get_size();
-  context_->reserve(end);
+  runtime_->reserve(end);
   return operand;
 }
 
 void* OneDnnWeighted::staged(Stream& stream, Pass pass, Staged& operand, const char* span,
                              const View& view) {
   if (!operand.reorder) return view.data;
-  void* to = context_->scratch.as<char>() + operand.at;
+  void* to = runtime_->scratch.as<char>() + operand.at;
   stream.run(pass, span, [&] { operand.reorder({view.data, to}); });
   return to;
 }

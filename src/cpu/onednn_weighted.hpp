@@ -20,8 +20,8 @@ class OneDnnWeighted : public WeightedKernel {
   void weight_grad(Stream&, const View& x, const View& dy, const View& dw, const View& db) final;
 
  protected:
-  explicit OneDnnWeighted(ContextPtr context, const char* what)
-      : context_(std::move(context)), what_(what) {}
+  explicit OneDnnWeighted(RuntimePtr runtime, const char* what)
+      : runtime_(std::move(runtime)), what_(what) {}
 
   /// The descriptors of oneDNN's three passes, as forward, backward_data and backward_weights have
   /// them; `bias` is empty without one.
@@ -29,32 +29,32 @@ class OneDnnWeighted : public WeightedKernel {
   void assemble(const F& forward, const D& data, const W& weights, const Desc& bias) {
     bias_ = bias.get_size() > 0;
     const Desc wanted = forward.weights_desc();
-    const Op forward_op(context_, forward, Forward(forward),
+    const Op forward_op(runtime_, forward, Forward(forward),
                         {{DNNL_ARG_SRC, forward.src_desc()},
                          {DNNL_ARG_WEIGHTS, wanted},
                          {DNNL_ARG_BIAS, bias},
                          {DNNL_ARG_DST, forward.dst_desc()}});
-    const Op data_op(context_, data, Data(data),
+    const Op data_op(runtime_, data, Data(data),
                      {{DNNL_ARG_WEIGHTS, data.weights_desc()},
                       {DNNL_ARG_DIFF_DST, data.diff_dst_desc()},
                       {DNNL_ARG_DIFF_SRC, data.diff_src_desc()}});
-    const Op weights_op(context_, weights, Weights(weights),
+    const Op weights_op(runtime_, weights, Weights(weights),
                         {{DNNL_ARG_SRC, weights.src_desc()},
                          {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()},
                          {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
                          {DNNL_ARG_DIFF_BIAS, bias}});
     forward_ = forward_op, data_ = data_op, weights_ = weights_op;
     if (data.weights_desc() != wanted) {
-      to_data_ = reorder_op(context_, wanted, data.weights_desc());
-      other_ = Context::bytes_of(data.weights_desc().get_size());
+      to_data_ = reorder_op(runtime_, wanted, data.weights_desc());
+      other_ = Runtime::bytes_of(data.weights_desc().get_size());
     }
     if (weights.diff_weights_desc() != wanted) {
-      from_weights_ = reorder_op(context_, weights.diff_weights_desc(), wanted);
+      from_weights_ = reorder_op(runtime_, weights.diff_weights_desc(), wanted);
       const std::size_t bytes = weights.diff_weights_desc().get_size();
-      if (bytes > other_.bytes()) other_ = Context::bytes_of(bytes);
+      if (bytes > other_.bytes()) other_ = Runtime::bytes_of(bytes);
     }
     if (data.diff_src_desc() != forward.src_desc()) {
-      to_image_ = reorder_op(context_, data.diff_src_desc(), forward.src_desc());
+      to_image_ = reorder_op(runtime_, data.diff_src_desc(), forward.src_desc());
       // Hardly anybody wants the gradient of the images: memory that is never touched is never
       // taken, hence no Tensor, which would clear it.
       const std::size_t bytes = data.diff_src_desc().get_size();
@@ -87,7 +87,7 @@ class OneDnnWeighted : public WeightedKernel {
   /// The weights in forward's layout.
   void* blocked(Stream&, Pass, const View& w);
 
-  ContextPtr context_;
+  RuntimePtr runtime_;
   const char* what_;
   bool bias_ = false;
   /// From buffers in the order {x, w, b, y}, {w, dy, dx} and {x, dy, dw, db}.
