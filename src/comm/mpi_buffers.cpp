@@ -1,6 +1,8 @@
 // Buffers that the ranks of a node can reach, each its own and its peers'.
 #include "comm/mpi_buffers.hpp"
 
+#include "base/descriptor.hpp"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,17 +17,6 @@ namespace lamina::detail {
 namespace {
 
 constexpr std::size_t large_page = std::size_t(2) << 20;
-
-/// An open file, if `number` is not negative.
-struct Descriptor {
-  explicit Descriptor(int n) : number(n) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-  int number;
-};
 
 int new_file(std::size_t bytes) {
   rlimit limit = {};
@@ -122,8 +113,8 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
   mine.bytes = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
   const Descriptor file(new_file(mine.bytes));
   struct stat made = {};
-  if (file.number >= 0 && fstat(file.number, &made) == 0) {
-    mine.file = file.number;
+  if (file && fstat(file.get(), &made) == 0) {
+    mine.file = file.get();
     mine.device = made.st_dev, mine.inode = made.st_ino;
   }
   const auto offers = gather(comm, mine, {}, lookout);
@@ -136,7 +127,7 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
     const Offer& offer = offers[std::size_t(ranks[i])];
     last_ = std::max(last_, offer.last);
     const Descriptor theirs(ranks[i] == rank || offer.file < 0 ? -1 : offer.open());
-    const int number = ranks[i] == rank ? file.number : theirs.number;
+    const int number = ranks[i] == rank ? file.get() : theirs.get();
     buffer->places.push_back(places[i]);
     buffer->mappings.push_back(number < 0 ? Mapping() : Mapping(number, offer.bytes));
     reached = reached && buffer->mappings.back().data;

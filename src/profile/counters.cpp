@@ -1,4 +1,5 @@
 // Counters by Linux's perf_event_open. Elsewhere there are none.
+#include "base/descriptor.hpp"
 #include "profile/perf_events.hpp"
 
 #include <lamina/base/text.hpp>
@@ -23,27 +24,6 @@ namespace detail {
 #ifdef __linux__
 
 namespace {
-
-/// An open counter.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 /// A counter for a thread on any processor, or for a processor and all that runs on it; the first
 /// of a group waits until it is told. Empty and errno if that is impossible.
