@@ -154,7 +154,7 @@ void SharedBuffers::remove(unsigned id) {
   std::erase_if(buffers_, [&](const auto& b) { return b->id == id; });
 }
 
-SharedBuffers::Place SharedBuffers::find(const void* data) const {
+SharedBuffers::Address SharedBuffers::find(const void* data) const {
   const std::lock_guard lock(mutex_);
   for (const auto& b : buffers_)
     if (b->own <= data && data < b->own + b->bytes)
@@ -162,12 +162,12 @@ SharedBuffers::Place SharedBuffers::find(const void* data) const {
   return {};
 }
 
-char* SharedBuffers::at(int place, Place p) const {
+char* SharedBuffers::at(int place, Address address) const {
   const std::lock_guard lock(mutex_);
   for (const auto& b : buffers_)
-    if (b->id == p.buffer)
+    if (b->id == address.buffer)
       for (std::size_t i = 0; i < b->places.size(); ++i)
-        if (b->places[i] == place) return b->mappings[i].data + p.offset;
+        if (b->places[i] == place) return b->mappings[i].data + address.offset;
   return nullptr;
 }
 

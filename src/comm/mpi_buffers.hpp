@@ -20,8 +20,8 @@ class SharedBuffers : public std::enable_shared_from_this<SharedBuffers> {
   SharedBuffers();
   ~SharedBuffers();
 
-  /// Where an address lies, in words that peers understand.
-  struct Place {
+  /// Where data lie, in words that peers understand.
+  struct Address {
     unsigned buffer = 0;  ///< 0: in none
     std::size_t offset = 0;
   };
@@ -32,9 +32,9 @@ class SharedBuffers : public std::enable_shared_from_this<SharedBuffers> {
   std::shared_ptr<void> make(MPI_Comm comm, Lookout&, const std::vector<int>& ranks,
                              const std::vector<int>& places, std::size_t bytes);
 
-  Place find(const void* data) const;
-  /// The same place in the buffer of the rank at `place`, as we see it; null if it has none.
-  char* at(int place, Place) const;
+  Address find(const void* data) const;
+  /// The same address in the buffer of the rank at `place`, as we see it; null if it has none.
+  char* at(int place, Address) const;
 
  private:
   struct Buffer;

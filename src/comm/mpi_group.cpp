@@ -20,7 +20,7 @@ MpiGroup::MpiGroup(MPI_Comm comm, Lookout& lookout)
 }
 
 /// Of a buffer of `count` elements.
-const std::vector<Ring::Part>& MpiGroup::equal_parts(std::size_t count) {
+const std::vector<Ring::Range>& MpiGroup::equal_parts(std::size_t count) {
   const auto n = std::size_t(size_);
   parts_.resize(n);
   for (std::size_t p = 0; p < n; ++p) {

@@ -16,13 +16,13 @@ class MpiGroup {
 
  private:
   void call(const Operation&);
-  const std::vector<Ring::Part>& equal_parts(std::size_t count);
+  const std::vector<Ring::Range>& equal_parts(std::size_t count);
 
   MPI_Comm comm_;
   Lookout& lookout_;
   int rank_ = 0, size_ = 1;
   Ring ring_;
-  std::vector<Ring::Part> parts_;
+  std::vector<Ring::Range> parts_;
 };
 
 }  // namespace lamina::detail

@@ -28,7 +28,7 @@ class NodeGroup {
 
  private:
   /// What the ranks of one node have of a buffer that is in the order of the nodes, in elements.
-  using Range = Ring::Part;
+  using Range = Ring::Range;
 
   void all_reduce(const Operation&);
   void reduce_scatter(const Operation&);
@@ -43,7 +43,7 @@ class NodeGroup {
   std::size_t here_ = 0;              // number of this node
   bool in_order_ = true;              // ranks are numbered node by node
   std::vector<char> ordered_, sums_;  // a buffer node by node; our parts, summed over this node
-  std::vector<Ring::Part> parts_;
+  std::vector<Range> parts_;
 };
 
 }  // namespace lamina::detail

@@ -19,7 +19,7 @@ constexpr std::size_t piece_bytes = 60 << 10;
 /// wait, the next round is on its way.
 struct Ring::Trip {
   const Operation& op;
-  const std::vector<Part>& parts;
+  const std::vector<Range>& parts;
   const char* in;  // the whole buffer, before
   char* own;       // our part, summed
   char* out;       // the whole buffer, gathered
@@ -32,7 +32,7 @@ struct Ring::Trip {
 
   void cut() {
     std::size_t largest = 0;
-    for (const Part& p : parts) largest = std::max(largest, p.count * element);
+    for (const Range& p : parts) largest = std::max(largest, p.count * element);
     const std::size_t needed = (largest + piece_bytes - 1) / piece_bytes;
     row = std::clamp(needed, std::size_t(1), width);
     pieces = (needed + row - 1) / row * row;
@@ -62,19 +62,19 @@ Ring::Ring(MPI_Comm comm, Lookout& lookout) : comm_(comm), lookout_(lookout) {
   MPI_Comm_size(comm_, &size_);
 }
 
-void Ring::all_reduce(const Operation& op, char* data, const std::vector<Part>& parts) {
+void Ring::all_reduce(const Operation& op, char* data, const std::vector<Range>& parts) {
   const auto n = std::size_t(size_), me = std::size_t(rank_);
   char* const own = data + parts[me].begin * size_of(op.dtype);
   run({op, parts, data, own, data, n, me, 0, 2 * n - 2});
 }
 
 void Ring::reduce_scatter(const Operation& op, const char* whole, char* own,
-                          const std::vector<Part>& parts) {
+                          const std::vector<Range>& parts) {
   const auto n = std::size_t(size_), me = std::size_t(rank_);
   run({op, parts, whole, own, nullptr, n, me, 0, n - 1});
 }
 
-void Ring::all_gather(const Operation& op, char* whole, const std::vector<Part>& parts) {
+void Ring::all_gather(const Operation& op, char* whole, const std::vector<Range>& parts) {
   const auto n = std::size_t(size_), me = std::size_t(rank_);
   char* const own = whole + parts[me].begin * size_of(op.dtype);
   run({op, parts, nullptr, own, whole, n, me, n - 1, 2 * n - 2});

@@ -20,20 +20,20 @@ namespace lamina::detail {
 
 class Ring {
  public:
-  /// Where the part of a rank is in the whole buffer, in elements.
-  struct Part {
+  /// Where the part of a rank lies in the whole buffer, in elements.
+  struct Range {
     std::size_t begin = 0, count = 0;
   };
 
   Ring(MPI_Comm comm, Lookout& lookout);
 
   /// `parts`, by rank, are the same on all ranks, and cover all that is reduced.
-  void all_reduce(const Operation&, char* data, const std::vector<Part>& parts);
+  void all_reduce(const Operation&, char* data, const std::vector<Range>& parts);
   /// own = our part of the sum of all `whole`s, which are only read.
   void reduce_scatter(const Operation&, const char* whole, char* own,
-                      const std::vector<Part>& parts);
+                      const std::vector<Range>& parts);
   /// Our own part lies in its place already.
-  void all_gather(const Operation&, char* whole, const std::vector<Part>& parts);
+  void all_gather(const Operation&, char* whole, const std::vector<Range>& parts);
 
  private:
   struct Trip;

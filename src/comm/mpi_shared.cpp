@@ -63,8 +63,8 @@ struct alignas(64) SharedNode::Flag {
 
 /// Followed by its bytes.
 struct alignas(64) SharedNode::Slot {
-  Called called;               ///< to be compared
-  SharedBuffers::Place place;  ///< of the buffer
+  Called called;                   ///< to be compared
+  SharedBuffers::Address address;  ///< of the buffer
 
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
 };
@@ -383,15 +383,15 @@ bool SharedGroup::all_gather(const Operation& op, std::size_t count, int parts, 
 bool SharedGroup::reach(const Operation& op, const Cut& c, const char* whole) {
   if (c.count * c.element <= small_bytes) return false;
   begin(op);
-  node_.slot(node_.place_, parity_).place = node_.buffers_->find(whole);
+  node_.slot(node_.place_, parity_).address = node_.buffers_->find(whole);
   meet(op, true);
   compare();
-  const auto place = [&](int i) -> const SharedBuffers::Place& {
-    return node_.slot(places_[std::size_t(i)], 1 - parity_).place;
+  const auto address = [&](int i) -> const SharedBuffers::Address& {
+    return node_.slot(places_[std::size_t(i)], 1 - parity_).address;
   };
   for (int i = 0; i < size_; ++i) {
-    if (place(i).buffer != place(me_).buffer) return false;
-    reached_[std::size_t(i)] = node_.buffers_->at(places_[std::size_t(i)], place(i));
+    if (address(i).buffer != address(me_).buffer) return false;
+    reached_[std::size_t(i)] = node_.buffers_->at(places_[std::size_t(i)], address(i));
     if (!reached_[std::size_t(i)]) return false;
   }
   return true;

@@ -36,7 +36,7 @@ struct Matrices {
 
 /// Cuts scratch memory into matrices. No distance is a power of two: what is written one after the
 /// other would compete for the same lines of the caches.
-struct Memory {
+struct Room {
   float* start;
   Index used = 0;
 
@@ -199,10 +199,10 @@ Winograd::Winograd(const ConvGeometry& g, const Shape& x)
 std::size_t Winograd::scratch() const {
   const Index chunk = std::max(Tiles(n_, x_).chunk, Tiles(n_, y_).chunk);
   // The input gradient has them the other way round, which takes as much.
-  Memory memory{nullptr};
-  memory.by_blocks(x_.channels(), y_.blocks);
-  memory.by_rows(chunk, x_.blocks), memory.by_rows(chunk, y_.blocks);
-  return std::size_t(memory.used) * sizeof(float);
+  Room room{nullptr};
+  room.by_blocks(x_.channels(), y_.blocks);
+  room.by_rows(chunk, x_.blocks), room.by_rows(chunk, y_.blocks);
+  return std::size_t(room.used) * sizeof(float);
 }
 
 void Winograd::filter(const float* from, const float* w, const float* b, float* to, bool turned,
@@ -210,10 +210,10 @@ void Winograd::filter(const float* from, const float* w, const float* b, float* 
   const Image &x = turned ? y_ : x_, &y = turned ? x_ : y_;
   const Index top = turned ? 2 - top_ : top_, left = turned ? 2 - left_ : left_;
   const Tiles tiles(n_, y);
-  Memory memory{scratch};
-  const Matrices weights = memory.by_blocks(x.channels(), y.blocks);
-  const Matrices image = memory.by_rows(tiles.chunk, x.blocks);
-  const Matrices result = memory.by_rows(tiles.chunk, y.blocks);
+  Room room{scratch};
+  const Matrices weights = room.by_blocks(x.channels(), y.blocks);
+  const Matrices image = room.by_rows(tiles.chunk, x.blocks);
+  const Matrices result = room.by_rows(tiles.chunk, y.blocks);
 
 #pragma omp parallel for collapse(2) schedule(static)
   for (Index k = 0; k < y_.blocks; ++k)
@@ -255,10 +255,10 @@ void Winograd::filter(const float* from, const float* w, const float* b, float* 
 void Winograd::weight_grad(const float* x, const float* dy, float* dw, float* db,
                            float* scratch) const {
   const Tiles tiles(n_, y_);
-  Memory memory{scratch};
-  const Matrices weights = memory.by_blocks(x_.channels(), y_.blocks);
-  const Matrices image = memory.by_rows(tiles.chunk, x_.blocks);
-  const Matrices result = memory.by_rows(tiles.chunk, y_.blocks);
+  Room room{scratch};
+  const Matrices weights = room.by_blocks(x_.channels(), y_.blocks);
+  const Matrices image = room.by_rows(tiles.chunk, x_.blocks);
+  const Matrices result = room.by_rows(tiles.chunk, y_.blocks);
 
   for (Index first = 0; first < tiles.all; first += tiles.chunk) {
     const Index count = std::min(tiles.chunk, tiles.all - first);

@@ -39,7 +39,7 @@ bool is_image(const fs::directory_entry& entry) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-struct File {
+struct LabelledFile {
   std::int32_t label;
   std::string name;
 };
@@ -47,7 +47,7 @@ struct File {
 class Folder final : public Dataset {
  public:
   Folder(std::string name, Transform transform, std::string root, std::vector<std::string> classes,
-         std::vector<File> files)
+         std::vector<LabelledFile> files)
       : Dataset(std::move(name), int(classes.size()), transform),
         root_(std::move(root)),
         classes_(std::move(classes)),
@@ -56,7 +56,7 @@ class Folder final : public Dataset {
   std::int64_t size() const override { return std::int64_t(files_.size()); }
 
   void read(std::int64_t index, Sample& to) const override {
-    const File& file = files_[std::size_t(index)];
+    const LabelledFile& file = files_[std::size_t(index)];
     const auto path = text(root_, '/', classes_[std::size_t(file.label)], '/', file.name);
     detail::read_file(path, to.file);
     detail::decode_image(path, to);
@@ -66,7 +66,7 @@ class Folder final : public Dataset {
  private:
   std::string root_;
   std::vector<std::string> classes_;
-  std::vector<File> files_;
+  std::vector<LabelledFile> files_;
 };
 
 // The folder of the set: its own if there is train/, else `dir` itself.
@@ -88,7 +88,7 @@ std::unique_ptr<Dataset> images(const std::string& dir, const DataOptions& optio
   const bool hold_out = train == dir;
   auto classes = folders(train);  // the labels are the training set's, for the validation set too
 
-  std::vector<File> files;
+  std::vector<LabelledFile> files;
   for (const auto& name : folders(root)) {
     const auto at = std::lower_bound(classes.begin(), classes.end(), name);
     check(at != classes.end() && *at == name, root, '/', name, ": this class is not in ", train);

@@ -27,7 +27,7 @@ struct Round {
   bool quiet = true;
 };
 
-struct Best {
+struct BestRates {
   std::vector<double> rates;
   bool disturbed = true;  // no two quiet rounds agree on every best
 };
@@ -35,9 +35,9 @@ struct Best {
 /// The best of what round() gives, element by element. A machine that others use too may be busy
 /// all through one round: goes on until two of them agree, but not for ever.
 template <class Measure>
-Best best_of_rounds(const Measure& round) {
+BestRates best_of_rounds(const Measure& round) {
   std::vector<std::vector<double>> quiet;
-  Best best;
+  BestRates best;
   for (int n = 0; best.disturbed && n < 6; ++n) {
     const Round latest = round();
     best.rates.resize(latest.rates.size());
@@ -67,7 +67,7 @@ struct Found {
 template <class Measure>
 Found in_turn(const World& world, double seconds, const Measure& measure) {
   const Communicator& ranks = world.comm();
-  Best alone;
+  BestRates alone;
   ranks.barrier();
   if (ranks.rank() == 0)
     alone = best_of_rounds([&] { return Round{measure(Slices{.seconds = seconds})}; });
@@ -77,7 +77,7 @@ Found in_turn(const World& world, double seconds, const Measure& measure) {
     found.disturbed = alone.disturbed;
     return found;
   }
-  const Best together = best_of_rounds([&] {
+  const BestRates together = best_of_rounds([&] {
     ranks.barrier();
     const Usage before = usage();
     const double begin = now();

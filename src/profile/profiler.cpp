@@ -162,7 +162,7 @@ void Profiler::add(const Span& span, std::size_t step, double seconds, int calls
     if (steps.size() <= step) steps.resize(step + 1);
     steps[step] += seconds;
   }
-  const auto same = [&](const Kernel& k) {
+  const auto same = [&](const KernelSum& k) {
     return k.lane == span.lane && (k.what == span.what || !std::strcmp(k.what, span.what));
   };
   auto kernel = std::find_if(cell.kernels.begin(), cell.kernels.end(), same);

@@ -55,7 +55,7 @@ class Profiler final : public Recorder {
   void end_step();
 
   /// All work under one name, over all steps.
-  struct Kernel {
+  struct KernelSum {
     const char* what = "";
     Lane lane = Lane::compute;
     std::int64_t calls = 0;
@@ -70,7 +70,7 @@ class Profiler final : public Recorder {
     std::optional<Counts> counts;                 ///< where there are counters
     std::vector<double> steps;                    ///< compute seconds of each step
     std::vector<double> waits;                    ///< seconds of waiting, likewise
-    std::vector<Kernel> kernels;
+    std::vector<KernelSum> kernels;
   };
 
   /// A collective, as this rank's communication thread ran it.

@@ -264,7 +264,7 @@ std::string draw_communication(const Profile& profile, const Profile* other,
     const double r = radius(t.comm, longest) + 4, w = text_width(t.any->name, 11);
     const double cx = x(t.x()), cy = y(t.y());
     for (const double x0 : {cx + r, cx - r - w}) {
-      const Boxes::Box b{x0, cy - 7, x0 + w, cy + 7};
+      const Boxes::Rectangle b{x0, cy - 7, x0 + w, cy + 7};
       if (b.x0 < left || b.x1 > right || !boxes.free(b)) continue;
       svg.words(x0, cy + 4, t.any->name, "dot-name small");
       boxes.taken.push_back(b);

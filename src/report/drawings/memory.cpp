@@ -11,11 +11,11 @@ namespace {
 constexpr double wide = 1120, left = 230, right = 1030, row = 21, above = 62;
 constexpr std::size_t most = 25;
 
-struct Part {
+struct Kind {
   const char* words;
   std::size_t Memory::*bytes;
 };
-constexpr std::array<Part, 6> parts = {{{"parameters", &Memory::parameters},
+constexpr std::array<Kind, 6> kinds = {{{"parameters", &Memory::parameters},
                                         {"gradients", &Memory::gradients},
                                         {"optimizer", &Memory::optimizer},
                                         {"activations", &Memory::activations},
@@ -45,9 +45,9 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
     return a.memory.total() > b.memory.total();
   });
   const std::size_t rest = all.size() > most ? all.size() - most : 0;
-  for (const Part& p : parts)
+  for (const Kind& k : kinds)
     for (std::size_t i = all.size() - rest; i < all.size(); ++i)
-      others.memory.*p.bytes += all[i].memory.*p.bytes;
+      others.memory.*k.bytes += all[i].memory.*k.bytes;
   all.resize(all.size() - rest);
   if (rest > 0) {
     others.name = text(rest, rest == 1 ? " other layer" : " other layers");
@@ -64,11 +64,11 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
 
   svg.open("g", {{"class", "legend"}});
   double x = left;
-  for (const Part& p : parts) {
-    const auto held = double(profile.memory.*p.bytes);
+  for (const Kind& k : kinds) {
+    const auto held = double(profile.memory.*k.bytes);
     if (held <= 0) continue;
-    const std::string words = text(p.words, " ", bytes_text(held));
-    svg.put("rect", {{"class", text("holds-", p.words)},
+    const std::string words = text(k.words, " ", bytes_text(held));
+    svg.put("rect", {{"class", text("holds-", k.words)},
                      {"x", x},
                      {"y", 11},
                      {"width", 11},
@@ -96,17 +96,17 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
     const auto total = double(m.memory.total());
     const double pixels = std::min(scale, (right - left) / total);
     double at = left;
-    for (const Part& p : parts) {
-      const double bytes = double(m.memory.*p.bytes), w = bytes * pixels;
+    for (const Kind& k : kinds) {
+      const double bytes = double(m.memory.*k.bytes), w = bytes * pixels;
       if (w <= 0) continue;
       if (w >= 0.05)
         svg.put("rect",
-                {{"class", text("holds-", p.words)},
+                {{"class", text("holds-", k.words)},
                  {"x", at},
                  {"y", y + 3},
                  {"width", w},
                  {"height", row - 6}},
-                text(m.name, m.type.empty() ? "" : text(" (", m.type, ")"), "\n", p.words, " ",
+                text(m.name, m.type.empty() ? "" : text(" (", m.type, ")"), "\n", k.words, " ",
                      bytes_text(bytes), " of ", bytes_text(total)));
       at += w;
     }

@@ -134,11 +134,11 @@ class Picture {
       const Dot& d = dots.dots[i];
       const std::string s = text(d.of->name, passes[std::size_t(d.of->pass)]);
       const double w = text_width(s, 11), r = radius(d.of->time.mean), cx = x_(d.x), cy = y_(d.y);
-      const Boxes::Box beside[] = {{cx + r + 3, cy - 7, cx + r + 3 + w, cy + 7},
-                                   {cx - r - 3 - w, cy - 7, cx - r - 3, cy + 7},
-                                   {cx - w / 2, cy - r - 16, cx + w / 2, cy - r - 2},
-                                   {cx - w / 2, cy + r + 2, cx + w / 2, cy + r + 16}};
-      for (const Boxes::Box& b : beside) {
+      const Boxes::Rectangle beside[] = {{cx + r + 3, cy - 7, cx + r + 3 + w, cy + 7},
+                                         {cx - r - 3 - w, cy - 7, cx - r - 3, cy + 7},
+                                         {cx - w / 2, cy - r - 16, cx + w / 2, cy - r - 2},
+                                         {cx - w / 2, cy + r + 2, cx + w / 2, cy + r + 16}};
+      for (const Boxes::Rectangle& b : beside) {
         if (b.x0 < left || b.x1 > right || b.y0 < top || b.y1 > bottom || !boxes_.free(b)) continue;
         svg_.words(b.x0, b.y1 - 3, s, "dot-name small");
         boxes_.taken.push_back(b), ++named;
@@ -165,7 +165,7 @@ class Picture {
     const double size = 12, length = text_width(s, size), angle = std::atan2(y1 - y0, x1 - x0);
     const double across = x1 * std::sin(angle) - y1 * std::cos(angle);
     double end = x1 * std::cos(angle) + y1 * std::sin(angle) - 24;
-    for (const Boxes::Box& b : along_.taken)  // in coordinates along and across the lines
+    for (const Boxes::Rectangle& b : along_.taken)  // in coordinates along and across the lines
       if (std::abs(b.y0 - across) < size + 6 && b.x0 < end && end - length < b.x1) end = b.x0 - 16;
     along_.taken.push_back({end - length, across, end, across});
     const double middle = end - length / 2;

@@ -326,8 +326,8 @@ void spread_out(std::vector<double>& at, double gap, double low, double high) {
   for (std::size_t i = at.size(); i-- > 0; limit = at[i] - gap) at[i] = std::min(at[i], limit);
 }
 
-bool Boxes::free(const Box& b) const {
-  return std::none_of(taken.begin(), taken.end(), [&](const Box& t) {
+bool Boxes::free(const Rectangle& b) const {
+  return std::none_of(taken.begin(), taken.end(), [&](const Rectangle& t) {
     return b.x0 < t.x1 && t.x0 < b.x1 && b.y0 < t.y1 && t.y0 < b.y1;
   });
 }

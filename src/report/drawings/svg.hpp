@@ -99,13 +99,13 @@ std::vector<Pass> passes_of(const Profile& profile);
 /// Moves positions (sorted, ascending) as little as it takes to be `gap` apart within [low, high].
 void spread_out(std::vector<double>& at, double gap, double low, double high);
 
-/// Boxes that are taken, for labels that must not collide.
+/// Rectangles that are taken, for labels that must not collide.
 struct Boxes {
-  struct Box {
+  struct Rectangle {
     double x0, y0, x1, y1;
   };
-  std::vector<Box> taken;
-  bool free(const Box& b) const;
+  std::vector<Rectangle> taken;
+  bool free(const Rectangle& b) const;
 };
 
 }  // namespace lamina::detail

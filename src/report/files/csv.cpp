@@ -8,23 +8,23 @@ namespace lamina {
 namespace {
 
 /// A line in the making.
-class Line {
+class CsvLine {
  public:
   /// Quoted where RFC 4180 asks for it.
-  Line& add(std::string_view s) {
+  CsvLine& add(std::string_view s) {
     if (s.find_first_of(",\"\r\n") == std::string_view::npos) return put(s);
     std::string quoted = "\"";
     for (const char c : s) quoted += c == '"' ? "\"\"" : std::string(1, c);
     return put(quoted + '"');
   }
-  Line& add(double value) { return put(format("%.9g", value)); }
+  CsvLine& add(double value) { return put(format("%.9g", value)); }
   /// Empty where there is none.
-  Line& add_if(bool there, double value) { return there ? add(value) : put(""); }
+  CsvLine& add_if(bool there, double value) { return there ? add(value) : put(""); }
 
   std::string end() && { return std::move(line_) + '\n'; }
 
  private:
-  Line& put(std::string_view s) {
+  CsvLine& put(std::string_view s) {
     if (!first_) line_ += ',';
     first_ = false;
     line_ += s;
@@ -50,7 +50,7 @@ void write_profile_csv(const std::string& path, const Profile& profile) {
     const bool work = r.work.flops > 0 || r.work.bytes > 0;
     const Roof top = ceilings ? roof(profile, r) : Roof();
     const Counts counts = r.counts.value_or(Counts());
-    Line line;
+    CsvLine line;
     line.add(r.name).add(r.type).add(r.split).add(name(r.pass));
     line.add(r.layer < 0 ? std::string() : r.output.text());
     line.add(r.time.mean * 1e6).add(r.work.flops / 1e9).add(r.work.bytes / 1e6);

@@ -139,9 +139,9 @@ constexpr double any = -1e300;
 constexpr double nothing = -1e-6;
 
 /// Reads the parts of a profile whose number of ranks and names of layers are known.
-class Reader {
+class ProfileReader {
  public:
-  Reader(int ranks, std::size_t layers) : ranks_(ranks), layers_(layers) {}
+  ProfileReader(int ranks, std::size_t layers) : ranks_(ranks), layers_(layers) {}
 
   Spread spread(const JsonPart& j) const {
     return {j.at("min").number(nothing), j.at("mean").number(nothing), j.at("max").number(nothing),
@@ -241,12 +241,12 @@ Profile to_profile(const JsonPart& j) {
   p.ranks = int(j.at("ranks").whole(1, INT32_MAX));
   p.batch = j.at("batch").whole(0, INT64_MAX);
   p.steps = int(j.at("steps").whole(0, INT32_MAX));
-  p.hosts = Reader::strings(j.at("hosts"));
+  p.hosts = ProfileReader::strings(j.at("hosts"));
   j.at("hosts").size_or_empty(std::size_t(p.ranks), "ranks");
-  p.layers = Reader::strings(j.at("layers"));
+  p.layers = ProfileReader::strings(j.at("layers"));
   p.overhead = j.at("overhead").number(any);
 
-  const Reader reader(p.ranks, p.layers.size());
+  const ProfileReader reader(p.ranks, p.layers.size());
   p.compute = reader.spread(j.at("compute_s"));
   p.sum_layers = reader.spread(j.at("sum_layers_s"));
   p.end_to_end = reader.spread(j.at("end_to_end_s"));
@@ -261,10 +261,11 @@ Profile to_profile(const JsonPart& j) {
   if (const auto machine = j.find("machine")) p.machine = detail::machine_from_json(*machine);
   const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
-  p.memory = Reader::memory(j.at("memory"));
+  p.memory = ProfileReader::memory(j.at("memory"));
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const JsonPart m = layers.at(i);
-    p.layer_memory.push_back({m.at("layer").string(), m.at("type").string(), Reader::memory(m)});
+    p.layer_memory.push_back(
+        {m.at("layer").string(), m.at("type").string(), ProfileReader::memory(m)});
   }
   p.timeline = reader.timeline(j.at("timeline"));
   return p;

@@ -15,7 +15,7 @@ namespace {
 
 /// A column: `group` lets the reader hide it with others. `cell` gives HTML; empty = nothing to
 /// say.
-struct Column {
+struct PageColumn {
   const char* head;
   const char* what;  // for the tooltip: the long name and the unit
   const char* group;
@@ -45,11 +45,11 @@ const ProfileRow& longest(const Line& l) {
 }
 
 /// `lines` are passes: what they have nothing in is left out.
-std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines) {
+std::vector<PageColumn> columns_of(const Profile& p, const std::vector<Line>& lines) {
   double most = 0;
   for (const Line& l : lines) most = std::max(most, l.roof.wasted);
   const double step = p.end_to_end.mean;
-  std::vector<Column> c;
+  std::vector<PageColumn> c;
   const auto add = [&](const char* head, const char* what, const char* group, auto cell) {
     c.push_back({head, what, group, cell});
   };
@@ -138,7 +138,7 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
   add("scratch MB", "workspace of the layer and shared scratch", "kernels",
       [](auto& l) { return number(workspace(l) / 1e6, 2); });
 
-  std::erase_if(c, [&](const Column& column) {
+  std::erase_if(c, [&](const PageColumn& column) {
     return std::string_view(column.group) != "core" &&
            std::all_of(lines.begin(), lines.end(),
                        [&](const Line& l) { return column.cell(l).empty(); });
@@ -146,14 +146,14 @@ std::vector<Column> columns_of(const Profile& p, const std::vector<Line>& lines)
   return c;
 }
 
-void body_of(std::string& out, const Profile& p, const std::vector<Column>& columns,
+void body_of(std::string& out, const Profile& p, const std::vector<PageColumn>& columns,
              const std::vector<Line>& lines, bool per_pass) {
   append(out, per_pass ? "<tbody class=\"passes\">\n" : "<tbody class=\"layers\" hidden>\n");
   for (const Line& l : lines) {
     append(out, "<tr");
     if (per_pass) append(out, text(" data-row=\"", &l.first() - p.rows.data(), '"'));
     append(out, text(" data-layer=\"", l.first().layer, "\">"));
-    for (const Column& c : columns)
+    for (const PageColumn& c : columns)
       append(out, text("<td class=\"", c.words ? "w " : "n ", c.group, "\">", c.cell(l), "</td>"));
     append(out, "</tr>\n");
   }
@@ -199,10 +199,10 @@ std::string bound_label(const Roof& roof) {
 std::string rows_table(const Profile& p) {
   const std::vector<Line> rows = largest_first(lines_of(p, TableOptions::Group::layer, true));
   const std::vector<Line> layers = largest_first(lines_of(p, TableOptions::Group::layer));
-  const std::vector<Column> columns = columns_of(p, rows);
+  const std::vector<PageColumn> columns = columns_of(p, rows);
   const std::string_view sorted = has_ceilings(p) ? "wasted &micro;s" : "time &micro;s";
   std::string out = table_begin();
-  for (const Column& c : columns)
+  for (const PageColumn& c : columns)
     append(out, head_cell(text(c.words ? "w " : "n ", c.group).c_str(), c.what, c.head,
                           c.head == sorted ? "descending" : "none") +
                     "\n");
