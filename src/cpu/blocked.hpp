@@ -22,8 +22,10 @@ void leaky_relu_grad(const float* reference, const float* dy, float slope, float
 void add(const float* x1, const float* x2, float* y, std::size_t n);
 void copy(const float* x, float* y, std::size_t n);
 
-/// y = scale * x where the mask keeps the element, else 0; x and y are plain blocks.
-void dropout(const DropoutMask&, float scale, const Within&, const float* x, float* y);
+/// y = scale * x where the mask keeps the element, else 0; x and y are plain, block `box` of
+/// `whole`.
+void dropout(const DropoutMask&, float scale, const Shape& whole, const Box& box, const float* x,
+             float* y);
 
 /// One optimizer step over n elements in one pass over memory; `states` as in UpdateRule.
 void update(const UpdateRule&, const UpdateStep&, float* w, const float* dw, float* const* states,

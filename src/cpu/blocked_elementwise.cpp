@@ -120,14 +120,16 @@ void copy(const float* x, float* y, std::size_t n) {
   });
 }
 
-void dropout(const DropoutMask& mask, float scale, const Within& within, const float* x, float* y) {
-  const auto run = std::size_t(within.run());
-  in_pieces(std::size_t(within.block.size()), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end;) {
-      const std::size_t stop = std::min(end, (i / run + 1) * run);
-      auto index = std::uint64_t(within.index(std::int64_t(i)));
-      for (; i < stop; ++i, ++index) y[i] = mask.keeps(index) ? x[i] * scale : 0;
-    }
+void dropout(const DropoutMask& mask, float scale, const Shape& whole, const Box& box,
+             const float* x, float* y) {
+  in_pieces(std::size_t(box.size()), [&](std::size_t begin, std::size_t end) {
+    const Part piece{std::int64_t(begin), std::int64_t(end - begin)};
+    for_runs(box, piece, Box::of(whole), box,
+             [&](std::int64_t at, std::int64_t first, std::int64_t length) {
+               auto index = std::uint64_t(at);
+               for (std::int64_t i = first; i < first + length; ++i, ++index)
+                 y[i] = mask.keeps(index) ? x[i] * scale : 0;
+             });
   });
 }
 

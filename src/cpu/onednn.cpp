@@ -94,8 +94,8 @@ class OneDnn final : public Backend {
     return std::make_unique<BlockedNorm>(Form{x.shape, x.dtype, {}}, 1);
   }
   std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
-                                         const Shape& first) const override {
-    return make_dropout(rate, x, whole, first);
+                                         const Box& box) const override {
+    return make_dropout(rate, x, whole, box);
   }
   std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry& g,
                                                     const Form& x) const override {

@@ -139,6 +139,6 @@ std::unique_ptr<UnaryKernel> make_reorder_rows(RuntimePtr, const Form& x, std::i
 std::unique_ptr<NaryKernel> make_sum(std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(std::span<const Form> xs);
 std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,
-                                            const Shape& first);
+                                            const Box& box);
 
 }  // namespace lamina::detail

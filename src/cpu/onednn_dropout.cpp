@@ -6,8 +6,8 @@ namespace {
 
 class Dropout final : public DropoutKernel {
  public:
-  Dropout(double rate, const Form& x, const Shape& whole, const Shape& first)
-      : rate_(rate), within_{x.shape, whole, first} {
+  Dropout(double rate, const Form& x, const Shape& whole, const Box& box)
+      : rate_(rate), whole_(whole), box_(box) {
     check_input(x, "dropout");
     check(rate >= 0 && rate < 1, "dropout: expected a rate from 0 to less than 1, got ", rate);
     // The mask goes by the index in n-c-h-w order.
@@ -20,21 +20,22 @@ class Dropout final : public DropoutKernel {
              const View& y) override {
     check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
     stream.run(pass, "dropout", [&] {
-      dropout(DropoutMask(rate_, key, skip), float(1 / (1 - rate_)), within_, x.as<float>(),
+      dropout(DropoutMask(rate_, key, skip), float(1 / (1 - rate_)), whole_, box_, x.as<float>(),
               y.as<float>());
     });
   }
 
  private:
   double rate_;
-  Within within_;
+  Shape whole_;
+  Box box_;
 };
 
 }  // namespace
 
 std::unique_ptr<DropoutKernel> make_dropout(double rate, const Form& x, const Shape& whole,
-                                            const Shape& first) {
-  return std::make_unique<Dropout>(rate, x, whole, first);
+                                            const Box& box) {
+  return std::make_unique<Dropout>(rate, x, whole, box);
 }
 
 }  // namespace lamina::detail

@@ -15,10 +15,8 @@ Cost Dropout::cost(std::span<const Shape> xs, const Split& split, DType t) const
 }
 
 Placement Dropout::place(std::span<const Spec> xs, const Site& site) const {
-  const Box& box = xs[0].box;
   auto placed = std::make_unique<Placed>();
-  placed->kernel = site.backend().dropout(o_.rate, xs[0], xs[0].whole,
-                                          {box.n.begin, box.c.begin, box.h.begin, box.w.begin});
+  placed->kernel = site.backend().dropout(o_.rate, xs[0], xs[0].whole, xs[0].box);
   Placement p = placement_of(*placed->kernel);
   placed->whole = xs[0].whole.size();
   placed->copy = site.backend().reorder(p.inputs[0], p.output);

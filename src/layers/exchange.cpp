@@ -8,37 +8,6 @@ namespace lamina {
 
 namespace {
 
-/// Where an element of the whole lies in a plain block.
-std::int64_t offset(const Box& block, std::int64_t n, std::int64_t c, std::int64_t h,
-                    std::int64_t w) {
-  const std::int64_t row =
-      ((n - block.n.begin) * block.c.size + c - block.c.begin) * block.h.size + h - block.h.begin;
-  return row * block.w.size + w - block.w.begin;
-}
-
-/// The elements of `box` in two plain blocks, run by run: work(offset in one, offset in the other,
-/// length).
-template <class Work>
-void for_runs(const Box& box, const Box& one, const Box& other, Work&& work) {
-  const auto whole = [&](Part Box::*axis) {
-    return (box.*axis).size == (one.*axis).size && (box.*axis).size == (other.*axis).size;
-  };
-  // Rows that are whole in both blocks join up with the next ones.
-  std::int64_t length = box.w.size, rows = box.h.size, images = box.c.size, samples = box.n.size;
-  if (whole(&Box::w)) {
-    length *= std::exchange(rows, 1);
-    if (whole(&Box::h)) {
-      length *= std::exchange(images, 1);
-      if (whole(&Box::c)) length *= std::exchange(samples, 1);
-    }
-  }
-  const Box runs{{box.n.begin, samples}, {box.c.begin, images}, {box.h.begin, rows}, box.w};
-  for (std::int64_t n = runs.n.begin; n < runs.n.end(); ++n)
-    for (std::int64_t c = runs.c.begin; c < runs.c.end(); ++c)
-      for (std::int64_t h = runs.h.begin; h < runs.h.end(); ++h)
-        work(offset(one, n, c, h, box.w.begin), offset(other, n, c, h, box.w.begin), length);
-}
-
 /// The first element of a box that lies in one run; -1 for others.
 std::int64_t only_run(const Box& box, const Box& block) {
   std::int64_t runs = 0, first = -1;

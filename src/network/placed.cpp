@@ -164,20 +164,19 @@ void PlacedNetwork::initialize(std::uint64_t seed) {
     const Parameter& p = *n.parameter;
     const Random random(seed, key_of(n.name));
     const Tensor plain(p.form.shape, p.form.dtype);
-    const auto draw = [&](auto values) {
+    const auto number = [&](std::int64_t element) {  // by its place in the whole parameter
       const double v = p.initial.value;
-      const Box& b = p.block;
-      std::size_t i = 0;  // a number is that of the element's place in the whole parameter
-      for (std::int64_t k = b.n.begin; k < b.n.end(); ++k)
-        for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
-          for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
-            for (std::int64_t s = b.w.begin; s < b.w.end(); ++s) {
-              const auto at = std::uint64_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s);
-              values[i++] = p.initial.kind == Initial::Kind::constant ? v
-                            : p.initial.kind == Initial::Kind::uniform
-                                ? v * (2 * random.uniform(at) - 1)
-                                : v * random.normal(at);
-            }
+      if (p.initial.kind == Initial::Kind::constant) return v;
+      return p.initial.kind == Initial::Kind::uniform
+                 ? v * (2 * random.uniform(std::uint64_t(element)) - 1)
+                 : v * random.normal(std::uint64_t(element));
+    };
+    const auto draw = [&](auto values) {
+      for_runs(p.block, Box::of(p.whole), p.block,
+               [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                 for (std::int64_t i = 0; i < length; ++i)
+                   values[std::size_t(to + i)] = number(from + i);
+               });
     };
     if (p.form.dtype == DType::f64)
       draw(plain.elements<double>());

@@ -114,25 +114,6 @@ std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
   return slots;
 }
 
-/// Elements [first, first + count) of a plain block, run by run as they lie in the whole:
-/// work(place in the whole, place in the block, length).
-template <class Work>
-void for_runs(const Box& block, const Shape& whole, std::int64_t first, std::int64_t count,
-              Work&& work) {
-  const Shape b = block.shape();
-  std::int64_t run = b.w;  // what lies in a row in both
-  if (b.w == whole.w) run *= b.h;
-  if (b.w == whole.w && b.h == whole.h) run *= b.c;
-  if (b.sample() == whole.sample()) run *= b.n;
-  for (std::int64_t i = first; i < first + count;) {
-    const std::int64_t s = i % b.w, r = i / b.w % b.h, c = i / (b.w * b.h) % b.c;
-    const std::int64_t k = i / b.sample(), length = std::min(run - i % run, first + count - i);
-    const std::int64_t row = ((block.n.begin + k) * whole.c + block.c.begin + c) * whole.h;
-    work((row + block.h.begin + r) * whole.w + block.w.begin + s, i, length);
-    i += length;
-  }
-}
-
 bool is_state(std::string_view name) {
   return name.starts_with("optimizer.") && name.find('/') != name.npos;
 }
@@ -296,7 +277,7 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
     bytes = ranks.broadcast_text(std::move(bytes));
     if (bytes.empty()) throw Error(ranks.broadcast_text(std::move(failure)));
     if (!held) continue;
-    for_runs(block, slot.whole.shape, 0, block.size(),
+    for_runs(block, Box::of(slot.whole.shape), block,
              [&](std::int64_t at, std::int64_t i, std::int64_t length) {
                const Part got = common(Part{at, length}, Part{first, count});
                if (got.size > 0)
@@ -381,7 +362,7 @@ Tensor gather(const Slot& slot, const PlacedNetwork& network, BucketState& state
         ranks.exchange(stream, Pass::update, sent, mine ? 0 : -1, got, first_rank ? from : -1)
             .wait(stream);
       if (first_rank)
-        for_runs(block, slot.whole.shape, first, form.shape.size(),
+        for_runs(block, {first, form.shape.size()}, Box::of(slot.whole.shape), block,
                  [&](std::int64_t at, std::int64_t i, std::int64_t length) {
                    std::memcpy(whole.as<char>() + std::size_t(at) * element,
                                got.as<char>() + std::size_t(i - first) * element,

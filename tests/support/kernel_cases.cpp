@@ -259,10 +259,11 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
 }
 
 /// Of a block that starts at position `first` of a whole.
-void dropout(Shape x, double rate, Shape whole, Shape first) {
+void dropout(Shape whole, double rate, Box box) {
+  const Shape x = box.shape();
   Case c{text("dropout ", rate, " within ", whole), {x}, x, one_rounding, {}, {}};
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
-    const auto kernel = setup.backend.dropout(rate, setup.form(x), whole, first);
+    const auto kernel = setup.backend.dropout(rate, setup.form(x), whole, box);
     const Tensor from = setup.place(kernel->inputs[0], in[0]), y = dirty(kernel->output);
     setup.run([&] { kernel->apply(setup.stream, Pass::forward, 7, 1000, from, y); });
     Results results{setup.read(y)};
@@ -276,10 +277,10 @@ void dropout(Shape x, double rate, Shape whole, Shape first) {
     const DropoutMask mask(rate, 7, 1000);
     Values y = in[0];
     std::size_t i = 0;
-    for (std::int64_t n = first.n; n < first.n + x.n; ++n)
-      for (std::int64_t k = first.c; k < first.c + x.c; ++k)
-        for (std::int64_t h = first.h; h < first.h + x.h; ++h)
-          for (std::int64_t w = first.w; w < first.w + x.w; ++w, ++i) {
+    for (std::int64_t n = box.n.begin; n < box.n.end(); ++n)
+      for (std::int64_t k = box.c.begin; k < box.c.end(); ++k)
+        for (std::int64_t h = box.h.begin; h < box.h.end(); ++h)
+          for (std::int64_t w = box.w.begin; w < box.w.end(); ++w, ++i) {
             const std::int64_t index = ((n * whole.c + k) * whole.h + h) * whole.w + w;
             y[i] = mask.keeps(std::uint64_t(index)) ? y[i] / (1 - rate) : 0;
           }
@@ -417,10 +418,10 @@ std::vector<Case> all_cases() {
   loss("with rows that do not count", 5, {-1, 4, -1, 0}, 0.2);
   loss("of 1000 classes", 1000, {999, 500}, 0.1);
 
-  dropout({3, 5, 4, 4}, 0.5, {8, 5, 4, 4}, {3, 0, 0, 0});
-  dropout({2, 33, 3, 3}, 0.1, {2, 40, 3, 3}, {0, 7, 0, 0});
-  dropout({2, 3, 2, 5}, 0.5, {3, 7, 4, 5}, {1, 4, 2, 0});
-  dropout({2, 3, 2, 5}, 0.5, {3, 3, 6, 8}, {0, 0, 4, 3});
+  dropout({8, 5, 4, 4}, 0.5, {{3, 3}, {0, 5}, {0, 4}, {0, 4}});
+  dropout({2, 40, 3, 3}, 0.1, {{0, 2}, {7, 33}, {0, 3}, {0, 3}});
+  dropout({3, 7, 4, 5}, 0.5, {{1, 2}, {4, 3}, {2, 2}, {0, 5}});
+  dropout({3, 3, 6, 8}, 0.5, {{0, 2}, {0, 3}, {4, 2}, {3, 5}});
   return std::move(cases);
 }
 

@@ -84,7 +84,7 @@ class PaddedReference : public Backend {
   std::unique_ptr<NaryKernel> sum(std::span<const Form>) const override { return nullptr; }
   std::unique_ptr<NaryKernel> concat(std::span<const Form>) const override { return nullptr; }
   std::unique_ptr<DropoutKernel> dropout(double, const Form&, const Shape&,
-                                         const Shape&) const override {
+                                         const Box&) const override {
     return nullptr;
   }
   std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry&,

@@ -362,7 +362,9 @@ TEST_CASE(
   Setup f64{*reference};
   const auto apply = [&](Setup& s, double rate, std::uint64_t key, std::int64_t first, Shape x,
                          const Values& in, Pass pass = Pass::forward) {
-    const auto kernel = s.backend.dropout(rate, s.form(x), shape, {first, 0, 0, 0});
+    Box box = Box::of(x);
+    box.n.begin = first;
+    const auto kernel = s.backend.dropout(rate, s.form(x), shape, box);
     const Tensor from = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
     kernel->apply(s.stream, pass, key, 0, from, y);
     const Values apart = s.read(y);
@@ -391,7 +393,8 @@ TEST_CASE(
     CHECK(difference(apply(s, 0.25, 11, 2, part, Values(std::size_t(part.size()), 1.0)),
                      Values(begin, begin + long(part.size()))) < 1e-6);
   });
-  CHECK_THROWS_WITH(reference->dropout(1, f64.form(shape), shape, {}), ContainsSubstring("rate"));
+  CHECK_THROWS_WITH(reference->dropout(1, f64.form(shape), shape, Box::of(shape)),
+                    ContainsSubstring("rate"));
 }
 
 TEST_CASE("copies keep every element and convert between f32 and f64") {

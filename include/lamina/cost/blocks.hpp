@@ -8,25 +8,6 @@
 
 namespace lamina {
 
-/// Part of a tensor: a run of indices along each axis.
-struct Box {
-  Part n, c, h, w;
-
-  static constexpr Box of(const Shape& x) { return {{0, x.n}, {0, x.c}, {0, x.h}, {0, x.w}}; }
-  constexpr Shape shape() const { return {n.size, c.size, h.size, w.size}; }
-  constexpr std::int64_t size() const { return n.size * c.size * h.size * w.size; }
-  constexpr bool empty() const { return size() == 0; }
-  constexpr bool operator==(const Box&) const = default;
-  std::string text() const {
-    const auto run = [](Part p) { return lamina::text(p.begin, "..", p.end()); };
-    return lamina::text('[', run(n), ' ', run(c), ' ', run(h), ' ', run(w), ']');
-  }
-};
-
-constexpr Box common(const Box& a, const Box& b) {
-  return {common(a.n, b.n), common(a.c, b.c), common(a.h, b.h), common(a.w, b.w)};
-}
-
 /// Which block of a value each rank holds. Ranks with one number hold copies of the same block; a
 /// gradient is complete on each of them. Blocks with different numbers may overlap (halos): what
 /// they say of the gradient of a common element adds up. A rank that holds nothing has number -1

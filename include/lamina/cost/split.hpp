@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lamina/base/error.hpp>
-#include <lamina/tensor/shape.hpp>
+#include <lamina/tensor/box.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -17,24 +17,11 @@ constexpr Axis operator|(Axis a, Axis b) { return Axis(int(a) | int(b)); }
 constexpr Axis operator&(Axis a, Axis b) { return Axis(int(a) & int(b)); }
 constexpr bool contains(Axis set, Axis axis) { return (int(set) & int(axis)) != 0; }
 
-/// A run of indices along an axis.
-struct Part {
-  std::int64_t begin = 0, size = 0;
-  constexpr std::int64_t end() const { return begin + size; }
-  constexpr bool operator==(const Part&) const = default;
-};
-
 /// Part `index` of `ways` balanced parts of `extent`: sizes differ by at most one, larger ones
 /// first.
 constexpr Part part(std::int64_t extent, std::int64_t ways, std::int64_t index) {
   const std::int64_t size = extent / ways, rest = extent % ways;
   return {index * size + std::min(index, rest), size + (index < rest ? 1 : 0)};
-}
-
-/// What two parts of one axis have in common; size 0 if nothing.
-constexpr Part common(Part a, Part b) {
-  const std::int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max<std::int64_t>(0, std::min(a.end(), b.end()) - begin)};
 }
 
 /// Where a rank stands in a split: its number along each axis.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <lamina/kernels/geometry.hpp>
+#include <lamina/tensor/box.hpp>
 #include <lamina/tensor/stream.hpp>
 #include <lamina/tensor/tensor.hpp>
 
@@ -189,9 +190,9 @@ class Backend {
   /// Along the channel axis.
   virtual std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const = 0;
   virtual std::unique_ptr<NormKernel> batch_norm(const Form& x) const = 0;
-  /// x is the block of a tensor of shape `whole` that starts at position `first`.
+  /// x is the block `box` of a tensor of shape `whole`.
   virtual std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
-                                                 const Shape& first) const = 0;
+                                                 const Box& box) const = 0;
   virtual std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry&,
                                                             const Form& x) const = 0;
 

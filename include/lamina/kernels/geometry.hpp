@@ -91,26 +91,6 @@ struct LossGeometry {
   std::int64_t first = 0;    ///< the first one of x
 };
 
-/// A block of a tensor: where its elements lie in the whole, in n-c-h-w order.
-struct Within {
-  Shape block, whole;
-  Shape first;  ///< position of the block's first element
-
-  /// Elements of the block that follow one another in the whole, too, run by run.
-  std::int64_t run() const {
-    if (block.w != whole.w) return block.w;
-    if (block.h != whole.h) return block.h * block.w;
-    return block.c != whole.c ? block.sample() : block.size();
-  }
-  /// Index in the whole of the block's element `i`.
-  std::int64_t index(std::int64_t i) const {
-    const std::int64_t w = i % block.w + first.w, rows = i / block.w;
-    const std::int64_t h = rows % block.h + first.h, images = rows / block.h;
-    const std::int64_t c = images % block.c + first.c, n = images / block.c + first.n;
-    return ((n * whole.c + c) * whole.h + h) * whole.w + w;
-  }
-};
-
 struct Activation {
   enum class Kind { relu, leaky_relu, sigmoid, tanh };
   Kind kind = Kind::relu;

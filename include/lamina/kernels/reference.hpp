@@ -105,10 +105,10 @@ class Reference final : public Backend {
   }
 
   std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
-                                         const Shape& first) const override {
+                                         const Box& box) const override {
     detail::check_form(x, "dropout");
     check(rate >= 0 && rate < 1, "dropout: expected a rate from 0 to less than 1, got ", rate);
-    return make<DropoutKernel, detail::ReferenceDropout>(x, rate, x, whole, first);
+    return make<DropoutKernel, detail::ReferenceDropout>(x, rate, x, whole, box);
   }
 
   std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry& g,

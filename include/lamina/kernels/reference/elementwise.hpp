@@ -227,8 +227,8 @@ class ReferenceConcat final : public NaryKernel {
 template <class T>
 class ReferenceDropout final : public DropoutKernel {
  public:
-  ReferenceDropout(double rate, const Form& x, const Shape& whole, const Shape& first)
-      : rate_(rate), within_{x.shape, whole, first} {
+  ReferenceDropout(double rate, const Form& x, const Shape& whole, const Box& box)
+      : rate_(rate), whole_(Box::of(whole)), box_(box) {
     inputs = {x};
     output = x;
     algorithm = "loops";
@@ -240,17 +240,16 @@ class ReferenceDropout final : public DropoutKernel {
     stream.run(pass, "dropout", [&] {
       const DropoutMask mask(rate_, key, skip);
       const T scale = T(1 / (1 - rate_));
-      const Index size = x.shape.size();
-      for (Index i = 0; i < size; ++i) {
-        const bool keeps = mask.keeps(std::uint64_t(within_.index(i)));
-        y.as<T>()[i] = keeps ? scale * x.as<T>()[i] : T(0);
-      }
+      for_runs(box_, whole_, box_, [&](Index at, Index first, Index length) {
+        for (Index i = first; i < first + length; ++i, ++at)
+          y.as<T>()[i] = mask.keeps(std::uint64_t(at)) ? scale * x.as<T>()[i] : T(0);
+      });
     });
   }
 
  private:
   double rate_;
-  Within within_;
+  Box whole_, box_;
 };
 
 }  // namespace lamina::detail
