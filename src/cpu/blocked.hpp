@@ -7,12 +7,6 @@
 
 namespace lamina::detail {
 
-/// Throws Error unless the operand is there and has this form.
-inline void check_operand(const View& operand, const Form& form, const char* who) {
-  check(operand.data != nullptr, who, ": an operand is absent, expected ", form);
-  check(operand.form() == form, who, ": expected an operand ", form, ", got ", operand.form());
-}
-
 /// y = x, or slope * x below zero. x == y is allowed, as everywhere here.
 void leaky_relu(const float* x, float slope, float* y, std::size_t n);
 /// dx = dy, or slope * dy where `reference` (x or y: they agree in sign) is not positive.

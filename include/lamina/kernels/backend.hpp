@@ -15,6 +15,13 @@
 
 namespace lamina {
 
+/// Throws Error unless the operand is there and has this form. Formats its message only when it
+/// fails, so that kernels which allocate nothing may call it.
+inline void check_operand(const View& operand, const Form& form, const char* who) {
+  check(operand.data != nullptr, who, ": an operand is absent, expected ", form);
+  check(operand.form() == form, who, ": expected an operand ", form, ", got ", operand.form());
+}
+
 /// What all kernels have in common. `inputs` are the forms in which the kernel wants its operands;
 /// a caller whose data lie otherwise must reorder them first. Gradients have the form of what they
 /// are the gradient of: dx that of x, dw that of w.

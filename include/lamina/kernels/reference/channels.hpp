@@ -31,7 +31,7 @@ class ReferenceLrn final : public UnaryKernel {
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
-    expect(x, inputs[0], "lrn x"), expect(y, output, "lrn y");
+    check_operand(x, inputs[0], "lrn x"), check_operand(y, output, "lrn y");
     stream.run(Pass::forward, "lrn", [&] {
       each_position(x_, [&](Index at) {
         scales(x.as<T>() + at);
@@ -45,7 +45,8 @@ class ReferenceLrn final : public UnaryKernel {
 
   void input_grad(Stream& stream, const View& x, const View&, const View& dy,
                   const View& dx) override {
-    expect(x, inputs[0], "lrn x"), expect(dy, output, "lrn dy"), expect(dx, inputs[0], "lrn dx");
+    check_operand(x, inputs[0], "lrn x"), check_operand(dy, output, "lrn dy");
+    check_operand(dx, inputs[0], "lrn dx");
     stream.run(Pass::input_grad, "lrn", [&] {
       each_position(x_, [&](Index at) {
         scales(x.as<T>() + at);
@@ -102,7 +103,7 @@ class ReferenceSoftmax final : public UnaryKernel {
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
-    expect(x, inputs[0], "softmax x"), expect(y, output, "softmax y");
+    check_operand(x, inputs[0], "softmax x"), check_operand(y, output, "softmax y");
     stream.run(Pass::forward, "softmax", [&] {
       const Index step = x_.h * x_.w;
       each_position(x_, [&](Index at) {
@@ -121,8 +122,8 @@ class ReferenceSoftmax final : public UnaryKernel {
 
   void input_grad(Stream& stream, const View&, const View& y, const View& dy,
                   const View& dx) override {
-    expect(y, output, "softmax y"), expect(dy, output, "softmax dy");
-    expect(dx, inputs[0], "softmax dx");
+    check_operand(y, output, "softmax y"), check_operand(dy, output, "softmax dy");
+    check_operand(dx, inputs[0], "softmax dx");
     stream.run(Pass::input_grad, "softmax", [&] {
       const Index step = x_.h * x_.w;
       each_position(x_, [&](Index at) {

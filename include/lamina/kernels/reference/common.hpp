@@ -24,12 +24,6 @@ inline void check_form(const Form& x, const char* who) {
         ": expected a shape with at least one element, got ", x);
 }
 
-/// Formats its message only when it fails, so it may stand in kernels that allocate nothing.
-inline void expect(const View& operand, const Form& form, const char* who) {
-  check(operand.data != nullptr, who, ": an operand is absent, expected ", form);
-  check(operand.form() == form, who, ": expected an operand ", form, ", got ", operand.form());
-}
-
 /// Calls `f` with a zero of the element type.
 template <class F>
 auto with_type(DType t, F&& f) {

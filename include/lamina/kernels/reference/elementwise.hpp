@@ -24,7 +24,7 @@ class ReferenceActivation final : public UnaryKernel {
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
-    expect(x, inputs[0], what_), expect(y, output, what_);
+    check_operand(x, inputs[0], what_), check_operand(y, output, what_);
     stream.run(Pass::forward, what_, [&] {
       const Index size = x.shape.size();
       for (Index i = 0; i < size; ++i) y.as<T>()[i] = value(x.as<T>()[i]);
@@ -33,7 +33,8 @@ class ReferenceActivation final : public UnaryKernel {
 
   void input_grad(Stream& stream, const View&, const View& y, const View& dy,
                   const View& dx) override {
-    expect(y, output, what_), expect(dy, output, what_), expect(dx, inputs[0], what_);
+    check_operand(y, output, what_), check_operand(dy, output, what_);
+    check_operand(dx, inputs[0], what_);
     stream.run(Pass::input_grad, what_, [&] {
       const Index size = y.shape.size();
       for (Index i = 0; i < size; ++i) dx.as<T>()[i] = dy.as<T>()[i] * slope(y.as<T>()[i]);
@@ -96,7 +97,7 @@ class ReferenceReorder final : public UnaryKernel {
 
  private:
   void move(Stream& stream, Pass pass, const View& from, const View& to) {
-    expect(from, output, "reorder"), expect(to, output, "reorder");
+    check_operand(from, output, "reorder"), check_operand(to, output, "reorder");
     stream.run(pass, "reorder", [&] {
       if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
     });
@@ -116,12 +117,12 @@ class ReferenceRows final : public UnaryKernel {
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
-    expect(x, inputs[0], "reorder"), expect(y, output, "reorder");
+    check_operand(x, inputs[0], "reorder"), check_operand(y, output, "reorder");
     stream.run(Pass::forward, "reorder", [&] { copy(x, first_, y, to_); });
   }
   void input_grad(Stream& stream, const View&, const View&, const View& dy,
                   const View& dx) override {
-    expect(dy, output, "reorder"), expect(dx, inputs[0], "reorder");
+    check_operand(dy, output, "reorder"), check_operand(dx, inputs[0], "reorder");
     stream.run(Pass::input_grad, "reorder", [&] { copy(dy, to_, dx, first_); });
   }
 
@@ -149,8 +150,8 @@ class ReferenceSum final : public NaryKernel {
 
   void forward(Stream& stream, std::span<const View> xs, const View& y) override {
     check(xs.size() == inputs.size(), "sum: expected ", inputs.size(), " inputs, got ", xs.size());
-    for (const View& x : xs) expect(x, output, "sum x");
-    expect(y, output, "sum y");
+    for (const View& x : xs) check_operand(x, output, "sum x");
+    check_operand(y, output, "sum y");
     stream.run(Pass::forward, "sum", [&] {
       const Index size = y.shape.size();
       for (Index i = 0; i < size; ++i) {
@@ -164,11 +165,11 @@ class ReferenceSum final : public NaryKernel {
   void input_grad(Stream& stream, const View& dy, std::span<const View> dxs) override {
     check(dxs.size() == inputs.size(), "sum: expected ", inputs.size(), " gradients, got ",
           dxs.size());
-    expect(dy, output, "sum dy");
+    check_operand(dy, output, "sum dy");
     stream.run(Pass::input_grad, "sum", [&] {
       for (const View& dx : dxs) {
         if (!dx || dx.data == dy.data) continue;
-        expect(dx, output, "sum dx");
+        check_operand(dx, output, "sum dx");
         std::memcpy(dx.data, dy.data, dy.bytes());
       }
     });
@@ -186,7 +187,7 @@ class ReferenceConcat final : public NaryKernel {
   }
 
   void forward(Stream& stream, std::span<const View> xs, const View& y) override {
-    expect(y, output, "concat y");
+    check_operand(y, output, "concat y");
     stream.run(Pass::forward, "concat", [&] {
       each_part(xs, [&](const View& x, Index from, Index to, Index size) {
         std::copy_n(x.as<T>() + from, size, y.as<T>() + to);
@@ -195,7 +196,7 @@ class ReferenceConcat final : public NaryKernel {
   }
 
   void input_grad(Stream& stream, const View& dy, std::span<const View> dxs) override {
-    expect(dy, output, "concat dy");
+    check_operand(dy, output, "concat dy");
     stream.run(Pass::input_grad, "concat", [&] {
       each_part(dxs, [&](const View& dx, Index to, Index from, Index size) {
         std::copy_n(dy.as<T>() + from, size, dx.as<T>() + to);
@@ -214,7 +215,7 @@ class ReferenceConcat final : public NaryKernel {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const Index size = inputs[i].shape.sample();
       if (parts[i]) {
-        expect(parts[i], inputs[i], "concat");
+        check_operand(parts[i], inputs[i], "concat");
         for (Index n = 0; n < output.shape.n; ++n) {
           f(parts[i], n * size, n * output.shape.sample() + before, size);
         }
@@ -236,7 +237,7 @@ class ReferenceDropout final : public DropoutKernel {
 
   void apply(Stream& stream, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
              const View& y) override {
-    expect(x, inputs[0], "dropout x"), expect(y, output, "dropout y");
+    check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
     stream.run(pass, "dropout", [&] {
       const DropoutMask mask(rate_, key, skip);
       const T scale = T(1 / (1 - rate_));

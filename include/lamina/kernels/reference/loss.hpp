@@ -28,8 +28,8 @@ class ReferenceLoss final : public LossKernel {
   }
 
   void largest(Stream& stream, const View& x, const View& labels, const View& largest) override {
-    expect(x, inputs[0], "loss x"), expect(labels, labels_, "loss labels");
-    expect(largest, largest_, "loss largest");
+    check_operand(x, inputs[0], "loss x"), check_operand(labels, labels_, "loss labels");
+    check_operand(largest, largest_, "loss largest");
     stream.run(Pass::forward, "loss_largest", [&] {
       double *top = largest.as<double>(), *at_label = top + rows_;
       for (Index n = 0; n < rows_; ++n) {
@@ -44,9 +44,9 @@ class ReferenceLoss final : public LossKernel {
 
   void sums(Stream& stream, const View& x, const View& labels, const View& largest, const View& p,
             const View& sums) override {
-    expect(x, inputs[0], "loss x"), expect(labels, labels_, "loss labels");
-    expect(largest, largest_, "loss largest"), expect(p, output, "loss p");
-    expect(sums, sums_, "loss sums");
+    check_operand(x, inputs[0], "loss x"), check_operand(labels, labels_, "loss labels");
+    check_operand(largest, largest_, "loss largest"), check_operand(p, output, "loss p");
+    check_operand(sums, sums_, "loss sums");
     stream.run(Pass::forward, "loss_sums", [&] {
       const double *top = largest.as<double>(), *at_label = top + rows_;
       double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
@@ -67,9 +67,9 @@ class ReferenceLoss final : public LossKernel {
 
   void finish(Stream& stream, const View& labels, const View& largest, const View& sums,
               const View& p, const View& totals) override {
-    expect(labels, labels_, "loss labels"), expect(largest, largest_, "loss largest");
-    expect(sums, sums_, "loss sums"), expect(p, output, "loss p");
-    expect(totals, f64_vector(4), "loss totals");
+    check_operand(labels, labels_, "loss labels"), check_operand(largest, largest_, "loss largest");
+    check_operand(sums, sums_, "loss sums"), check_operand(p, output, "loss p");
+    check_operand(totals, f64_vector(4), "loss totals");
     stream.run(Pass::forward, "loss_finish", [&] {
       const double *top = largest.as<double>(), *at_label = top + rows_;
       const double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
@@ -90,8 +90,8 @@ class ReferenceLoss final : public LossKernel {
 
   void input_grad(Stream& stream, const View& p, const View& labels, double scale,
                   const View& dx) override {
-    expect(p, output, "loss p"), expect(labels, labels_, "loss labels");
-    expect(dx, inputs[0], "loss dx");
+    check_operand(p, output, "loss p"), check_operand(labels, labels_, "loss labels");
+    check_operand(dx, inputs[0], "loss dx");
     stream.run(Pass::input_grad, "softmax_cross_entropy", [&] {
       for (Index n = 0; n < rows_; ++n) {
         const Index label = label_of(labels, n);

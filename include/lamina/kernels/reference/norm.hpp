@@ -17,7 +17,8 @@ class ReferenceNorm final : public NormKernel {
   }
 
   void statistics(Stream& stream, const View& x, const View& sums) override {
-    expect(x, inputs[0], "batch_norm x"), expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    check_operand(x, inputs[0], "batch_norm x");
+    check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     stream.run(Pass::forward, "batch_norm_statistics", [&] {
       each_channel([&](Index c, auto&& positions) {
         double sum = 0, squares = 0;
@@ -35,11 +36,11 @@ class ReferenceNorm final : public NormKernel {
   void finish(Stream& stream, const View& sums, double count, double epsilon, double momentum,
               const View& mean, const View& inv_std, const View& running_mean,
               const View& running_var) override {
-    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
-    expect(mean, f64_vector(x_.c), "batch_norm mean");
-    expect(inv_std, f64_vector(x_.c), "batch_norm inv_std");
-    expect(running_mean, parameter(), "batch_norm running_mean");
-    expect(running_var, parameter(), "batch_norm running_var");
+    check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    check_operand(mean, f64_vector(x_.c), "batch_norm mean");
+    check_operand(inv_std, f64_vector(x_.c), "batch_norm inv_std");
+    check_operand(running_mean, parameter(), "batch_norm running_mean");
+    check_operand(running_var, parameter(), "batch_norm running_var");
     stream.run(Pass::forward, "batch_norm_finish", [&] {
       for (Index c = 0; c < x_.c; ++c) {
         const double m = sums.as<double>()[c] / count;
@@ -57,9 +58,9 @@ class ReferenceNorm final : public NormKernel {
 
   void running(Stream& stream, const View& running_mean, const View& running_var,
                const View& sums) override {
-    expect(running_mean, parameter(), "batch_norm running_mean");
-    expect(running_var, parameter(), "batch_norm running_var");
-    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    check_operand(running_mean, parameter(), "batch_norm running_mean");
+    check_operand(running_var, parameter(), "batch_norm running_var");
+    check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     stream.run(Pass::forward, "batch_norm_running", [&] {
       std::copy_n(running_mean.as<T>(), x_.c, sums.as<double>());
       std::copy_n(running_var.as<T>(), x_.c, sums.as<double>() + x_.c);
@@ -68,7 +69,7 @@ class ReferenceNorm final : public NormKernel {
 
   void from_running(Stream& stream, const View& sums, int variants, double epsilon,
                     const View& mean, const View& inv_std) override {
-    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     check_statistics(mean, inv_std);
     stream.run(Pass::forward, "batch_norm_finish", [&] {
       for (Index c = 0; c < x_.c; ++c) {
@@ -81,10 +82,10 @@ class ReferenceNorm final : public NormKernel {
 
   void normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
                  const View& w, const View& b, const View& y) override {
-    expect(x, inputs[0], "batch_norm x"), expect(y, output, "batch_norm y");
+    check_operand(x, inputs[0], "batch_norm x"), check_operand(y, output, "batch_norm y");
     check_statistics(mean, inv_std);
-    if (w) expect(w, parameter(), "batch_norm w");
-    if (b) expect(b, parameter(), "batch_norm b");
+    if (w) check_operand(w, parameter(), "batch_norm w");
+    if (b) check_operand(b, parameter(), "batch_norm b");
     stream.run(Pass::forward, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double scale = inv_std.as<double>()[c] * (w ? w.as<T>()[c] : T(1));
@@ -96,11 +97,11 @@ class ReferenceNorm final : public NormKernel {
 
   void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
                  const View& dy, const View& sums, const View& dw, const View& db) override {
-    expect(x, inputs[0], "batch_norm x"), expect(dy, output, "batch_norm dy");
+    check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
-    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
-    if (dw) expect(dw, parameter(), "batch_norm dw");
-    if (db) expect(db, parameter(), "batch_norm db");
+    check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    if (dw) check_operand(dw, parameter(), "batch_norm dw");
+    if (db) check_operand(db, parameter(), "batch_norm db");
     stream.run(Pass::weight_grad, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
@@ -120,11 +121,11 @@ class ReferenceNorm final : public NormKernel {
   void input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
                   const View& w, const View& dy, const View& sums, double count,
                   const View& dx) override {
-    expect(x, inputs[0], "batch_norm x"), expect(dy, output, "batch_norm dy");
+    check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
-    if (w) expect(w, parameter(), "batch_norm w");
-    expect(sums, f64_vector(2 * x_.c), "batch_norm sums");
-    expect(dx, inputs[0], "batch_norm dx");
+    if (w) check_operand(w, parameter(), "batch_norm w");
+    check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
+    check_operand(dx, inputs[0], "batch_norm dx");
     stream.run(Pass::input_grad, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
@@ -142,8 +143,8 @@ class ReferenceNorm final : public NormKernel {
   Form parameter() const { return {{1, x_.c, 1, 1}, dtype_of<T>, {}}; }
 
   void check_statistics(const View& mean, const View& inv_std) const {
-    expect(mean, f64_vector(x_.c), "batch_norm mean");
-    expect(inv_std, f64_vector(x_.c), "batch_norm inv_std");
+    check_operand(mean, f64_vector(x_.c), "batch_norm mean");
+    check_operand(inv_std, f64_vector(x_.c), "batch_norm inv_std");
   }
 
   /// Calls f(c, positions), where positions(g) calls g(index) for all elements of the channel.

@@ -25,7 +25,7 @@ class ReferencePool final : public UnaryKernel {
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
-    expect(x, inputs[0], what_), expect(y, output, what_);
+    check_operand(x, inputs[0], what_), check_operand(y, output, what_);
     stream.run(Pass::forward, what_, [&] {
       each_window([&](Index plane, Index at, const Window& window) {
         const T* image = x.as<T>() + plane * x_.h * x_.w;
@@ -42,8 +42,8 @@ class ReferencePool final : public UnaryKernel {
 
   void input_grad(Stream& stream, const View& x, const View&, const View& dy,
                   const View& dx) override {
-    if (reads_x) expect(x, inputs[0], what_);
-    expect(dy, output, what_), expect(dx, inputs[0], what_);
+    if (reads_x) check_operand(x, inputs[0], what_);
+    check_operand(dy, output, what_), check_operand(dx, inputs[0], what_);
     stream.run(Pass::input_grad, what_, [&] {
       std::fill_n(dx.as<T>(), x_.size(), T(0));
       each_window([&](Index plane, Index at, const Window& window) {

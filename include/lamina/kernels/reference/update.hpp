@@ -49,10 +49,10 @@ void reference_adam(const UpdateRule& rule, const UpdateStep& at, const View& w,
 inline void reference_update(const UpdateRule& rule, const UpdateStep& at, const View& w,
                              const View& dw, std::span<const View> states) {
   check_form(w, "update");
-  expect(dw, w, "update dw");
+  check_operand(dw, w, "update dw");
   check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
         " states, got ", states.size());
-  for (const View& state : states) expect(state, w, "update state");
+  for (const View& state : states) check_operand(state, w, "update state");
   with_type(w.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (rule.kind == UpdateRule::Kind::sgd) {

@@ -29,8 +29,9 @@ class ReferenceConv final : public WeightedKernel {
 
   void forward(Stream& stream, const View& x, const View& w_, const View& b_,
                const View& y) override {
-    expect(x, inputs[0], "conv x"), expect(w_, w, "conv w"), expect(y, output, "conv y");
-    if (g_.bias) expect(b_, b, "conv b");
+    check_operand(x, inputs[0], "conv x"), check_operand(w_, w, "conv w");
+    check_operand(y, output, "conv y");
+    if (g_.bias) check_operand(b_, b, "conv b");
     stream.run(Pass::forward, "conv", [&] {
       each_sample_and_group([&](Index n, Index group) {
         auto out = matrix(y.as<T>() + y_at(n, group), channels(), columns_);
@@ -43,7 +44,8 @@ class ReferenceConv final : public WeightedKernel {
   }
 
   void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
-    expect(w_, w, "conv w"), expect(dy, output, "conv dy"), expect(dx, inputs[0], "conv dx");
+    check_operand(w_, w, "conv w"), check_operand(dy, output, "conv dy");
+    check_operand(dx, inputs[0], "conv dx");
     stream.run(Pass::input_grad, "conv", [&] {
       std::fill_n(dx.as<T>(), x_.size(), T(0));
       each_sample_and_group([&](Index n, Index group) {
@@ -59,8 +61,9 @@ class ReferenceConv final : public WeightedKernel {
 
   void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
                    const View& db) override {
-    expect(x, inputs[0], "conv x"), expect(dy, output, "conv dy"), expect(dw, w, "conv dw");
-    if (g_.bias) expect(db, b, "conv db");
+    check_operand(x, inputs[0], "conv x"), check_operand(dy, output, "conv dy");
+    check_operand(dw, w, "conv dw");
+    if (g_.bias) check_operand(db, b, "conv db");
     stream.run(Pass::weight_grad, "conv", [&] {
       std::fill_n(dw.as<T>(), w.shape.size(), T(0));
       each_sample_and_group([&](Index n, Index group) {
@@ -161,8 +164,9 @@ class ReferenceLinear final : public WeightedKernel {
 
   void forward(Stream& stream, const View& x, const View& w_, const View& b_,
                const View& y) override {
-    expect(x, inputs[0], "linear x"), expect(w_, w, "linear w"), expect(y, output, "linear y");
-    if (bias_) expect(b_, b, "linear b");
+    check_operand(x, inputs[0], "linear x"), check_operand(w_, w, "linear w");
+    check_operand(y, output, "linear y");
+    if (bias_) check_operand(b_, b, "linear b");
     stream.run(Pass::forward, "linear", [&] {
       auto out = matrix(y.as<T>(), n_, k_);
       out.setZero();
@@ -173,7 +177,8 @@ class ReferenceLinear final : public WeightedKernel {
   }
 
   void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
-    expect(w_, w, "linear w"), expect(dy, output, "linear dy"), expect(dx, inputs[0], "linear dx");
+    check_operand(w_, w, "linear w"), check_operand(dy, output, "linear dy");
+    check_operand(dx, inputs[0], "linear dx");
     stream.run(Pass::input_grad, "linear", [&] {
       auto out = matrix(dx.as<T>(), n_, c_);
       out.setZero();
@@ -183,8 +188,9 @@ class ReferenceLinear final : public WeightedKernel {
 
   void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
                    const View& db) override {
-    expect(x, inputs[0], "linear x"), expect(dy, output, "linear dy"), expect(dw, w, "linear dw");
-    if (bias_) expect(db, b, "linear db");
+    check_operand(x, inputs[0], "linear x"), check_operand(dy, output, "linear dy");
+    check_operand(dw, w, "linear dw");
+    if (bias_) check_operand(db, b, "linear db");
     stream.run(Pass::weight_grad, "linear", [&] {
       auto out = matrix(dw.as<T>(), k_, c_);
       out.setZero();
