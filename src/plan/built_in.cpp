@@ -39,8 +39,8 @@ class Planner {
     behind_linear_.push_back(false);
     for (std::size_t i = 1; i < net_.graph().size(); ++i) {
       const auto& v = net_.graph()[i];
-      const bool linear = v.layer->type() == "Linear";
-      behind_linear_.push_back(linear || (v.layer->type() != "Conv2D" && all_behind_linear(v)));
+      const bool linear = is_linear(*v.layer);
+      behind_linear_.push_back(v.layer->multiplies() ? linear : all_behind_linear(v));
       std::vector<Split> wishes = {data_};
       if (name == "filter" || (name == "owt" && behind_linear_.back()))
         wishes = linear && comes_in_parts(v) ? std::vector{Split{.input = ranks_}, data_}
@@ -60,6 +60,11 @@ class Planner {
  private:
   using Vertex = Network::Vertex;
 
+  /// Whether the layer's weights meet whole samples, and not windows of them that move along rows
+  /// and columns.
+  static bool is_linear(const Layer& layer) {
+    return layer.multiplies() && !contains(layer.splits(), Axis::height);
+  }
   bool all_behind_linear(const Vertex& v) const {
     return std::ranges::all_of(v.inputs, [&](int i) { return behind_linear_[std::size_t(i)]; });
   }

@@ -48,14 +48,13 @@ void print_model(const RunOptions& o) {
   for (const auto& v : net.graph()) {
     if (!v.layer) continue;
     const Cost cost = v.layer->cost(net.input_shapes(v, 1), {}, DType::f32);
-    const bool multiplies = v.layer->type() == "Conv2D" || v.layer->type() == "Linear";
     const Shape& y = v.shape;
     rows.push_back({v.name, std::string(v.layer->type()), v.layer->describe(),
                     y.h * y.w > 1 ? text(y.c, 'x', y.h, 'x', y.w) : text(y.c),
                     cost.parameters > 0 ? format("%.0f", cost.parameters) : "",
-                    multiplies ? macs(cost.forward.flops / 2) : ""});
+                    v.layer->multiplies() ? macs(cost.forward.flops / 2) : ""});
     parameters += cost.parameters;
-    if (multiplies) work += cost.forward.flops / 2;
+    if (v.layer->multiplies()) work += cost.forward.flops / 2;
   }
   std::array<std::size_t, 6> width{};
   for (const auto& row : rows)

@@ -24,6 +24,7 @@ Totals totals(const Network& net) {
     if (!v.layer) continue;
     const Cost c = v.layer->cost(net.input_shapes(v, 1), {}, DType::f32);
     t.parameters += c.parameters;
+    CHECK(v.layer->multiplies() == multiplies(*v.layer));
     if (multiplies(*v.layer)) t.macs += c.forward.flops / 2;
     for (const Message& m : c.messages)
       if (m.pass == Pass::weight_grad) t.gradients += m.bytes;

@@ -95,6 +95,9 @@ class Layer {
 
   /// Whether y is a loss: f64, laid out as SoftmaxCrossEntropy says.
   virtual bool is_loss() const { return false; }
+  /// Whether y is made of sums of products of x and weights, so that its FLOP are counted in pairs:
+  /// a multiplication and an addition.
+  virtual bool multiplies() const { return false; }
 
   /// Shape of y for inputs of these shapes.
   virtual Shape output(std::span<const Shape> xs) const = 0;

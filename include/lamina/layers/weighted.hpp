@@ -23,6 +23,7 @@ struct PlacedWeighted;
 /// one backward between them.
 class WeightedLayer : public Layer {
  public:
+  bool multiplies() const override { return true; }
   Axis splits() const override {
     return Axis::batch | Axis::channel | Axis::input | Axis::height | Axis::width;
   }
