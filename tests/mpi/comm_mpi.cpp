@@ -1,8 +1,8 @@
 // Collectives between the processes of mpirun, against closed forms.
-#include "../../src/report/late.hpp"
-#include "../../src/report/pack.hpp"
 #include "catch.hpp"
 #include "mpi/world.hpp"
+#include "profile/late.hpp"
+#include "profile/pack.hpp"
 
 #include <chrono>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Waiting told apart: posting and waking up, ranks that come late, bytes that move.
-#include "../../src/report/denied.hpp"
-#include "../../src/report/late.hpp"
 #include "catch.hpp"
+#include "profile/denied.hpp"
+#include "profile/late.hpp"
 #include "profile_made.hpp"
 #include "profile_same.hpp"
 #include "profile_small.hpp"

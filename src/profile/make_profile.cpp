@@ -1,7 +1,7 @@
 // How a profile is made of what the ranks recorded.
-#include "report/denied.hpp"
-#include "report/late.hpp"
-#include "report/pack.hpp"
+#include "profile/denied.hpp"
+#include "profile/late.hpp"
+#include "profile/pack.hpp"
 
 #include <lamina/base/median.hpp>
 #include <lamina/base/random.hpp>

@@ -1,5 +1,5 @@
 // Late: how long ranks waited for one that had not come, and how long while bytes moved.
-#include "report/late.hpp"
+#include "profile/late.hpp"
 
 #include <unistd.h>
 
