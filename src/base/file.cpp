@@ -45,7 +45,7 @@ std::string host_name() {
 constexpr std::string_view temporary = ".tmp.";
 
 /// Whether a temporary file, of which this is the name behind ".tmp.", was left behind by a process
-/// that is dead. One of another host may be at work for all that can be known here; so may one that
+/// that is dead. One of another host may be alive, which cannot be known here. So may one that
 /// cannot be seen from this container, but then it holds a lock.
 bool left_behind(const std::string& path, std::string_view pid_and_host) {
   pid_t pid = 0;

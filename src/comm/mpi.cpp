@@ -44,8 +44,8 @@ constexpr bool debug_build = false;
 constexpr bool debug_build = true;
 #endif
 
-/// Open MPI's default over TCP is to put large messages into the peer's memory. The peer's leave to
-/// do so waits behind the data that it sends itself: messages that should cross go one after the
+/// Open MPI's default over TCP is to put large messages into the peer's memory. The peer's consent
+/// waits behind the data that it sends itself: messages that should cross go one after the
 /// other. So they are sent instead, unless the user has set this.
 int init(int& argc, char**& argv, int& given) {
   setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);

@@ -106,7 +106,7 @@ bool remove(const Item& item) {
 }  // namespace
 
 void JobNote::remove_leftovers() {
-  // One process at a time, or else they take each other's looking at a note for a sign of life. The
+  // One process at a time, or else each takes another's look at a note for a sign of life. The
   // first one does it for all.
   const int turn = open(memory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (turn >= 0 && flock(turn, LOCK_EX | LOCK_NB) == 0) remove_in_turn();
@@ -155,7 +155,7 @@ JobNote::JobNote() {
   if (write(lock_, content.data(), content.size()) != ssize_t(content.size()) ||
       flock(lock_, LOCK_EX | LOCK_NB) != 0)
     return;
-  unlink(path.c_str());  // of one who had our number, and whose launcher lives
+  unlink(path.c_str());  // of a process that had our number, and whose launcher lives
   if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) path_ = path;
 }
 

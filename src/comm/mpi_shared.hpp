@@ -9,7 +9,7 @@
 // meetings. All sums are by rank: their bits depend on nothing else.
 //
 // There is one segment per rank, not one per group: a rank's collectives run one after the other.
-// Nor has a group a state that its ranks share: each pair of ranks counts its own meetings.
+// Nor do the ranks of a group share any state: each pair of ranks counts its own meetings.
 #pragma once
 
 #include "comm/mpi_buffers.hpp"

@@ -91,7 +91,7 @@ class Meeting {
       return;
     }
     for (int n = 0; round_.load() == round; ++n)
-      if (n > 10000) sched_yield();  // whom we wait for may need this core
+      if (n > 10000) sched_yield();  // the one we wait for may need this core
   }
 
  private:
@@ -153,7 +153,7 @@ double rate_of_team(const Slices& slices, const Work& work) {
 /// Memory whose pages belong to whoever writes to them first.
 struct Buffer {
   explicit Buffer(std::size_t bytes) {
-    constexpr std::size_t page = std::size_t(2) << 20;  // address translations cost little so
+    constexpr std::size_t page = std::size_t(2) << 20;  // few address translations
     bytes = (bytes + page - 1) / page * page;
     data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
     check(data != nullptr, "not enough memory to measure its bandwidth with ", bytes >> 20, " MiB");

@@ -1,4 +1,4 @@
-// What all oneDNN kernels are made of: the engine, layouts, and primitives with their arguments.
+// What all oneDNN kernels are made of: the runtime, layouts, and primitives with their arguments.
 #pragma once
 
 #include "cpu/blocked.hpp"

@@ -10,7 +10,7 @@ class Sum final : public NaryKernel {
  public:
   explicit Sum(std::span<const Form> xs) {
     check(!xs.empty(), "sum: expected at least one input");
-    // Whoever has a layout of oneDNN's will go on in it.
+    // A layout of oneDNN's that one of the inputs has is that of y.
     const auto blocked =
         std::find_if(xs.begin(), xs.end(), [](const Form& x) { return !x.layout.plain(); });
     output = blocked == xs.end() ? xs[0] : *blocked;

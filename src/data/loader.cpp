@@ -1,4 +1,4 @@
-// Loader: worker threads that fill a ring of batches ahead of the one who trains.
+// Loader: worker threads that fill a ring of batches ahead of the training.
 #include <lamina/base/error.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/cost/split.hpp>

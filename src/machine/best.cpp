@@ -17,7 +17,7 @@ struct Value {
 Value better(Value older, Value newer) {
   const bool newer_leads = newer.rate >= older.rate;
   const Value high = newer_leads ? newer : older, low = newer_leads ? older : newer;
-  if (low.disturbed) return high;  // as it is too low by that, it says nothing of the other
+  if (low.disturbed) return high;  // it was held down, and so says nothing about the other
   if (high.rate <= plausible * low.rate) return {high.rate, false};
   return high.disturbed || !newer_leads ? low : high;
 }

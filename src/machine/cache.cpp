@@ -66,7 +66,7 @@ void store(const std::string& path, const Json& key, const Machine& machine) {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
     const Json json = {{"schema", schema}, {"key", key}, {"machine", machine_to_json(machine)}};
     write_file(path, dump(json, 1) + '\n');
-  } catch (const Error&) {  // a full disk, or nobody's home: done without
+  } catch (const Error&) {  // a full disk, or no home to write to: nothing is kept
   }
 }
 

@@ -32,7 +32,7 @@ class KeptVerdicts final : public Verdicts {
       // Before it too: the last line may have been cut off by a full disk or a kill.
       const std::string line = text('\n', format("%.3g", difference), '\t', what, '\n');
       File(path_, File::Mode::append).write(line.data(), line.size());
-    } catch (const Error&) {  // a full disk, or nobody's home: compared anew next time
+    } catch (const Error&) {  // a full disk, or no home to write to: compared anew next time
     }
   }
 

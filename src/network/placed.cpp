@@ -14,7 +14,7 @@ namespace lamina {
 
 namespace {
 
-/// Throws Error naming a layer whose output is for nobody.
+/// Throws Error naming a layer whose output nobody reads.
 void check_ends(const std::vector<Network::Vertex>& graph) {
   std::vector<bool> read(graph.size());
   for (const Network::Vertex& v : graph)

@@ -107,7 +107,7 @@ class PerfCounters final : public Counters {
   }
 
  private:
-  /// What the calling thread can count, all others must; one that has ended meanwhile needs not.
+  /// What the calling thread can count, all others must; one that has ended meanwhile need not.
   int open_threads(const PerfEvents& events) {
     int error = 0;
     std::vector<PerfEvent> wanted;

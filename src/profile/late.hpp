@@ -24,10 +24,10 @@ std::string clock_name(const char* boot_id = "/proc/sys/kernel/random/boot_id");
 std::vector<ClockOffset> clock_offsets(const Communicator& ranks, double (*clock)() = now,
                                        const std::string& name = clock_name());
 
-/// When all whom a collective needed had come to it, for each run of rank `me`, on its clock and
-/// within the run. A halo needs its peers, a broadcast its root, others the whole group. The nth
-/// run of a group in a step is the same collective on all ranks; where they count differently, and
-/// where a group is not known, nobody is taken to be late.
+/// When all ranks that a collective needed had come to it, for each run of rank `me`, on its clock
+/// and within the run. A halo needs its peers, a broadcast its root, others the whole group. The
+/// nth run of a group in a step is the same collective on all ranks; where they count differently,
+/// and where a group is not known, nobody is taken to be late.
 std::vector<double> all_had_come(const std::vector<std::vector<Profiler::Run>>& runs_by_rank,
                                  std::size_t me, const std::vector<ClockOffset>& offsets);
 

@@ -33,7 +33,7 @@ struct TrainOptions : RunOptions {
   bool resumes = false;
 };
 
-/// Records some steps in the midst of a training: the first few are left out, and no step at the
+/// Records some steps in the middle of a training: the first few are left out, and no step at the
 /// end of an epoch is followed into the evaluation.
 class StepRecorder {
  public:

@@ -1,4 +1,4 @@
-// Where the labels are loaded and where they are wanted; how all ranks hear what the loss found.
+// Where the labels are loaded and where they are wanted; how all ranks learn what the loss found.
 #include <lamina/train/labels.hpp>
 
 namespace lamina {

@@ -105,7 +105,7 @@ TEST_CASE("when one rank throws, the others end and its error comes out") {
           }) == "boom");
 }
 
-TEST_CASE("a rank that computes hears of a failure at its next collective") {
+TEST_CASE("a rank that computes learns of a failure at its next collective") {
   REQUIRE(error_of(2, [](World& world) {
             if (world.rank() == 1) throw Error("early");
             sleep_ms(250);  // longer than a poll

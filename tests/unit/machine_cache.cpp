@@ -255,7 +255,7 @@ TEST_CASE("disturbed ceilings are measured a second time, and not kept", "[machi
   CHECK(m.memory.size() == 3);
   CHECK(m.peak(DType::f32) == 200e9);  // which was not
 
-  next = {with_memory(50e9, false)};  // what is missing is measured by the next who asks
+  next = {with_memory(50e9, false)};  // what is missing is measured when it is asked for next
   m = detail::cached_or(measure_next, world, *backend, false);
   CHECK(measured == 3);
   CHECK(m.bandwidth() == 50e9);

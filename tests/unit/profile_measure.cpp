@@ -227,7 +227,7 @@ TEST_CASE("a profile keeps the last step of all ranks, and what layers keep") {
   }
 }
 
-TEST_CASE("recording starts and stops in the midst of a run") {
+TEST_CASE("recording starts and stops in the middle of a run") {
   Stream stream;
   Profiler p;
   const auto work = [&] { stream.run(Pass::forward, "work", [] {}); };
@@ -282,7 +282,7 @@ TEST_CASE("what was counted since the last span belongs to the next one") {
   CHECK(!p.cell(2, Pass::weight_grad).counts);
 }
 
-TEST_CASE("a listener hears of every layer, forward, backward and update") {
+TEST_CASE("a listener is told of every layer, forward, backward and update") {
   World world;
   Trainer trainer(small(), world, SGD{.rate = 0.1}, {.batch = 2, .backend = "reference"});
   const std::vector<float> images(2 * 3 * 64, 0.5f);

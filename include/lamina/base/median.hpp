@@ -14,7 +14,7 @@ inline double median(std::vector<double> values) {
 }
 
 /// Standard deviation of what `values` are drawn from, by n - 1; negative with fewer than two, as
-/// one value knows of no spread.
+/// one value has no spread.
 inline double deviation(const std::vector<double>& values) {
   const auto n = double(values.size());
   if (n < 2) return -1;

@@ -9,7 +9,7 @@
 namespace lamina {
 
 /// Runs `work`; an Error that passes by gets "`what`: " in front, or `what` and another `mark`. One
-/// of a class of its own stays as it is: whoever catches it goes by the class.
+/// of a derived class stays as it is, since that is caught by its class.
 template <class Work>
 decltype(auto) naming(std::string_view what, Work&& work, std::string_view mark = ": ") {
   try {

@@ -22,7 +22,7 @@ class Job {
  public:
   virtual ~Job() = default;
   virtual std::shared_ptr<Transport> transport() = 0;
-  /// Tells the peers how this rank ended and hears how they did; `error` is empty where a peer has
+  /// Tells the peers how this rank ended and learns how they did; `error` is empty where a peer has
   /// something to say. Returns what this rank should print: nothing where a lower rank has the same
   /// error. Throws where `code` is 0 and a peer fails meanwhile: call again with that. To be called
   /// when the communication thread is gone.

@@ -38,7 +38,7 @@ class Counters {
 };
 
 /// Opens what the machine offers (Linux perf_event); null where that is nothing. `why`, if given,
-/// hears the reason in that case.
+/// is set to the reason in that case.
 std::unique_ptr<Counters> open_counters(std::string* why = nullptr);
 
 }  // namespace lamina

@@ -1,4 +1,4 @@
-// LayerCallback: a function of the user's that hears of every layer, as it runs.
+// LayerCallback: a function of the user's that is called for every layer, as it runs.
 #pragma once
 
 #include <lamina/tensor/stream.hpp>

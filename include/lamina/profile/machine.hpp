@@ -103,7 +103,7 @@ Machine measure_machine(const World& world, const Backend& backend);
 /// host, processor, ranks per node, threads and back end; measures and fills it where it lacks
 /// something, or where `again` is set. What is disturbed is measured a second time; of what was
 /// measured now and what the cache has, the best counts that is plausible; and what is disturbed
-/// still is returned, but not kept. A cache that cannot be read or written is done without.
+/// still is returned, but not kept. A cache that cannot be read or written is ignored.
 Machine cached_machine(const World& world, const Backend& backend, bool again = false);
 /// The cached one, if there is any: measures nothing. `found` says whether there was. Collective.
 Machine cached_machine(const World& world, const Backend& backend, bool* found);

@@ -31,7 +31,7 @@ Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Commun
 ///
 /// With `options.alone` steps in which collectives on `stream` do nothing follow, to tell what
 /// overlapping costs the kernels. They leave ranks with different parameters if `step` updates any:
-/// switch that off in the midst of a training.
+/// switch that off in the middle of a training.
 template <class Step>
 Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
                       const UpdateRule& rule, const ProfileOptions& options, Step&& step) {

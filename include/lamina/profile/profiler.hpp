@@ -23,7 +23,7 @@ inline constexpr int lane_count = 3;
 ///   for (int i = 0; i < 10; ++i) step(), profiler.next_step();
 ///   profiler.stop();
 ///
-/// start() and stop() may come in the midst of a run, as often as one likes; steps add up.
+/// start() and stop() may come in the middle of a run, as often as one likes; steps add up.
 ///
 /// Any thread may record, at any time. Recording takes no lock and no memory, except in a step with
 /// more spans than any before it.

@@ -3,7 +3,7 @@
 
 namespace lamina {
 
-/// Since the process, the thread or the machine started; differences of two are of use. What the
+/// Since the process, the thread or the machine started; only differences mean anything. What the
 /// system does not tell is -1.
 struct Usage {
   double processor = 0;    ///< seconds of processors, all threads of this process together

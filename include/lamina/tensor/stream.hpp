@@ -26,7 +26,7 @@ constexpr std::string_view name(Pass p) {
 /// compute thread for a collective: handing it over, waiting for it, waking up (what is exposed).
 enum class Lane : std::uint8_t { compute, communication, wait };
 
-/// Whom a collective joins: what it takes to find the same one among another rank's spans.
+/// Which ranks a collective joins: what it takes to find the same one among another rank's spans.
 struct Party {
   std::uint64_t group = 0;  ///< made of the group's ranks, alike on all of them; 0 = not known
   std::int32_t rank = 0;    ///< this one's number in the group
@@ -67,7 +67,7 @@ constexpr const char* name(LayerRun::Phase p) {
   return names[int(p)];
 }
 
-/// Hears of every layer as it begins and ends, on the thread that runs it: named ranges for a
+/// Is told of every layer as it begins and ends, on the thread that runs it: named ranges for a
 /// profiler of the platform (NVTX), or a callback of the user's.
 class Listener {
  public:

@@ -68,7 +68,7 @@ void try_checkpoint(const std::string& path, const PlacedNetwork&, const Communi
 /// changed. The network must be placed, the states made.
 Resumed load_checkpoint(const std::string& path, PlacedNetwork&, const Communicator& ranks = {});
 
-/// The Progress alone, for who must know it before a network is made.
+/// The Progress alone, for what must be known before a network is made.
 Progress read_progress(const std::string& path, const Communicator& ranks = {});
 
 /// What load_parameters could not use.

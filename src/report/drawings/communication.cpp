@@ -119,7 +119,7 @@ class LinkLine {
     if (length_ > 0) svg.line(kind, x0_, y0_, x1_, y1_);
   }
 
-  /// Below the line, as near to its upper end as nothing is in the way.
+  /// Below the line, as near to its upper end as there is room.
   void name(Svg& svg, const Boxes& boxes) const {
     const double width = text_width(words_), upper = length_ - width / 2 - 30;
     if (length_ < width + 40) {

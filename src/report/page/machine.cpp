@@ -72,7 +72,7 @@ std::string comm_tables(const Machine& m) {
   return out;
 }
 
-/// What was not to be measured in peace.
+/// What could not be measured without disturbance.
 std::string disturbance(const Machine& m) {
   std::string out;
   if (m.disturbed() > 0)
