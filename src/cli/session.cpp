@@ -214,7 +214,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   std::int64_t parameters = 0;
   for (const auto& p : net.all_parameters())
     if (p.trained) parameters += p.whole.size();
-  Memory m = trainer.optimizer().memory(net);
+  Memory m = trainer.memory();
   const std::array mine{m.parameters,  m.gradients, m.optimizer,
                         m.activations, m.workspace, m.messages};
   for (const auto& [w, dw, states, activations, workspace, messages] :

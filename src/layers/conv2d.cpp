@@ -51,7 +51,7 @@ std::string_view Conv2D::limit(Axis axis, std::span<const Shape>) const {
   return axis == Axis::input ? "a group's channels of x go with its channels of y" : "";
 }
 
-void Conv2D::check_split(std::span<const Shape> xs, const Split& split) const {
+void Conv2D::check_split(std::span<const Shape> xs, const Split& split, bool) const {
   for (const Box& box : needed(xs, split, split.ways()).box)
     check(!box.empty(), "split ", split, ": some rows or columns of y see padding only");
 }

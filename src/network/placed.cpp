@@ -47,7 +47,8 @@ void check_options(const Network& network, PlaceOptions& options) {
   for (std::size_t i = 1; i < graph.size(); ++i)
     naming(detail::title(graph[i]), [&] {
       const std::vector<Shape> xs = network.input_shapes(graph[i], options.batch);
-      const std::string why = why_illegal(*graph[i].layer, xs, options.splits[i], ranks);
+      const std::string why =
+          why_illegal(*graph[i].layer, xs, options.splits[i], ranks, options.training);
       check(why.empty(), why);
     });
   if (options.recompute.empty()) options.recompute.assign(graph.size(), false);
@@ -160,6 +161,8 @@ void PlacedNetwork::allocate_activations() {
 
 void PlacedNetwork::initialize(std::uint64_t seed) {
   check(allocated_, "the network must have its buffers before it is initialized");
+  check(!borrows(), "the network has the parameters of another one: expected that one");
+  changed();
   for (const NamedParameter& n : parameters_.mine) {
     const Parameter& p = *n.parameter;
     const Random random(seed, key_of(n.name));
@@ -188,7 +191,9 @@ void PlacedNetwork::initialize(std::uint64_t seed) {
 
 void PlacedNetwork::forward(Context& context) {
   check(allocated_, "the network has no buffers yet");
-  context.micro_batches = options_.micro_batches;
+  check(!source_ || source_->fresh(),
+        "the network's parameters are another one's, which has changed them: expected refresh()");
+  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
   for (std::size_t i = 1; i < steps_.size(); ++i)
     run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
   context.stream.enter(-1);
@@ -196,7 +201,8 @@ void PlacedNetwork::forward(Context& context) {
 
 void PlacedNetwork::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
-  for (Bucket& bucket : parameters_.buckets) bucket.micro_batch = context.micro_batch;
+  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
+  for (Bucket& bucket : parameters_.buckets) bucket.micro_batch = micro_batch_;
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
     recompute(context, step);
@@ -212,6 +218,7 @@ void PlacedNetwork::backward(Context& context) {
     context.stream.enter(std::int32_t(i), step.name.c_str());
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
   }
+  micro_batch_ = (micro_batch_ + 1) % options_.micro_batches;
   context.stream.enter(-1);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <utility>
 
 namespace lamina::detail {
 
@@ -68,7 +69,8 @@ Source::Source(const PlacedNetwork& from, std::shared_ptr<const Backend> backend
                const Parameters& to, std::vector<Step>& steps, Memory& total)
     : their_backend_(from.placing().backend),
       backend_(std::move(backend)),
-      memory_(from.parameter_memory()) {
+      memory_(from.parameter_memory()),
+      changes_(from.changes()) {
   check_fits(from, to);
   std::vector<std::map<std::string, Box>> wanted;  // by rank of theirs
   for (const std::string& s : from.placing().ranks.all_gather_text(to_text(to)))
@@ -96,17 +98,34 @@ Source::Source(const PlacedNetwork& from, std::shared_ptr<const Backend> backend
       continue;
     }
     const auto me = std::size_t(from.placing().ranks.rank());
-    if (c.theirs) c.held = Tensor(held.box[me].shape(), p.dtype);
+    if (c.theirs) c.held = View(nullptr, {held.box[me].shape(), p.dtype, {}});
     if (c.moves) {
       c.exchange = Exchange(held, blocks, p.dtype, from.placing().ranks);
-      if (c.mine) c.wanted = Tensor(blocks.box[me].shape(), p.dtype);
+      if (c.mine) c.wanted = View(nullptr, {blocks.box[me].shape(), p.dtype, {}});
+      total.workspace += c.exchange.workspace();
     }
     copied_.push_back(std::move(c));
+  }
+  share_buffers(total);
+}
+
+/// One after the other they pass through the same two.
+void Source::share_buffers(Memory& total) {
+  for (auto [buffer, view] : {std::pair(&held_, &Copied::held), {&wanted_, &Copied::wanted}}) {
+    std::size_t most = 0;
+    for (const Copied& c : copied_) most = std::max(most, room((c.*view).bytes()));
+    *buffer = Tensor({1, std::int64_t(most / 8), 1, 1}, DType::f64);
+    total.workspace += most;
+    for (Copied& c : copied_)
+      if ((c.*view).bytes() > 0) (c.*view).data = buffer->as<char>();
   }
 }
 
 void Source::refresh() {
+  const auto changes = changes_.lock();
+  check(changes != nullptr, "the network whose parameters are taken is gone");
   for (Copied& c : copied_) copy(c);
+  seen_ = *changes;
 }
 
 void Source::copy(Copied& c) {
@@ -114,7 +133,7 @@ void Source::copy(Copied& c) {
   if (c.variants.size() > 1) {
     c.variants.all_reduce(stream_, Pass::forward, c.held).wait(stream_);
     const double part = 1.0 / c.variants.size();
-    if (c.held.view().dtype == DType::f64)
+    if (c.held.dtype == DType::f64)
       for (double& v : c.held.elements<double>()) v *= part;
     else
       for (float& v : c.held.elements<float>()) v = float(double(v) * part);

@@ -19,21 +19,31 @@ class Source {
   Source(const PlacedNetwork& from, std::shared_ptr<const Backend> backend, const Parameters& to,
          std::vector<Step>& steps, Memory& total);
 
+  /// Throws Error if that network is gone.
   void refresh();
+  /// Whether nothing has changed there since.
+  bool fresh() const {
+    const auto changes = changes_.lock();
+    return !changes || *changes == seen_;
+  }
 
  private:
   struct Copied {
     View theirs;                      ///< absent where this rank of theirs holds nothing
     Communicator variants;            ///< their mean is taken
-    Tensor held, wanted;              ///< plain
+    View held, wanted;                ///< plain, in buffers that all share
     bool moves = false;               ///< blocks differ:
     Exchange exchange;                ///< from one to the other
     const Parameter* mine = nullptr;  ///< null where this rank of ours holds nothing
   };
   void copy(Copied& c);
+  void share_buffers(Memory& total);
 
   std::shared_ptr<const Backend> their_backend_, backend_;
   std::shared_ptr<const void> memory_;
+  std::weak_ptr<const std::int64_t> changes_;
+  std::int64_t seen_ = -1;
+  Tensor held_, wanted_;
   std::vector<Copied> copied_;
   Stream stream_;
 };

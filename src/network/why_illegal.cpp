@@ -8,7 +8,8 @@ namespace lamina {
 namespace {
 
 /// Throws Error where `layer` cannot be split so over `ranks` ranks.
-void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split, int ranks) {
+void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split, int ranks,
+                 bool training) {
   const Shape y = layer.output(xs);
   struct Cut {
     const char* name;
@@ -43,15 +44,15 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
   }
   check(split.ways() <= ranks, "split ", split, " has ", split.ways(), " parts, but there ",
         ranks == 1 ? "is " : "are ", ranks, ranks == 1 ? " rank" : " ranks");
-  layer.check_split(xs, split);
+  layer.check_split(xs, split, training);
 }
 
 }  // namespace
 
 std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
-                        int ranks) {
+                        int ranks, bool training) {
   try {
-    check_split(layer, xs, split, ranks);
+    check_split(layer, xs, split, ranks, training);
   } catch (const Error& e) {
     return e.what();
   }

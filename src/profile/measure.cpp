@@ -103,8 +103,8 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
   Stream stream;
   Context context{.stream = stream, .labels = labels};
   const auto step = [&] {
-    network.forward(context);
-    network.backward(context);
+    for (int i = 0; i < network.placing().micro_batches; ++i)
+      network.forward(context), network.backward(context);
     for (const auto& named : network.parameters())
       if (named.parameter->trained) named.parameter->wait(stream);
     ++context.step;

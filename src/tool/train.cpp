@@ -177,7 +177,7 @@ int train(const TrainOptions& o, World& world) {
           "--log",
           [&] {
             const Progress& at = trainer.progress();
-            o.resumes ? log->resume_at(at.step, at.evaluation_due) : log->restart();
+            o.resumes ? log->resume_at(at.step, at.evaluation_due && validation) : log->restart();
           },
           " ");
     return std::string();

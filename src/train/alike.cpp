@@ -56,6 +56,9 @@ void check_alike(const Communicator& ranks, const Optimizer& optimizer, const Tr
   check_alike(ranks, {{"the optimizer", optimizer.text()},
                       {"the schedule", in_words(o.schedule)},
                       {"the seed", text(o.seed)},
+                      {"the global batch", text(o.batch)},
+                      {"the micro-batch", text(o.micro_batch)},
+                      {"the evaluation batch", text(o.evaluation_batch)},
                       {"the back end asked for", o.backend},
                       {"communicate", text(o.communicate)}});
 }

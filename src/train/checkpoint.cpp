@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -180,6 +181,8 @@ Progress to_progress(const std::string& path, const std::map<std::string, std::s
   if (metadata.contains("epoch.loss")) {
     parse(path, metadata, "epoch.loss", p.loss);
     parse(path, metadata, "epoch.top1", p.top1);
+  } else {  // nobody knows what this epoch's mean will be
+    p.loss = p.top1 = std::numeric_limits<double>::quiet_NaN();
   }
   p.evaluation_due = metadata.contains("evaluation");
   check(p.step >= 0 && p.epoch >= 0 && p.batch >= 0, path,
@@ -430,6 +433,7 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
 
 Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
                         const Communicator& ranks) {
+  check(!network.borrows(), path, ": the network has the parameters of another one: expected that");
   std::vector<Slot> slots = slots_of(network, true);
   std::optional<SafetensorsFile> file;
   const json answer = from_first(ranks, [&] {
@@ -444,6 +448,7 @@ Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
   std::erase_if(slots, [&](const Slot& s) {
     return s.local && averaged.contains(s.name.substr(local_prefix.size()));
   });
+  network.changed();
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
   return {to_progress(path, answer[0].get<std::map<std::string, std::string>>()),
           {averaged.begin(), averaged.end()}};
@@ -460,6 +465,7 @@ Progress read_progress(const std::string& path, const Communicator& ranks) {
 
 Unmatched load_parameters(const std::string& path, PlacedNetwork& network, bool strict,
                           const Communicator& ranks) {
+  check(!network.borrows(), path, ": the network has the parameters of another one: expected that");
   std::vector<Slot> slots = slots_of(network, false);
   std::optional<SafetensorsFile> file;
   const json answer = from_first(ranks, [&] {
@@ -473,6 +479,7 @@ Unmatched load_parameters(const std::string& path, PlacedNetwork& network, bool 
   });
   const auto names = answer[0].get<std::set<std::string>>();
   std::erase_if(slots, [&](const Slot& s) { return !names.contains(s.name); });
+  network.changed();
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
   return {answer[1], answer[2], answer[3]};
 }

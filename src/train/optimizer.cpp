@@ -96,6 +96,9 @@ const char* layer_name(const PlacedNetwork& network, const NamedParameter& n) {
 
 void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
                        double scale) const {
+  check(network.micro_batch() == 0, "update: ", network.micro_batch(), " of ",
+        network.placing().micro_batches, " micro-batches have run backward");
+  network.changed();
   const Backend& backend = *network.placing().backend;
   if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
   if (clip_norm_ > 0) scale = clipped(network, stream, scale);

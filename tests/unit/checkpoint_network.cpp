@@ -377,6 +377,7 @@ TEST_CASE("checkpoint: bad metadata are refused", "[checkpoint]") {
     return error_of([&] { read_progress(folder / "c"); });
   };
   CHECK(refusal("x", "y").empty());
+  CHECK(std::isnan(read_progress(folder / "c").loss));  // of a time when none was written
   CHECK_THAT(refusal("lamina.checkpoint", ""), ContainsSubstring("no training to resume"));
   CHECK_THAT(refusal("lamina.checkpoint", "2"), ContainsSubstring("version 1"));
   CHECK_THAT(refusal("step", ""), ContainsSubstring("lack 'step'"));

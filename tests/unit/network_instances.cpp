@@ -191,6 +191,7 @@ TEST_CASE("a network for inference has the memory of the one that is trained") {
 
   training.reset();  // its memory stays
   CHECK(probabilities(ten, 20) == after);
+  CHECK_THROWS_WITH(ten.refresh(), "the network whose parameters are taken is gone");
 }
 
 TEST_CASE("parameters go from one network to another under other splits, on other ranks") {
@@ -290,6 +291,65 @@ TEST_CASE("parameters that another network does not have are an error") {
   CHECK_THROWS_WITH(from.refresh(), "the network has no parameters of another one");
 }
 
+TEST_CASE("another network's parameters are only read, and never in part when they have changed") {
+  const Network net = layers(false, true);
+  PlacedNetwork from = net.place(placing(net, {}));
+  from.initialize(3);
+  PlacedNetwork to = inference(from, {.batch = 2}, false);
+  const auto before = weights(from);
+  CHECK_THROWS_WITH(to.initialize(4), ContainsSubstring("parameters of another one"));
+  const std::string path = std::filesystem::temp_directory_path() / text("instances.", getpid());
+  save_checkpoint(path, from, {});
+  CHECK_THROWS_WITH(load_parameters(path, to), ContainsSubstring("parameters of another one"));
+  CHECK(weights(from) == before);
+  const auto stale = ContainsSubstring("has changed them: expected refresh()");
+  const auto asks_after = [&](auto&& change) {
+    probabilities(to, 2);
+    change();
+    CHECK_THROWS_WITH(probabilities(to, 2), stale);
+    to.refresh();
+    probabilities(to, 2);
+  };
+  const Optimizer sgd = SGD{.rate = 0.1};
+  const Tensor states = sgd.attach(from);
+  asks_after([&] { train(from, sgd, 1); });
+  asks_after([&] { from.initialize(5); });
+  asks_after([&] { load_parameters(path, from); });
+  asks_after([&] { load_checkpoint(path, from); });
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("inference takes single samples through batch norm behind linear layers") {
+  Network net({.c = 3, .h = 2, .w = 2});
+  net.add<Linear>({.features = 4});
+  net.add<BatchNorm>({}, "norm");
+  PlaceOptions o = placing(net, {.batch = 1});
+  CHECK_THROWS_WITH(net.place(o), ContainsSubstring("needs more than one value per channel"));
+  o.training = false;
+  CHECK_NOTHROW(net.place(o));
+}
+
+TEST_CASE("a network that goes waits for the sums that it has started") {
+  // With memory that is given back to the system at once, as large blocks are.
+  const Network net = [] {
+    Network n({.c = 3, .h = 8, .w = 8});
+    n.add<Linear>({.features = 30000}, "large");
+    n.add<Linear>({.features = 4});
+    n.add<SoftmaxCrossEntropy>({}, "loss");
+    return n;
+  }();
+  run_ranks(2, [&](World& world) {
+    for (int i = 0; i < 5; ++i) {
+      PlacedNetwork placed = net.place(placing(net, {.batch = 2, .ranks = world}));
+      placed.initialize(1);
+      Stream stream;
+      Labels labels(placed);
+      Context context{.stream = stream, .labels = labels.move(stream)};
+      placed.forward(context), placed.backward(context);
+    }
+  });
+}
+
 TEST_CASE("a trainer leaves the network as it was, and evaluates with a batch of its own") {
   const auto data = small_data(), validation = small_data(50, false);
   const bool local = GENERATE(true, false);
@@ -326,4 +386,46 @@ TEST_CASE("a trainer leaves the network as it was, and evaluates with a batch of
     CHECK(found[1][i].samples == 50);
   }
   CHECK(found[0][3].loss != found[0][0].loss);
+}
+
+TEST_CASE("a trainer counts the memory of its evaluation, which allocates nothing in a step") {
+  const auto data = small_data(), validation = small_data(60, false);
+  World world;
+  const Network net = small_network(true);
+  const auto memory = [&](std::int64_t evaluation_batch) {
+    Trainer trainer(net, world, SGD{}, {.batch = 24, .evaluation_batch = evaluation_batch});
+    return trainer.memory();
+  };
+  const Memory one = memory(0), two = memory(60);
+  CHECK(two.parameters >= one.parameters);
+  CHECK(two.gradients == one.gradients);
+  CHECK(two.activations > 2 * one.activations);
+  Trainer trainer(net, world, SGD{.rate = 0.1}, {.batch = 24, .evaluation_batch = 20});
+  trainer.evaluate(*validation);
+  if (counts_allocations()) CHECK(allocated_by_steps(trainer, *data).largest < 4096);
+}
+
+TEST_CASE("batches that do not fit are named as what they are") {
+  std::vector<std::string> errors(2);
+  const auto error = [&](TrainerOptions o, bool other = false) {
+    run_ranks(2, [&](World& world) {
+      TrainerOptions mine = o;
+      if (other && world.rank() == 1) mine.evaluation_batch = 8;
+      try {
+        Trainer(small_network(true), world, SGD{}, mine);
+      } catch (const PeerError&) {
+        throw;
+      } catch (const Error& e) {
+        errors[std::size_t(world.rank())] = e.what();
+      }
+    });
+    CHECK(errors[0] == errors[1]);
+    return errors[0];
+  };
+  CHECK(error({.batch = 0}) == "the global batch must be positive, got 0");
+  CHECK_THAT(error({.batch = 4, .micro_batch = 1}),
+             ContainsSubstring("micro-batch: a global batch"));
+  CHECK_THAT(error({.batch = 4, .evaluation_batch = 1}),
+             ContainsSubstring("evaluation batch: a global batch of 1"));
+  CHECK_THAT(error({.batch = 4}, true), ContainsSubstring("the evaluation batch is 0 on rank 0"));
 }

@@ -162,6 +162,72 @@ TEST_CASE("the gradients of micro-batches are summed over the ranks once in a st
   CHECK(messages[0] == messages[1]);
 }
 
+TEST_CASE("an update before all micro-batches have run is refused") {
+  World world;
+  Network net = small_network(false);
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  PlacedNetwork placed = net.place(
+      {.batch = 6, .backend = reference_backend(), .dtype = DType::f64, .micro_batches = 3});
+  placed.initialize(1);
+  const Optimizer sgd = SGD{};
+  const Tensor states = sgd.attach(placed);
+  Stream stream;
+  Labels labels(placed);
+  for (int step = 0; step < 2; ++step)
+    for (int i = 0; i < 3; ++i) {
+      if (i > 0)
+        CHECK_THROWS_WITH(sgd.update(placed, stream, 0.1, 1),
+                          text("update: ", i, " of 3 micro-batches have run backward"));
+      Context context{.stream = stream, .labels = labels.move(stream)};
+      placed.forward(context);
+      Context other{.stream = stream, .labels = labels.move(stream)};  // need not be the same one
+      placed.backward(other);
+      CHECK(other.micro_batch == i);
+      CHECK(other.micro_batches == 3);
+    }
+  CHECK_NOTHROW(sgd.update(placed, stream, 0.1, 1));
+}
+
+TEST_CASE("a profile of micro-batches is of whole steps") {
+  const auto profile_of = [](int micro_batches) {
+    std::optional<Profile> first;
+    run_ranks(2, [&](World& world) {
+      set_threads(1);
+      Network net = small_network(false);
+      net.add<SoftmaxCrossEntropy>({}, "loss");
+      PlacedNetwork placed = net.place({.batch = 24 / micro_batches,
+                                        .backend = reference_backend(),
+                                        .ranks = world,
+                                        .dtype = DType::f64,
+                                        .micro_batches = micro_batches});
+      placed.initialize(1);
+      Profile p = profile(placed, world, {.warmup = 1, .steps = 2, .alone = false});
+      if (world.rank() == 0) first = std::move(p);
+    });
+    return *first;
+  };
+  const Profile one = profile_of(1), four = profile_of(4);
+  CHECK(four.batch == one.batch);
+  for (const ProfileRow& row : one.rows) {
+    const auto same = std::find_if(four.rows.begin(), four.rows.end(), [&](const ProfileRow& r) {
+      return r.name == row.name && r.pass == row.pass;
+    });
+    CAPTURE(row.name, name(row.pass));
+    REQUIRE(same != four.rows.end());
+    if (row.name != "loss") CHECK(same->work.flops == Approx(row.work.flops));
+    if (row.pass == Pass::weight_grad) CHECK(same->comm_bytes == Approx(row.comm_bytes));
+    for (const ProfileKernel& k : same->kernels)
+      CHECK((row.pass != Pass::forward || k.what != "sum" || row.name.starts_with("add")));
+  }
+}
+
+TEST_CASE("steps of micro-batches allocate nothing") {
+  const auto data = small_data();
+  World world;
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.1}, {.batch = 24, .micro_batch = 6});
+  if (counts_allocations()) CHECK(allocated_by_steps(trainer, *data).largest < 4096);
+}
+
 TEST_CASE("micro-batches take the memory of one, and gradients twice") {
   const Network net = resnet20({.classes = 10});
   World world;

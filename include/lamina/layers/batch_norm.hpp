@@ -38,8 +38,8 @@ class BatchNorm final : public Layer {
   Shape output(std::span<const Shape> xs) const override { return only(xs); }
 
   Axis splits() const override { return all_but_input; }
-  /// A variance takes two values or more.
-  void check_split(std::span<const Shape> xs, const Split& split) const override;
+  /// In training, a variance takes two values or more.
+  void check_split(std::span<const Shape> xs, const Split& split, bool training) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) const override;
 

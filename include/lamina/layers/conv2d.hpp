@@ -37,7 +37,7 @@ class Conv2D final : public WeightedLayer {
     return o_.groups > 1 ? o_.groups : o_.channels;
   }
   std::string_view limit(Axis axis, std::span<const Shape>) const override;
-  void check_split(std::span<const Shape> xs, const Split& split) const override;
+  void check_split(std::span<const Shape> xs, const Split& split, bool training) const override;
   Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
                       int ranks) const override;
   Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override;

@@ -25,11 +25,12 @@ struct Context {
   View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
                      ///< does not count
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
-  int micro_batch = 0;     ///< number of this one in its batch,
-  int micro_batches = 1;   ///< which has so many (PlaceOptions): the network sets it
-  bool stop = false;       ///< this rank asks to end the training: the loss tells all ranks
-  bool again = false;  ///< forward runs once more, for backward: what a layer keeps beside x and
-                       ///< y is there already, and running averages stay
+  // The network sets these two: a batch may run in parts (PlaceOptions::micro_batches).
+  int micro_batch = 0;    ///< which of them this is,
+  int micro_batches = 1;  ///< of how many
+  bool stop = false;      ///< this rank asks to end the training: the loss tells all ranks
+  bool again = false;     ///< forward runs once more, for backward: what a layer keeps beside x and
+                          ///< y is there already, and running averages stay
 };
 
 /// What runs of a layer on a rank. A layer can be placed any number of times; each of these is on
@@ -93,7 +94,9 @@ class Layer {
   /// All options, to their last digit: what ranks must agree on beside shapes and parameters.
   virtual std::string options() const { return describe(); }
 
-  /// Whether y is a loss: f64, laid out as SoftmaxCrossEntropy says.
+  /// Whether y is a loss: f64, laid out as SoftmaxCrossEntropy says, with the mean over the rows
+  /// that count. So is dx that of this mean; but where a batch runs in micro-batches, that of the
+  /// sum, divided by all samples of the batch.
   virtual bool is_loss() const { return false; }
   /// Whether y is made of sums of products of x and weights, so that its FLOP are counted in pairs:
   /// a multiplication and an addition.
@@ -112,8 +115,8 @@ class Layer {
     return axis == Axis::input ? "that cuts the sums of Conv2D and Linear" : "";
   }
   /// Throws Error saying why where this split of these shapes is impossible, although its axes are
-  /// among splits() and no axis has more parts than extent.
-  virtual void check_split(std::span<const Shape>, const Split&) const {}
+  /// among splits() and no axis has more parts than extent; or impossible to train.
+  virtual void check_split(std::span<const Shape>, const Split&, bool /*training*/) const {}
   /// The block of x number i that each of `ranks` ranks takes under a split, halo apart. By default
   /// as y is cut: samples, channels, rows and columns.
   virtual Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,

@@ -58,10 +58,12 @@ struct Bucket {
   void add_up(Stream& stream) {
     const bool last = micro_batch + 1 == micro_batches;
     const std::array both = last ? std::array{gradients, held} : std::array{held, gradients};
+    stream.enter(stream.layer(), stream.layer_name(), Pass::weight_grad);
     if (micro_batch == 0)
       hold->forward(stream, gradients, held);
     else
       add->forward(stream, both, both[0]);
+    stream.enter(stream.layer(), stream.layer_name());
   }
   /// A member's weights are new.
   void update(Stream& stream) {

@@ -10,7 +10,8 @@ namespace lamina {
 
 /// Bytes of a rank, or of one layer on it. A rank's are the sum over its layers, but for
 /// `activations`, those of the arena, which buffers share that do not live at the same time, and
-/// `workspace`, which has the largest scratch buffer of any kernel once: it serves all of them.
+/// `workspace`, which has the largest scratch buffer of any kernel once: it serves all of them. Of
+/// a network that has another one's parameters, it also has the buffers through which they come.
 struct Memory {
   std::size_t parameters = 0, gradients = 0;
   std::size_t optimizer = 0;    ///< its states: see Optimizer::memory
@@ -22,6 +23,11 @@ struct Memory {
 
   std::size_t total() const {
     return parameters + gradients + optimizer + activations + workspace + messages;
+  }
+  Memory& operator+=(const Memory& o) {
+    parameters += o.parameters, gradients += o.gradients, optimizer += o.optimizer;
+    activations += o.activations, workspace += o.workspace, messages += o.messages;
+    return *this;
   }
   bool operator==(const Memory&) const = default;
 };

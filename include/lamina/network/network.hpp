@@ -118,7 +118,7 @@ void check_batch(std::int64_t batch, int ranks);
 /// Why a layer with inputs of these whole shapes cannot be split so over `ranks` ranks, in one
 /// line; empty where it can.
 std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
-                        int ranks);
+                        int ranks, bool training = true);
 
 template <LayerType L>
 Node Node::add(typename L::Options options, std::string name) const {

@@ -4,6 +4,7 @@
 #include <lamina/network/step.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,11 +54,14 @@ class Parameters {
   std::vector<NamedParameter> mine;
   /// All parameters, in the order of the graph: the same list on all ranks.
   std::vector<WholeParameter> all;
-  std::vector<Bucket> buckets;
-  /// f64, two values for each of them, for who needs sums over whole parameters; absent where every
+  /// f64, two values for each of them, for sums over whole parameters; absent where every
   /// rank has all parameters.
   Tensor sums;
   Tensor values, gradients, held, parts;
+  /// Behind the memory: one that goes waits for what is on its way.
+  std::vector<Bucket> buckets;
+  /// How often the values have changed, where others that have them can see it.
+  std::shared_ptr<std::int64_t> changes = std::make_shared<std::int64_t>(0);
 
  private:
   void spread(const std::vector<Step>& steps, const PlaceOptions& options);

@@ -57,18 +57,29 @@ class PlacedNetwork {
 
   /// Where the values of parameters lie. Throws Error where they are another network's.
   std::shared_ptr<const void> parameter_memory() const;
+  /// Whether they are another network's, and only read here.
+  bool borrows() const { return source_ != nullptr; }
+  /// To be called whenever the values of parameters have changed: networks that have them ask for a
+  /// refresh() then.
+  void changed() { ++*parameters_.changes; }
+  /// How often that was.
+  std::shared_ptr<const std::int64_t> changes() const { return parameters_.changes; }
 
   /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
   void initialize(std::uint64_t seed);
   /// With PlaceOptions::parameters_of: takes that network's parameters as they are now, and the
   /// mean of running statistics that its ranks have of their own. What lies here as it lies there
-  /// is the same memory, and new without this. Collective over the ranks of that network, which
-  /// may be gone.
+  /// is the same memory, for which nothing need be done. Collective over the ranks of that network;
+  /// throws Error if that is gone: its parameters stay here as they were last.
   void refresh();
 
+  /// Throws Error where the parameters are another network's that has changed them since refresh().
   void forward(Context& context);
-  /// Writes all gradients and starts their sums over the ranks; see Parameter::wait.
+  /// Writes all gradients and starts their sums over the ranks; see Parameter::wait. With
+  /// PlaceOptions::micro_batches it does so the last time of as many, and adds to them before.
   void backward(Context& context);
+  /// How many micro-batches of a step have run backward; 0 when all have.
+  int micro_batch() const { return micro_batch_; }
 
  private:
   void plan_recomputed();
@@ -83,12 +94,14 @@ class PlacedNetwork {
   Part rows_;
   std::vector<std::unique_ptr<Layer>> inserted_;  // whose steps stand between the network's
   std::vector<std::unique_ptr<Site>> sites_;
-  std::vector<Step> steps_;
+  // Memory before what waits, when it goes, for what is on its way there.
+  Tensor activations_;
   ActivationPlan arena_;
   Parameters parameters_;
+  std::vector<Step> steps_;
   std::unique_ptr<detail::Source> source_;  // of parameters that are another network's
-  Tensor activations_;
   Memory memory_;
+  int micro_batch_ = 0;
   bool allocated_ = false;
 };
 

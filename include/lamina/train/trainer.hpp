@@ -1,6 +1,7 @@
 // Trainer: where a network, its ranks, an optimizer and data meet.
 #pragma once
 
+#include <lamina/base/naming.hpp>
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
@@ -134,6 +135,13 @@ class Trainer {
   PlacedNetwork& network() { return network_; }
   const PlacedNetwork& network() const { return network_; }
   const Optimizer& optimizer() const { return optimizer_; }
+  /// What all takes on this rank: the network, the optimizer's states and, where an evaluation has
+  /// a batch of its own, the network for that.
+  Memory memory() const {
+    Memory m = optimizer_.memory(network_);
+    if (evaluation_) m += evaluation_->network.memory();
+    return m;
+  }
   /// Bytes of the optimizer's state on this rank.
   std::size_t state_bytes() const { return states_.bytes(); }
   const TrainerOptions& options() const { return options_; }
@@ -147,8 +155,8 @@ class Trainer {
   /// communicate (TrainerOptions) each has its own way.
   void request_stop(bool on = true) { stop_ = on; }
 
-  /// A loader of this rank's part of the global batches. Collective; throws Error, on all ranks,
-  /// where they have unlike data.
+  /// A loader of this rank's part of the global batches, or of what an evaluation runs at once.
+  /// Collective; throws Error, on all ranks, where they have unlike data.
   Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const {
     const Network& network = network_.network();
     const std::int64_t classes = network.input_shapes(network.graph().back(), 1)[0].c;
@@ -275,12 +283,13 @@ class Trainer {
     for (int i = 0; i < micro_batches(); ++i) {
       Context context = load(batch, network_, labels_, stop_, i, micro_batches());
       network_.forward(context);
-      network_.backward(context);
-      if (micro_batches() == 1) {  // nobody waits for the loss before the update
+      if (micro_batches() == 1) {
+        network_.backward(context);  // nobody waits for the loss before the update
         optimizer_.update(network_, stream_, rate, progress_.step + 1);
         return outcome(network_, stream_, context.stop);
       }
       const Outcome found = outcome(network_, stream_, context.stop);
+      network_.backward(context);
       all.loss += found.loss * found.rows, all.top1 += found.top1, all.top5 += found.top5;
       all.rows += found.rows, all.stop |= found.stop;
     }
@@ -309,15 +318,18 @@ class Trainer {
   }
   PlacedNetwork place(Network network) {
     detail::check_alike(ranks_, optimizer_, options_);
+    const std::int64_t batch = options_.batch, micro_batch = options_.micro_batch;
+    check(batch > 0, "the global batch must be positive, got ", batch);
+    check(micro_batch >= 0 && batch % at_once() == 0, "a global batch of ", batch,
+          " is no multiple of the micro-batch of ", micro_batch);
     const Layer* last = network.graph().back().layer.get();
     if (!last || !last->is_loss()) {
       network.add<SoftmaxCrossEntropy>({}, "loss");
       if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
       if (!options_.recompute.empty()) options_.recompute.push_back(false);
     }
-    check(options_.micro_batch >= 0 && options_.batch % at_once() == 0, "a global batch of ",
-          options_.batch, " is no multiple of the micro-batch of ", options_.micro_batch);
-    return network.place(placing(at_once()));
+    const auto placed = [&] { return network.place(placing(at_once())); };
+    return micro_batch > 0 ? naming("micro-batch", placed) : placed();
   }
 
   /// The network once more, for evaluation.
@@ -334,7 +346,7 @@ class Trainer {
       o.backend = of.network_.placing().backend;
       o.recompute.clear(), o.shard_optimizer = false;
       o.training = false, o.parameters_of = &of.network_, o.micro_batches = 1;
-      return of.network_.network().place(std::move(o));
+      return naming("evaluation batch", [&] { return of.network_.network().place(std::move(o)); });
     }
   };
 
@@ -357,7 +369,6 @@ class Trainer {
             .seed = options_.seed,
             .step = progress_.step,
             .labels = labels.move(stream_),
-            .micro_batch = micro_batch,
             .stop = stop};
   }
 
