@@ -10,7 +10,7 @@
 namespace lamina::test {
 
 void golden(const std::string& name, const std::string& content) {
-  const std::filesystem::path file = std::filesystem::path(LAMINA_GOLDEN) / name;
+  const std::filesystem::path file = std::filesystem::path(LAMINA_SOURCE) / "tests/golden" / name;
   const auto write = [&](const std::filesystem::path& to) {
     std::filesystem::create_directories(to.parent_path());
     std::ofstream(to, std::ios::binary) << content;

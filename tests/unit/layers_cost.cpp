@@ -183,7 +183,7 @@ std::vector<Every> every_layer() {
 std::set<std::string> types_in_headers() {
   namespace fs = std::filesystem;
   std::set<std::string> types;
-  const fs::path root = fs::path(__FILE__).parent_path() / "../../include/lamina/layers";
+  const fs::path root = fs::path(LAMINA_SOURCE) / "include/lamina/layers";
   for (const auto& header : fs::directory_iterator(root)) {
     std::ifstream in(header.path());
     for (std::string line; std::getline(in, line);)
