@@ -1,16 +1,19 @@
 // The models that only fit large images, run once on the reference back end.
 #include "catch.hpp"
 
-#include <lamina/kernels/reference.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/kernels/backends.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/placed.hpp>
+
+#include <cmath>
 
 using namespace lamina;
 
 TEST_CASE("AlexNet and VGG give a loss near that of a guess") {
   const auto name = GENERATE(std::string_view("alexnet"), std::string_view("vgg11"));
-  PlacedNetwork net = make_model(name).place(
-      {.batch = 1, .backend = std::make_shared<Reference>(), .training = false});
+  PlacedNetwork net =
+      make_model(name).place({.batch = 1, .backend = reference_backend(), .training = false});
   net.initialize(5);
   const Tensor labels({1, 1, 1, 1}, DType::i32);
   Stream stream;

@@ -4,7 +4,7 @@
 #include "cpu/winograd.hpp"
 #include "support/operands.hpp"
 
-#include <lamina/kernels/reference.hpp>
+#include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
 
 using namespace lamina;

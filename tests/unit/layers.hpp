@@ -4,7 +4,7 @@
 #include "catch.hpp"
 
 #include <lamina/base/random.hpp>
-#include <lamina/kernels/reference.hpp>
+#include <lamina/kernels/backends.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/avg_pool2d.hpp>
 #include <lamina/layers/batch_norm.hpp>
@@ -37,7 +37,7 @@ struct Run {
 
   Run(const Network& of, std::int64_t batch, bool training = true, std::int64_t classes = 3)
       : net(of.place({.batch = batch,
-                      .backend = std::make_shared<Reference>(),
+                      .backend = reference_backend(),
                       .dtype = DType::f64,
                       .training = training})) {
     net.initialize(7);

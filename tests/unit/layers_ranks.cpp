@@ -19,7 +19,7 @@ Result step_on(const Communicator& ranks, Build&& build, bool training) {
   Network layers({.c = 2, .h = 4, .w = 4});
   build(layers);
   PlacedNetwork net = layers.place({.batch = batch,
-                                    .backend = std::make_shared<Reference>(),
+                                    .backend = reference_backend(),
                                     .ranks = ranks,
                                     .dtype = DType::f64,
                                     .bucket_mb = 0});

@@ -113,6 +113,6 @@ TEST_CASE("layers describe their options") {
 TEST_CASE("BatchNorm refuses a single value per channel") {
   Network net({.c = 3});
   net.add<BatchNorm>({}, "norm");
-  CHECK(error_of([&] { net.place({.batch = 1, .backend = std::make_shared<Reference>()}); }) ==
+  CHECK(error_of([&] { net.place({.batch = 1, .backend = reference_backend()}); }) ==
         "norm (BatchNorm): batch norm needs more than one value per channel, got input 1x3x1x1");
 }

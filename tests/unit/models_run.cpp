@@ -1,9 +1,12 @@
 // Models placed and run, small, on the reference back end.
 #include "catch.hpp"
 
-#include <lamina/kernels/reference.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/kernels/backends.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/placed.hpp>
+
+#include <cmath>
 
 using namespace lamina;
 
@@ -11,8 +14,8 @@ namespace {
 
 PlacedNetwork place(const Network& net, std::int64_t batch, bool training = true,
                     DType t = DType::f32) {
-  PlacedNetwork placed = net.place(
-      {.batch = batch, .backend = std::make_shared<Reference>(), .dtype = t, .training = training});
+  PlacedNetwork placed =
+      net.place({.batch = batch, .backend = reference_backend(), .dtype = t, .training = training});
   placed.initialize(5);
   return placed;
 }
