@@ -10,3 +10,10 @@ using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::Contains;
 inline auto ContainsSubstring(const std::string& part) { return Contains(part); }
 #endif
+
+namespace lamina::test {
+
+/// Runs the test cases of this program that `argv` names, as Catch2's main() would.
+int run_cases(int argc, char** argv);
+
+}  // namespace lamina::test

@@ -1,3 +1,4 @@
-// The main() of the test programs under Catch2 2; Catch2 3 brings its own.
-#define CATCH_CONFIG_MAIN
-#include <catch2/catch.hpp>
+// The main() of all test programs but those under mpirun.
+#include "catch.hpp"
+
+int main(int argc, char** argv) { return lamina::test::run_cases(argc, argv); }

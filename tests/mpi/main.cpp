@@ -1,6 +1,5 @@
 // The main() of the tests under mpirun: MPI starts before Catch2, and a rank whose tests failed
 // takes the others with it. `mpi_tests --fail HOW` fails on purpose, for tests/checks/lost_rank.sh.
-#define CATCH_CONFIG_RUNNER
 #include "catch.hpp"
 #include "mpi/world.hpp"
 
@@ -50,6 +49,6 @@ int main(int argc, char** argv) {
   return lamina::run(argc, argv, [&](lamina::World& world) {
     if (argc == 3 && std::string_view(argv[1]) == "--fail") return fail(world, argv[2]);
     current = &world;
-    return Catch::Session().run(argc, argv) == 0 ? 0 : 1;
+    return lamina::test::run_cases(argc, argv) == 0 ? 0 : 1;
   });
 }
