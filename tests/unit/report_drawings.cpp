@@ -156,11 +156,11 @@ std::vector<Element> of_kind(const std::vector<Element>& all, const std::string&
 }
 
 /// From pixels to values, by the axis' own labels.
-struct Labels {
+struct AxisLabels {
   double pixel0 = 0, pixel1 = 0, value0 = 0, value1 = 0;
 
-  Labels(const std::vector<Element>& all, const std::string& side, const std::string& along,
-         double baseline) {
+  AxisLabels(const std::vector<Element>& all, const std::string& side, const std::string& along,
+             double baseline) {
     for (const Element& e : all)
       if (e.is("tick") && e.is(side)) {
         if (value0 == 0) pixel0 = e.number(along) - baseline, value0 = std::stod(e.words);
@@ -204,7 +204,7 @@ TEST_CASE("drawings have the structure that was approved", "[golden][drawings]")
 TEST_CASE("a dot lies at its intensity and speed", "[drawings]") {
   const Profile p = made_profile_on_machine(2);
   const auto all = parse(draw_roofline(p, nullptr, {}));
-  const Labels x(all, "middle", "x", 0), y(all, "end", "y", 4);
+  const AxisLabels x(all, "middle", "x", 0), y(all, "end", "y", 4);
   const auto dots = of(all, "data-row");
   std::size_t with_work = 0;
   for (std::size_t i = 0; i < p.rows.size(); ++i) {
@@ -228,7 +228,7 @@ TEST_CASE("a dot lies at its intensity and speed", "[drawings]") {
 TEST_CASE("ceilings lie where they were measured", "[drawings]") {
   const Profile p = made_profile_on_machine();
   const auto all = parse(draw_roofline(p, nullptr, {}));
-  const Labels x(all, "middle", "x", 0), y(all, "end", "y", 4);
+  const AxisLabels x(all, "middle", "x", 0), y(all, "end", "y", 4);
   std::vector<double> flat, rates;
   for (const Element& e : of_kind(all, "roof")) {
     const double x1 = e.number("x1"), y1 = e.number("y1"), x2 = e.number("x2"), y2 = e.number("y2");
@@ -355,7 +355,7 @@ TEST_CASE("communication is drawn by what it hides", "[drawings]") {
   for (ProfileRow& r : p.rows)
     if (r.comm.mean > 0) r.late.mean = 0, r.transfer.mean = r.layer == 1 ? 0 : r.comm.mean;
   const auto all = parse(draw_communication(p, nullptr, {}));
-  const Labels x(all, "middle", "x", 0), y(all, "end", "y", 4);
+  const AxisLabels x(all, "middle", "x", 0), y(all, "end", "y", 4);
   const auto dots = of(all, "data-layer");
   REQUIRE(dots.size() == 2);
   for (const Element& e : dots) {
