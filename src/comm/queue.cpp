@@ -9,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -113,11 +114,14 @@ struct CommQueue::Impl {
     }
   }
 
-  static void run(Job& job) {
+  void run(Job& job) {
     if (job.invoke) return job.invoke(job.work);
     const Operation& op = job.operation;
     const double begin = now();
-    job.group->run(op);
+    if (op.space)
+      run_staged(*job.group, op);
+    else
+      job.group->run(op);
     if (!job.recorder) return;
     const int size = job.group->size();
     Span span{
@@ -125,6 +129,23 @@ struct CommQueue::Impl {
         begin,    now(),   op.bytes(size),      op.bytes(size) * bus_factor(op.collective, size)};
     span.party = {group_of(job.group->members()), job.group->rank(), op.to, op.from};
     job.recorder->record(span);
+  }
+
+  /// What lies on a device passes through buffers on the host.
+  void run_staged(Transport& group, Operation op) {
+    const std::size_t in = op.bytes_in(group.size()), out = op.bytes_out(group.size());
+    const auto stage = [](std::vector<char>& buffer, std::size_t bytes) {
+      if (buffer.size() < bytes) buffer.resize(bytes);  // grows in the first steps only
+      return buffer.data();
+    };
+    const bool in_place = op.in == op.out;
+    void* const device_out = op.out;
+    MemorySpace& space = *std::exchange(op.space, nullptr);
+    space.copy(op.in, stage(sent_, in), in);
+    op.in = sent_.data();
+    op.out = in_place ? sent_.data() : stage(got_, out);
+    group.run(op);
+    space.copy(op.out, device_out, out);
   }
 
   // The three below need the mutex, except that failed() may be read at any time.
@@ -144,6 +165,7 @@ struct CommQueue::Impl {
   std::atomic<Ticket> completed_{0};
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
+  std::vector<char> sent_, got_;  // on the communication thread only
   bool stopping_ = false;
   std::thread thread_;
 };

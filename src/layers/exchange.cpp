@@ -15,35 +15,13 @@ std::int64_t only_run(const Box& box, const Box& block) {
   return first;
 }
 
-/// The elements of `box`, from the block `from` in x to the block `to` in y.
-void copy(const View& x, const Box& from, const View& y, const Box& to, const Box& box) {
-  const std::size_t size = size_of(x.dtype);
-  for_runs(box, from, to, [&](std::int64_t f, std::int64_t t, std::int64_t length) {
-    std::memcpy(y.as<char>() + std::size_t(t) * size, x.as<char>() + std::size_t(f) * size,
-                std::size_t(length) * size);
-  });
-}
-
-template <class T>
-void add(const View& x, const Box& from, const View& y, const Box& to, const Box& box) {
-  for_runs(box, from, to, [&](std::int64_t f, std::int64_t t, std::int64_t length) {
-    for (std::int64_t i = 0; i < length; ++i) y.as<T>()[t + i] += x.as<T>()[f + i];
-  });
-}
-
-/// The same, added to what is there.
-void add(const View& x, const Box& from, const View& y, const Box& to, const Box& box) {
-  if (x.dtype == DType::f32) return add<float>(x, from, y, to, box);
-  if (x.dtype == DType::f64) return add<double>(x, from, y, to, box);
-  add<std::int32_t>(x, from, y, to, box);
-}
-
 Form flat(std::int64_t elements, DType t) { return {{1, elements, 1, 1}, t, {}}; }
 
 }  // namespace
 
-Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Communicator ranks)
-    : dtype_(dtype), ranks_(std::move(ranks)) {
+Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Communicator ranks,
+                   const Backend* backend)
+    : dtype_(dtype), ranks_(std::move(ranks)), backend_(backend) {
   const int n = ranks_.size(), me = ranks_.rank();
   check(held.ranks() == n && wanted.ranks() == n, "an exchange among ", n, " ranks got blocks of ",
         held.ranks(), " and ", wanted.ranks());
@@ -74,12 +52,14 @@ Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Commun
   for (Piece& p : out_) settle(p, held_, true);
   for (Piece& p : in_)
     if (p.peer != me) settle(p, wanted_, !adds_);
-  if (elements > 0) buffer_ = Tensor(flat(elements, dtype));
-  char* at = buffer_.as<char>();
+  MemorySpace& memory = backend_ ? backend_->memory() : host_memory();
+  if (elements > 0) buffer_ = Tensor(flat(elements, dtype), memory);
+  std::size_t at = 0;
   for (Piece* p : packed) {
-    p->packed = View(at, flat(p->box.size(), dtype));
+    p->packed = buffer_.view().at(at, flat(p->box.size(), dtype));
     at += std::size_t((p->box.size() + 15) / 16 * 16) * size_of(dtype);
   }
+  moves_.reserve(std::max(out_.size(), in_.size() + 1));
 
   for (int shift = 1; shift < n; ++shift) {
     if (!busy[std::size_t(shift)]) continue;
@@ -93,18 +73,23 @@ Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Commun
   pending_.resize(rounds_.size());
 }
 
+void Exchange::move(Stream& stream, Pass pass, const char* what) {
+  if (moves_.empty()) return;
+  if (backend_)
+    backend_->move(stream, pass, what, moves_);
+  else
+    stream.run(pass, what, [&] { move_boxes(moves_); });
+  moves_.clear();
+}
+
 void Exchange::start(Stream& stream, Pass pass, const View& held, const View& wanted) {
   const auto place = [&](const Piece& p, const View& block) {
     if (!p.direct) return p.packed;
-    return View(block.as<char>() + std::size_t(p.first) * size_of(dtype_),
-                flat(p.box.size(), dtype_));
+    return block.at(std::size_t(p.first) * size_of(dtype_), flat(p.box.size(), dtype_));
   };
-  const auto packs = [](const Piece& p) { return !p.direct; };
-  if (std::any_of(out_.begin(), out_.end(), packs))
-    stream.run(pass, "pack", [&] {
-      for (const Piece& p : out_)
-        if (!p.direct) copy(held, held_, p.packed, p.box, p.box);
-    });
+  for (const Piece& p : out_)
+    if (!p.direct) moves_.push_back({held, held_, p.packed, p.box, p.box});
+  move(stream, pass, "pack");
   const View nothing(nullptr, flat(0, dtype_));
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     const Piece* out = rounds_[i].to >= 0 ? &out_[std::size_t(rounds_[i].to)] : nullptr;
@@ -122,46 +107,30 @@ bool Exchange::apart() const {
 
 void Exchange::preview(Stream& stream, Pass pass, const View& held, const View& wanted) {
   previewed_ = true;
-  stream.run(pass, "copy", [&] {
-    for (const Piece& p : in_)
-      if (p.peer == ranks_.rank())
-        copy(held, held_, wanted, wanted_, p.box);
-      else
-        for_runs(p.box, wanted_, p.box, [&](std::int64_t at, auto, std::int64_t length) {
-          const std::size_t size = size_of(dtype_);
-          std::memset(wanted.as<char>() + std::size_t(at) * size, 0, std::size_t(length) * size);
-        });
-  });
+  for (const Piece& p : in_)
+    if (p.peer == ranks_.rank())
+      moves_.push_back({held, held_, wanted, wanted_, p.box});
+    else
+      moves_.push_back({{}, {}, wanted, wanted_, p.box});
+  move(stream, pass, "copy");
 }
 
 void Exchange::finish(Stream& stream, Pass pass, const View& held, const View& wanted) {
-  const int me = ranks_.rank();
-  const auto own = [&](const Piece& p) { return p.peer == me; };
-  if (!adds_ && !std::exchange(previewed_, false) &&
-      std::any_of(in_.begin(), in_.end(), own))  // while the others travel
-    stream.run(pass, "copy", [&] {
-      for (const Piece& p : in_)
-        if (own(p)) copy(held, held_, wanted, wanted_, p.box);
-    });
+  const auto own = [&](const Piece& p) { return p.peer == ranks_.rank(); };
+  if (!adds_ && !std::exchange(previewed_, false))  // while the others travel
+    for (const Piece& p : in_)
+      if (own(p)) moves_.push_back({held, held_, wanted, wanted_, p.box});
+  move(stream, pass, "copy");
   for (Pending& p : pending_) p.wait(stream);
-  if (!wanted || in_.empty()) {
-    if (wanted) std::memset(wanted.data, 0, wanted.bytes());
-    return;
+  if (!wanted) return;
+  if (adds_) moves_.push_back({{}, {}, wanted, wanted_, wanted_});
+  for (const Piece& p : in_) {
+    if (adds_ && own(p))
+      moves_.push_back({held, held_, wanted, wanted_, p.box, true});
+    else if (!own(p) && !p.direct)
+      moves_.push_back({p.packed, p.box, wanted, wanted_, p.box, adds_});
   }
-  const auto waits = [&](const Piece& p) { return adds_ || (!own(p) && !p.direct); };
-  if (std::any_of(in_.begin(), in_.end(), waits))
-    stream.run(pass, "unpack", [&] {
-      if (adds_) std::memset(wanted.data, 0, wanted.bytes());
-      for (const Piece& p : in_) {
-        if (!waits(p)) continue;
-        const View& x = own(p) ? held : p.packed;
-        const Box& from = own(p) ? held_ : p.box;
-        if (adds_)
-          add(x, from, wanted, wanted_, p.box);
-        else
-          copy(x, from, wanted, wanted_, p.box);
-      }
-    });
+  move(stream, pass, "unpack");
 }
 
 double Exchange::most_sent(const Blocks& held, const Blocks& wanted, DType dtype) {

@@ -15,11 +15,12 @@ Halo::Halo(const Blocks& held, const Blocks& needed, const Spec& x, const Site& 
   own_ = common(from.box[me], to.box[me]), all_ = to.box[me];
   moves_ = from.box != to.box;
   if (!moves_) return;
-  gather_ = Exchange(from, to, x.dtype, site.along(axes));
-  x_ = Tensor(needed_);
+  const Backend& backend = site.backend();
+  gather_ = Exchange(from, to, x.dtype, site.along(axes), &backend);
+  x_ = Tensor(needed_, backend.memory());
   if (!has_dx_) return;
-  fold_ = Exchange(to, from, x.dtype, site.along(axes));
-  dx_ = Tensor(needed_);
+  fold_ = Exchange(to, from, x.dtype, site.along(axes), &backend);
+  dx_ = Tensor(needed_, backend.memory());
 }
 
 std::vector<Message> Halo::messages(const Blocks& held, const Blocks& needed, DType dtype,
@@ -37,8 +38,8 @@ void Halo::prepare(const Backend& backend, const Form& wanted, bool plain) {
   outside_ = moves_ || plain ? held_ : wanted;
   if ((!moves_ && !plain) || wanted.layout.plain()) return;
   reorder_ = backend.reorder(needed_, wanted);
-  kernel_x_ = Tensor(wanted);
-  if (has_dx_) kernel_dx_ = Tensor(wanted);
+  kernel_x_ = Tensor(wanted, backend.memory());
+  if (has_dx_) kernel_dx_ = Tensor(wanted, backend.memory());
 }
 
 bool Halo::prepare_overlap(const Backend& backend) {
@@ -62,7 +63,7 @@ bool Edge::place(const Backend& backend, const ConvGeometry& g, const Form& whol
   take_ = backend.reorder_rows(whole, x.begin, in, 0, x.size);
   give_ = backend.reorder_rows(out, 0, block.output, to, out.shape.h);
   if (!take_ || !give_) return false;
-  x_ = Tensor(in), y_ = Tensor(out);
+  x_ = Tensor(in, backend.memory()), y_ = Tensor(out, backend.memory());
   return true;
 }
 

@@ -37,9 +37,10 @@ Placement LRN::place(std::span<const Spec> xs, const Site& site) const {
   Placement p = finish(site, std::move(layer));
   if (!placed.halo.moves()) return p;
   const std::vector<int> me = {site.ranks().rank()};
-  placed.cut = Exchange(wide.among(me), held.among(me), xs[0].dtype, {});
-  placed.widen = Exchange(held.among(me), wide.among(me), xs[0].dtype, {});
-  placed.wide = Tensor(placed.kernel->output);
+  const Backend& backend = site.backend();
+  placed.cut = Exchange(wide.among(me), held.among(me), xs[0].dtype, {}, &backend);
+  placed.widen = Exchange(held.among(me), wide.among(me), xs[0].dtype, {}, &backend);
+  placed.wide = Tensor(placed.kernel->output, backend.memory());
   p.output = xs[0].form(), p.output.layout = {};
   p.workspace += placed.wide.bytes();
   return p;

@@ -39,7 +39,8 @@ Placement PadChannels::place(std::span<const Spec> xs, const Site& site) const {
   if (zeros.shape.c > 0) forms.push_back(zeros);
   placed->kernel = site.backend().concat(forms);
   Placement p = placement_of(*placed->kernel);
-  if (zeros.shape.c > 0) placed->zeros = Tensor(p.inputs.back());  // zero in any layout
+  if (zeros.shape.c > 0)  // zero in any layout
+    placed->zeros = Tensor(p.inputs.back(), site.backend().memory());
   p.inputs = {placed->has_x ? p.inputs[0] : xs[0].form()};
   p.reads_x = false, p.workspace += placed->zeros.bytes();
   p.layer = std::move(placed);

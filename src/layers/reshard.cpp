@@ -16,8 +16,9 @@ Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
 Placement Reshard::place(std::span<const Spec> xs, const Site& site) const {
   auto placed = std::make_unique<Placed>();
   const Form x{xs[0].shape, xs[0].dtype, {}};
-  placed->there = Exchange(held_, wanted_, x.dtype, site.ranks());
-  if (xs[0].has_gradient) placed->back = Exchange(wanted_, held_, x.dtype, site.ranks());
+  const Backend* backend = &site.backend();
+  placed->there = Exchange(held_, wanted_, x.dtype, site.ranks(), backend);
+  if (xs[0].has_gradient) placed->back = Exchange(wanted_, held_, x.dtype, site.ranks(), backend);
   Placement p;
   p.output = {wanted_.box[std::size_t(site.ranks().rank())].shape(), x.dtype, {}};
   p.inputs = {x};

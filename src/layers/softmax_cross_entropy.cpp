@@ -34,9 +34,11 @@ Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site)
       site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);
   placed->samples = xs[0].whole.n;
   placed->ranks = site.along(Axis::batch), placed->parts = site.along(Axis::channel);
-  placed->p = Tensor(placed->kernel->inputs[0]);
-  placed->maxima = Tensor({1, 2 * n + 1, 1, 1}, DType::f64);
-  placed->sums = Tensor({3, n, 1, 1}, DType::f64);
+  MemorySpace& memory = site.backend().memory();
+  placed->p = Tensor(placed->kernel->inputs[0], memory);
+  placed->maxima = Tensor({1, 2 * n + 1, 1, 1}, DType::f64, memory);
+  placed->sums = Tensor({3, n, 1, 1}, DType::f64, memory);
+  placed->rows = Tensor({1, 1, 1, 1}, DType::f64, memory);
   Placement p = placement_of(*placed->kernel);
   p.output = {{1, 5, 1, 1}, DType::f64, {}};
   p.reads_x = false;

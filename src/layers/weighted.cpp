@@ -34,6 +34,7 @@ Placement WeightedLayer::finish(const Site& site, std::unique_ptr<PlacedWeighted
                                 const Shape& w, Part k, std::vector<std::int64_t> dims,
                                 Initial weights, Initial bias) const {
   WeightedKernel& kernel = *placed->kernel;
+  MemorySpace& memory = site.backend().memory();
   Halo& halo = placed->halo;
   if (copies_x()) placed->partials = site.along(Axis::channel);
   placed->sums = site.along(Axis::input);
@@ -59,14 +60,14 @@ Placement WeightedLayer::finish(const Site& site, std::unique_ptr<PlacedWeighted
                   .decay = false,
                   .replicas = replicas};
   placed->has_bias = has_bias();
-  if (has_bias() && !placed->first_input) placed->no_bias = Tensor(kernel.b);
+  if (has_bias() && !placed->first_input) placed->no_bias = Tensor(kernel.b, memory);
 
   Placement p = placement_of(kernel);
   p.inputs = {halo.outside()};
   p.reads_x = !halo.keeps();
   if (!placed->sums.alike(kernel.output)) {
     placed->summed = std::make_unique<PlacedWeighted::Summed>();
-    placed->summed->y = Tensor(kernel.output);
+    placed->summed->y = Tensor(kernel.output, memory);
     p.output.layout = {};
     placed->summed->to_plain = site.backend().reorder(kernel.output, p.output);
     p.workspace += placed->summed->y.bytes();

@@ -217,36 +217,38 @@ Form Parameters::sums_form(const PlaceOptions& options) const {
 }
 
 void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
+  MemorySpace& memory = options.backend->memory();
   sums = Tensor(sums_form(options));
   // What ranks sum or gather is where they can do so in place.
   const Form all_values = flat(total.parameters, options.dtype);
-  values = options.shard_optimizer ? options.ranks.tensor(all_values) : Tensor(all_values);
-  char* value = values.as<char>();
+  values = options.shard_optimizer ? options.ranks.tensor(all_values, memory)
+                                   : Tensor(all_values, memory);
+  std::size_t value = 0;
   if (options.shard_optimizer)  // as the gradients lie
     for (Bucket& bucket : buckets) {
-      bucket.values.data = value;
+      bucket.values = values.view().at(value, bucket.values);
       for (Parameter* p : bucket.members)
-        p->value = View(value + std::size_t(p->at) * size_of(options.dtype), p->form);
+        p->value = bucket.values.at(std::size_t(p->at) * size_of(options.dtype), p->form);
       value += bucket.values.bytes();
     }
   for (const NamedParameter& n : mine) {
     if (n.parameter->value) continue;
-    n.parameter->value = View(value, n.parameter->form);
+    n.parameter->value = values.view().at(value, n.parameter->form);
     value += room_of(*n.parameter);
   }
   std::size_t part_bytes = 0, gradient_bytes = 0;
   for (const Bucket& bucket : buckets)
     part_bytes += bucket.part.bytes(), gradient_bytes += bucket.gradients.bytes();
-  gradients = options.ranks.tensor(flat(gradient_bytes, options.dtype));
-  parts = Tensor(flat(part_bytes, options.dtype));
-  char *grad = gradients.as<char>(), *part = parts.as<char>();
-  if (options.micro_batches > 1) held = Tensor(flat(gradient_bytes, options.dtype));
+  gradients = options.ranks.tensor(flat(gradient_bytes, options.dtype), memory);
+  parts = Tensor(flat(part_bytes, options.dtype), memory);
+  if (options.micro_batches > 1) held = Tensor(flat(gradient_bytes, options.dtype), memory);
+  std::size_t grad = 0, part = 0;
   for (Bucket& bucket : buckets) {
-    if (held.view())
-      bucket.held = View(held.as<char>() + (grad - gradients.as<char>()), bucket.gradients);
-    bucket.gradients.data = grad, bucket.part.data = part;
-    for (Parameter* p : bucket.members)
-      p->grad = View(grad + std::size_t(p->at) * size_of(options.dtype), p->form);
+    bucket.gradients = gradients.view().at(grad, bucket.gradients);
+    bucket.part = parts.view().at(part, bucket.part);
+    bucket.held = held.view().at(grad, bucket.gradients);
+    for (Parameter* p : bucket.members) 
+      p->grad = bucket.gradients.at(std::size_t(p->at) * size_of(options.dtype), p->form);
     grad += bucket.gradients.bytes(), part += bucket.part.bytes();
   }
 }

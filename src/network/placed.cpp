@@ -139,10 +139,11 @@ void PlacedNetwork::refresh() {
 
 void PlacedNetwork::allocate_activations() {
   const ActivationPlan& plan = arena_;
-  activations_ = Tensor({1, std::int64_t(plan.bytes / 8), 1, 1}, DType::f64);
+  activations_ = Tensor({1, std::int64_t(plan.bytes / 8), 1, 1}, DType::f64,
+                        options_.backend->memory());
   const auto view = [&](int storage, const Form& form) {
     if (storage < 0) return View();
-    return View(activations_.as<char>() + plan.storages[std::size_t(storage)].offset, form);
+    return activations_.view().at(plan.storages[std::size_t(storage)].offset, form);
   };
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];

@@ -98,6 +98,7 @@ Source::Source(const PlacedNetwork& from, std::shared_ptr<const Backend> backend
       continue;
     }
     const auto me = std::size_t(from.placing().ranks.rank());
+    // On the host, by way of which they move.
     if (c.theirs) c.held = View(nullptr, {held.box[me].shape(), p.dtype, {}});
     if (c.moves) {
       c.exchange = Exchange(held, blocks, p.dtype, from.placing().ranks);

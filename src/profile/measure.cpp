@@ -84,21 +84,23 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
         "): expected a loss, SoftmaxCrossEntropy");
 
   const Random random(1, std::uint64_t(ranks.rank()));
-  const View x = network.x();
-  for (std::int64_t i = 0; i < x.shape.size(); ++i)
-    if (x.dtype == DType::f64)
+  MemorySpace& memory = network.placing().backend->memory();
+  const Tensor x(network.x().form()), some({x.shape().n, 1, 1, 1}, DType::i32);
+  const Tensor labels(some.view(), memory);
+  for (std::int64_t i = 0; i < x.shape().size(); ++i)
+    if (x.view().dtype == DType::f64)
       x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
     else
       x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
-  const Tensor labels({x.shape.n, 1, 1, 1}, DType::i32);
-  for (std::int64_t i = 0; i < x.shape.n; ++i)
-    labels.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+  for (std::int64_t i = 0; i < x.shape().n; ++i)
+    some.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+  copy_bytes(x, network.x()), copy_bytes(some, labels);
 
   // Running averages would move towards those of the made-up samples.
-  std::vector<std::pair<const View*, std::string>> kept;
+  std::vector<std::pair<View, Tensor>> kept;
   for (const auto& named : network.parameters())
     if (const View& v = named.parameter->value; !named.parameter->trained)
-      kept.emplace_back(&v, std::string(v.as<char>(), v.bytes()));
+      copy_bytes(v, kept.emplace_back(v, Tensor(v.form(), memory)).second);
 
   Stream stream;
   Context context{.stream = stream, .labels = labels};
@@ -110,7 +112,7 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
     ++context.step;
   };
   Profile result = profile_steps(network, stream, ranks, {}, options, step);
-  for (const auto& [view, bytes] : kept) std::memcpy(view->data, bytes.data(), bytes.size());
+  for (const auto& [value, before] : kept) copy_bytes(before, value);
   return result;
 }
 

@@ -291,11 +291,10 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
   }
   if (!held) return;
   if (!slot.in_parts) return placing.backend->copy(plain, slot.mine);
-  const Tensor whole(slot.mine.form());
+  const Tensor whole(slot.mine.form(), placing.backend->memory());
   placing.backend->copy(plain, whole);
-  const Part own = slot.in_parts->own();
-  std::memcpy(slot.in_parts->states[slot.state].data,
-              whole.as<char>() + std::size_t(own.begin) * element, std::size_t(own.size) * element);
+  const View& state = slot.in_parts->states[slot.state];
+  copy_bytes(whole.view().at(std::size_t(slot.in_parts->own().begin) * element, state), state);
 }
 
 // ---- saving ----------------------------------------------------------------------------------
@@ -303,6 +302,8 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
 /// The last state that ranks with the same parameters keep in parts, of a whole bucket.
 class BucketState {
  public:
+  explicit BucketState(const PlacedNetwork& network) : memory_(network.placing().backend->memory()) {}
+
   /// Of a slot's parameter. To be told of every slot, in the same order on all ranks: those that
   /// share a bucket must agree on when it is gathered.
   void see(const Slot& slot) {
@@ -310,16 +311,17 @@ class BucketState {
     if (bucket == bucket_ && slot.state == state_) return;
     bucket_ = bucket, state_ = slot.state, all_ = Tensor();
     if (!bucket) return;
-    all_ = Tensor(bucket->gradients.form());
+    all_ = Tensor(bucket->gradients.form(), memory_);
     Stream stream;
     bucket->ranks.all_gather(stream, Pass::update, bucket->states[state_], all_).wait(stream);
   }
   View of(const Slot& slot) const {
     const auto at = std::size_t(slot.in_parts->at) * size_of(slot.mine.dtype);
-    return {all_.as<char>() + at, slot.mine.form()};
+    return all_.view().at(at, slot.mine);
   }
 
  private:
+  MemorySpace& memory_;
   const Bucket* bucket_ = nullptr;
   std::size_t state_ = 0;
   Tensor all_;
@@ -408,7 +410,7 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
     return nullptr;
   });
   std::exception_ptr failure;
-  BucketState state;
+  BucketState state(network);
   const auto fail = [&] {
     if (failure) std::rethrow_exception(failure);
     return nullptr;

@@ -11,11 +11,11 @@ Labels::Labels(const PlacedNetwork& network) {
     return Blocks::of({o.batch, 1, 1, 1}, split, Axis::batch, ranks);
   };
   const Blocks loaded = rows(o.splits[0]), wanted = rows(o.splits.back());
-  loaded_ = Tensor(loaded.box[me].shape(), DType::i32);
+  loaded_ = Tensor(loaded.box[me].shape(), DType::i32, o.backend->memory());
   moves_ = !loaded.same(wanted);
   if (!moves_) return;
-  exchange_ = Exchange(loaded, wanted, DType::i32, o.ranks);
-  wanted_ = Tensor(wanted.box[me].shape(), DType::i32);
+  exchange_ = Exchange(loaded, wanted, DType::i32, o.ranks, o.backend.get());
+  wanted_ = Tensor(wanted.box[me].shape(), DType::i32, o.backend->memory());
 }
 
 Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {
@@ -24,12 +24,12 @@ Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {
   check(loss.layer && loss.layer->is_loss(), "the network ends in ", loss.name,
         ": expected a loss, SoftmaxCrossEntropy");
   double found[5] = {};
+  const View sum(found, {{1, 5, 1, 1}, DType::f64, {}});
   const bool all_know = o.splits.back().ways() == o.ranks.size() || stream.silent();
   if (loss.active() && (all_know || o.ranks.rank() == 0))
-    std::copy_n(loss.buffers.y.as<double>(), 5, found);
+    copy_bytes(loss.buffers.y, sum);
   if (!all_know) {
     if (!loss.active()) found[4] = stop;
-    const View sum(found, {{1, 5, 1, 1}, DType::f64, {}});
     o.ranks.all_reduce(stream, Pass::forward, sum).wait(stream);
   }
   return {found[0], found[1], found[2], found[3], found[4] > 0};

@@ -51,19 +51,20 @@ std::size_t Optimizer::bytes(const Parameter& p) const {
 Tensor Optimizer::attach(PlacedNetwork& network) const {
   const DType dtype = network.placing().dtype;
   const std::size_t bytes = memory(network).optimizer;
-  Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
-  char* at = all.as<char>();
+  Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype,
+             network.placing().backend->memory());
+  std::size_t at = 0;
   for (const auto& n : network.parameters()) n.parameter->states.clear();
   for (const auto& n : network.parameters()) {
     Parameter& p = *n.parameter;
     if (!p.trained || (p.bucket && p.bucket->sharded)) continue;
     for (int i = 0; i < rule_.states(); ++i, at += room(p.form.bytes()))
-      p.states.push_back(View(at, p.form));
+      p.states.push_back(all.view().at(at, p.form));
   }
   for (Bucket& bucket : network.buckets()) {
     bucket.states.clear();
     for (int i = 0; bucket.sharded && i < rule_.states(); ++i, at += bucket.part.bytes()) {
-      bucket.states.push_back(View(at, bucket.part));
+      bucket.states.push_back(all.view().at(at, bucket.part));
       for (Parameter* p : bucket.members)
         p->states.push_back(
             p->run(bucket.states.back(), p->at + p->own().begin - bucket.own().begin));

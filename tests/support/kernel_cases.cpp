@@ -238,21 +238,24 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
        },
        [=](Setup& setup, const Inputs& in, const Values& dy) {
          const Form logits{x, setup.dtype, {}};
+         const auto vector = [](std::int64_t size) {
+           return Form{{1, size, 1, 1}, DType::f64, {}};
+         };
          const auto kernel = setup.backend.softmax_cross_entropy({smoothing}, logits);
          const Tensor in_x = setup.place(logits, in[0]), p = dirty(logits);
          const Tensor label =
              setup.place({{x.n, 1, 1, 1}, DType::i32, {}}, Values(labels.begin(), labels.end()));
-         const Tensor totals = dirty({{1, 4, 1, 1}, DType::f64, {}}), dx = dirty(logits);
-         const Tensor largest = dirty({{2, x.n, 1, 1}, DType::f64, {}});
+         const Tensor totals = dirty(vector(5)), rows = dirty(vector(1)), dx = dirty(logits);
+         const Tensor largest = dirty(vector(2 * x.n + 1));
          const Tensor row_sums = dirty({{3, x.n, 1, 1}, DType::f64, {}});
          setup.run([&] {
-           kernel->largest(setup.stream, in_x, label, largest);
+           kernel->largest(setup.stream, in_x, label, true, largest);
            kernel->sums(setup.stream, in_x, label, largest, p, row_sums);
            kernel->finish(setup.stream, label, largest, row_sums, p, totals);
          });
          Results results{{totals.as<double>()[0]}};
          if (dy.empty()) return results;
-         setup.run([&] { kernel->input_grad(setup.stream, p, label, dy[0], dx); });
+         setup.run([&] { kernel->input_grad(setup.stream, p, label, rows, 1 / dy[0], dx); });
          results.push_back(setup.read(dx));
          return results;
        }});

@@ -24,9 +24,10 @@ inline Values random_values(std::int64_t size, std::uint64_t seed) {
 }
 
 /// A tensor of NaN, padding included: what a kernel does not write stays to be seen.
-inline Tensor dirty(const Form& form) {
-  Tensor t(form);
-  std::memset(t.view().data, 0xFF, t.bytes());
+inline Tensor dirty(const Form& form, MemorySpace& memory = host_memory()) {
+  Tensor t(form, memory);
+  const std::string nan(t.bytes(), '\xFF');
+  memory.copy(nan.data(), t.view().data, t.bytes());
   return t;
 }
 

@@ -46,7 +46,7 @@ std::pair<Values, Values> max_pool(Setup& s, Shape shape, Pair window, Pad pad, 
 }
 
 struct Loss {
-  Values totals, p, dx;
+  Values totals, p, dx, mean, mean_dx;
 };
 
 Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& labels,
@@ -55,14 +55,18 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   const auto kernel = s.backend.softmax_cross_entropy({}, form);
   const Tensor x = s.place(form, logits), p = dirty(form), dx = dirty(form);
   const Tensor label = s.place({{form.shape.n, 1, 1, 1}, DType::i32, {}}, labels);
-  const Tensor totals = dirty(f64_vector(4));
-  const Tensor largest = dirty({{2, form.shape.n, 1, 1}, DType::f64, {}});
+  const Tensor totals = dirty(f64_vector(5)), rows = dirty(f64_vector(1));
+  const Tensor largest = dirty(f64_vector(2 * form.shape.n + 1));
   const Tensor sums = dirty({{3, form.shape.n, 1, 1}, DType::f64, {}});
-  kernel->largest(s.stream, x, label, largest);
+  kernel->largest(s.stream, x, label, true, largest);
   kernel->sums(s.stream, x, label, largest, p, sums);
   kernel->finish(s.stream, label, largest, sums, p, totals);
-  kernel->input_grad(s.stream, p, label, scale, dx);
-  return {s.read(totals), s.read(p), s.read(dx)};
+  kernel->input_grad(s.stream, p, label, rows, 1 / scale, dx);
+  Loss loss{.totals = s.read(totals), .p = s.read(p), .dx = s.read(dx)};
+  kernel->mean(s.stream, totals, rows);
+  kernel->input_grad(s.stream, p, label, rows, 0, dx);
+  loss.mean = s.read(totals), loss.mean_dx = s.read(dx);
+  return loss;
 }
 
 /// Weights after as many steps as there are gradients, each step at a rate of 0.1 * step.
@@ -282,7 +286,14 @@ TEST_CASE("the loss is right for huge logits, skips rows without a label and sca
     CHECK(r.totals[2] == 2);
     CHECK(r.totals[3] == 2);
     CHECK(difference(r.p, {0.5, 0.5, 1, 0, 0.5, 0.5}) < 1e-6);
+    CHECK(r.totals[4] == 1);  // the flag
     CHECK(difference(r.dx, {0.25, -0.25, 0, 0, 0, 0}) < 1e-6);
+    CHECK(difference({r.mean[0]}, {std::log(2.0) / 2}) < 1e-6);
+    CHECK(r.mean[3] == 2);
+    CHECK(difference(r.mean_dx, {0.25, -0.25, 0, 0, 0, 0}) < 1e-6);
+    const auto none = loss(s, 2, {1, 2}, {-1});
+    CHECK(none.mean[0] == 0);
+    CHECK(none.mean_dx == Values{0, 0});
     CHECK_THROWS_WITH(loss(s, 3, {1, 2, 3}, {3}), ContainsSubstring("label 3"));
   });
 }

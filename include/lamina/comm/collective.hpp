@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/tensor/dtype.hpp>
+#include <lamina/tensor/memory_space.hpp>
 #include <lamina/tensor/stream.hpp>
 
 #include <cstddef>
@@ -55,6 +56,7 @@ struct Operation {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0, received = 0;
+  MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
 
   /// Whether two ranks called the same thing. Halos have other counts and peers at the edges.
   bool matches(const Operation& other) const {
@@ -73,6 +75,18 @@ struct Operation {
     const bool whole = collective == Collective::reduce_scatter ||
                        collective == Collective::all_gather || collective == Collective::all_to_all;
     return double(count * size_of(dtype)) * (whole ? ranks : 1);
+  }
+  /// Bytes of `in` and of `out`; 0 where a halo has no message that way.
+  std::size_t bytes_in(int ranks) const {
+    if (collective == Collective::halo && to < 0) return 0;
+    const bool parts =
+        collective == Collective::reduce_scatter || collective == Collective::all_to_all;
+    return count * size_of(dtype) * std::size_t(parts ? ranks : 1);
+  }
+  std::size_t bytes_out(int ranks) const {
+    if (collective == Collective::halo) return from < 0 ? 0 : received * size_of(dtype);
+    const bool parts = collective == Collective::all_gather || collective == Collective::all_to_all;
+    return count * size_of(dtype) * std::size_t(parts ? ranks : 1);
   }
   /// "all_reduce sum of 4096 f32 in layer fc (weight_grad)"; the layer's number without a name
   std::string text() const {

@@ -87,21 +87,20 @@ class Communicator {
     op.pass = stream.pass(pass);
     op.layer = stream.layer(), op.layer_name = stream.layer_name();
     op.to = to, op.from = from;
-    op.in = out.data, op.out = in.data;
+    op.in = out.data, op.out = in.data, op.space = space_of(stream, out, in);
     op.count = to >= 0 ? out.bytes() / size_of(op.dtype) : 0;
     op.received = from >= 0 ? in.bytes() / size_of(op.dtype) : 0;
     return start(stream, op, true);
   }
 
   /// Zeros, in memory where this group's collectives, and those of groups made from it, are
-  /// fastest: ranks of one node sum such tensors in place. Collective and blocking, meant for
-  /// set-up; forms may differ between ranks.
-  Tensor tensor(Form form) const {
-    std::shared_ptr<void> memory;
-    auto work = [&] { memory = group_->allocate(form.bytes()); };
-    if (size_ > 1) queue_->call(work);
-    return memory && form.bytes() > 0 ? Tensor(std::move(form), std::move(memory))
-                                      : Tensor(std::move(form));
+  /// fastest: ranks of one node sum such tensors in place. In `space` where that is a device's.
+  /// Collective and blocking, meant for set-up; forms and spaces may differ between ranks.
+  Tensor tensor(Form form, MemorySpace& space = host_memory()) const {
+    SharedMemory shared(*this);
+    if (space.on_host()) return Tensor(std::move(form), shared);
+    shared.allocate(0);  // others may have theirs on the host
+    return Tensor(std::move(form), space);
   }
 
   /// The ranks that pass the same `color`, ordered by (key, rank). A negative color: alone.
@@ -185,6 +184,22 @@ class Communicator {
   }
 
  private:
+  /// What the ranks of a node can all reach.
+  class SharedMemory final : public HostMemory {
+   public:
+    explicit SharedMemory(const Communicator& ranks) : ranks_(ranks) {}
+    std::string name() const override { return "shared by ranks"; }
+    std::shared_ptr<void> allocate(std::size_t bytes) override {
+      std::shared_ptr<void> memory;
+      auto work = [&] { memory = ranks_.group_->allocate(bytes); };
+      if (ranks_.size() > 1) ranks_.queue_->call(work);
+      return memory && bytes > 0 ? memory : HostMemory::allocate(bytes);
+    }
+
+   private:
+    const Communicator& ranks_;
+  };
+
   Pending start(Stream& stream, Pass pass, Collective collective, const View& in, const View& out,
                 const View& counted, ReduceOp reduce = ReduceOp::sum, int from = -1,
                 std::size_t parts = 1) const {
@@ -198,6 +213,7 @@ class Communicator {
     op.from = from;
     op.in = in.data;
     op.out = out.data;
+    op.space = space_of(stream, in, out);
     op.count = counted.bytes() / size_of(counted.dtype) / parts;
     return start(stream, op, op.count > 0);
   }
@@ -218,7 +234,7 @@ class Communicator {
       in += bytes * std::size_t(rank_);
     if (op.collective == Collective::all_gather || op.collective == Collective::all_to_all)
       out += bytes * std::size_t(rank_);
-    if (in != out && bytes > 0) std::memmove(out, in, bytes);
+    if (in != out && bytes > 0) (op.space ? *op.space : host_memory()).copy(in, out, bytes);
   }
 
   void gather_words(const std::vector<std::int32_t>& mine, std::vector<std::int32_t>& all) const {
@@ -233,6 +249,12 @@ class Communicator {
     if (op.count > 0) queue_->wait(queue_->start(group_, op, nullptr));
   }
 
+  /// Of two buffers, of which one may be absent.
+  static MemorySpace* space_of(const Stream& stream, const View& a, const View& b) {
+    check(!a || !b || a.space == b.space, "layer ", stream.layer(),
+          ": the two buffers of a collective lie in different memories");
+    return a ? a.space : b.space;
+  }
   void check_alike(Collective collective, const Stream& stream, const View& v) const {
     check(size_ == 1 || v.layout.plain() || group_->alike(v.form().fingerprint()), "layer ",
           stream.layer(), ": ", name(collective), " of a buffer ", v.form(),

@@ -123,26 +123,31 @@ class DropoutKernel : public Kernel {
 };
 
 /// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain), in the steps
-/// between which ranks that each have a part of the classes may communicate. Rows with a label
-/// (i32 {n,1,1,1}, a number among all classes) below zero do not count.
+/// between which ranks that each have a part of the classes, or of the rows, may communicate. Rows
+/// with a label (i32 {n,1,1,1}, a number among all classes) below zero do not count.
 ///
 /// forward:  largest -> [all-reduce largest, max] -> sums -> [all-reduce sums] -> finish
+///           -> [all-reduce totals] -> mean
 class LossKernel : public Kernel {
  public:
-  /// largest f64 {2,n,1,1}: the largest logit of each row, then that of its label: -infinity where
-  /// the label is not among the classes of x.
-  virtual void largest(Stream&, const View& x, const View& labels, const View& largest) = 0;
+  /// largest f64 {1,2n+1,1,1}: the largest logit of each row; that of its label: -infinity where
+  /// the label is not among the classes of x; the flag, which is for `finish` to pass on.
+  virtual void largest(Stream&, const View& x, const View& labels, bool flag,
+                       const View& largest) = 0;
   /// p = exp(x - largest), like x; sums f64 {3,n,1,1}: of each row the sum of p, the sum of x, and
   /// how many classes precede the label.
   virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
                     const View& sums) = 0;
-  /// p becomes the probabilities; totals f64 {1,4,1,1}: sum over the rows that count of the loss,
-  /// of top-1 hits and of top-5 hits, and how many these rows are.
+  /// p becomes the probabilities; totals f64 {1,5,1,1}: sum over the rows that count of the loss,
+  /// of top-1 hits and of top-5 hits, how many these rows are, and the flag.
   virtual void finish(Stream&, const View& labels, const View& largest, const View& sums,
                       const View& p, const View& totals) = 0;
-  /// dx = scale * (p - target); scale is 1/(rows of the global batch that count).
-  virtual void input_grad(Stream&, const View& p, const View& labels, double scale,
-                          const View& dx) = 0;
+  /// The loss among the summed `totals` becomes the mean; rows f64 {1,1,1,1}: by what it was
+  /// divided, which is 1 where no row counts.
+  virtual void mean(Stream&, const View& totals, const View& rows) = 0;
+  /// dx = (p - target) / rows, divided by `samples` instead where that is not 0.
+  virtual void input_grad(Stream&, const View& p, const View& labels, const View& rows,
+                          double samples, const View& dx) = 0;
 };
 
 /// The update of one parameter, element by element (train/optimizer.hpp gives the formulas).
@@ -165,6 +170,19 @@ struct UpdateStep {
   std::int64_t step = 1;    ///< counts from 1, for Adam's bias correction
 };
 
+/// The elements of `box`, a block of some tensor: from where they lie in one larger block of it to
+/// where they lie in another. Both blocks are plain, of one dtype.
+struct BoxMove {
+  View from;  ///< absent: zeros
+  Box from_block;
+  View to;
+  Box to_block, box;
+  bool add = false;  ///< to what is there
+};
+
+/// One after the other, on the host.
+void move_boxes(std::span<const BoxMove> moves);
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -172,6 +190,8 @@ class Backend {
   virtual std::string name() const = 0;         ///< "reference", "onednn"
   virtual std::string description() const = 0;  ///< with version and active instruction set
   virtual bool supports(DType) const = 0;
+  /// Where all operands of its kernels lie. It must outlive the tensors there.
+  virtual MemorySpace& memory() const { return host_memory(); }
 
   virtual std::unique_ptr<WeightedKernel> conv(const ConvGeometry&, const Form& x) const = 0;
   /// y[n,k] = b[k] + sum_c w[k,c] x[n,c]; x of any height and width counts as c*h*w features.
@@ -204,8 +224,13 @@ class Backend {
                                                             const Form& x) const = 0;
 
   /// Copies between any two layouts of this back end, outside of steps (initial weights,
-  /// checkpoints).
+  /// checkpoints). Either of the two may lie on the host, plain.
   virtual void copy(const View& from, const View& to) const = 0;
+  /// One after the other, recorded as `what`.
+  virtual void move(Stream& stream, Pass pass, const char* what,
+                    std::span<const BoxMove> moves) const {
+    stream.run(pass, what, [&] { move_boxes(moves); });
+  }
   /// w, dw and the states are alike; dtype f32 or f64, any layout (padding stays zero).
   virtual void update(Stream&, const UpdateRule&, const UpdateStep&, const View& w, const View& dw,
                       std::span<const View> states) const = 0;

@@ -4,6 +4,7 @@
 
 #include <lamina/comm/communicator.hpp>
 #include <lamina/cost/blocks.hpp>
+#include <lamina/kernels/backend.hpp>
 
 #include <vector>
 
@@ -14,8 +15,10 @@ namespace lamina {
 class Exchange {
  public:
   Exchange() = default;
-  /// The ranks of `held` and `wanted` are those of `ranks`, which all take part.
-  Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Communicator ranks);
+  /// The ranks of `held` and `wanted` are those of `ranks`, which all take part. The values lie
+  /// where those of the back end do, which must outlive this; on the host without one.
+  Exchange(const Blocks& held, const Blocks& wanted, DType dtype, Communicator ranks,
+           const Backend* backend = nullptr);
 
   /// Starts to move this rank's block `held` and those that make up `wanted`; each is absent where
   /// the rank has none. Both must be left alone until finish(), which completes `wanted`. Elements
@@ -50,12 +53,17 @@ class Exchange {
     int to = -1, from = -1;  ///< indices into out_ and in_
   };
 
+  /// moves_, recorded as `what`; nothing where there are none.
+  void move(Stream& stream, Pass pass, const char* what);
+
   DType dtype_ = DType::f32;
   Communicator ranks_;
+  const Backend* backend_ = nullptr;
   Box held_, wanted_;
   std::vector<Piece> out_, in_;
   std::vector<Round> rounds_;
   std::vector<Pending> pending_;
+  std::vector<BoxMove> moves_;  ///< has room for all
   Tensor buffer_;
   bool previewed_ = false;
   bool adds_ = false;  ///< blocks overlap, or leave gaps: start from zero

@@ -69,8 +69,7 @@ struct Bucket {
   void update(Stream& stream) {
     if (!sharded || ++updated < int(members.size())) return;
     updated = 0;
-    const View mine(values.as<char>() + std::size_t(own().begin) * size_of(part.dtype),
-                    part.form());
+    const View mine = values.at(std::size_t(own().begin) * size_of(part.dtype), part);
     gathered = ranks.all_gather(stream, Pass::update, mine, values);
   }
 };
@@ -140,8 +139,8 @@ struct Parameter {
   }
   /// own().size elements of a buffer.
   View run(const View& of, std::int64_t first) const {
-    return {of.as<char>() + std::size_t(first) * size_of(form.dtype),
-            {{1, own().size, 1, 1}, form.dtype, {}}};
+    return of.at(std::size_t(first) * size_of(form.dtype),
+                 {{1, own().size, 1, 1}, form.dtype, {}});
   }
 };
 

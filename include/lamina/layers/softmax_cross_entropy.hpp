@@ -63,33 +63,27 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
     check(context.labels && context.labels.shape.n == xs[0].shape.n, "expected ", xs[0].shape.n,
           " labels, got ", context.labels ? context.labels.shape.n : 0);
     Stream& s = context.stream;
-    const View largest(maxima.view().data, {{2, xs[0].shape.n, 1, 1}, DType::f64, {}});
-    double& stop = maxima.elements<double>().back();
-    stop = context.stop;
-    kernel->largest(s, xs[0], context.labels, largest);
+    kernel->largest(s, xs[0], context.labels, context.stop, maxima);
     parts.all_reduce(s, Pass::forward, maxima, ReduceOp::max).wait(s);
-    kernel->sums(s, xs[0], context.labels, largest, p, sums);
+    kernel->sums(s, xs[0], context.labels, maxima, p, sums);
     parts.all_reduce(s, Pass::forward, sums).wait(s);
-    kernel->finish(s, context.labels, largest, sums, p, {y.data, {{1, 4, 1, 1}, DType::f64, {}}});
-    y.as<double>()[4] = stop;
+    kernel->finish(s, context.labels, maxima, sums, p, y);
     ranks.all_reduce(s, Pass::forward, y).wait(s);
-    rows = std::max(y.as<double>()[3], 1.0);
-    y.as<double>()[0] /= rows;
+    kernel->mean(s, y, rows);
   }
 
   /// dy is not read: this is the end.
   void backward(Context& context, std::span<const View>, const View&, const View&,
                 std::span<const View> dxs) override {
     // How many rows of all micro-batches count is known after the last one: the update says.
-    const double by = context.micro_batches > 1 ? double(context.micro_batches * samples) : rows;
-    if (dxs[0]) kernel->input_grad(context.stream, p, context.labels, 1 / by, dxs[0]);
+    const double all = context.micro_batches > 1 ? double(context.micro_batches * samples) : 0;
+    if (dxs[0]) kernel->input_grad(context.stream, p, context.labels, rows, all, dxs[0]);
   }
 
   std::unique_ptr<LossKernel> kernel;
   Communicator ranks, parts;  ///< that have other samples; other classes
-  Tensor p, sums;
+  Tensor p, sums, rows;
   Tensor maxima;  ///< two per row, then whether a rank asks to stop
-  double rows = 1;
   std::int64_t samples = 1;  ///< across all ranks
 };
 

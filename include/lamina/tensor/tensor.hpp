@@ -2,11 +2,8 @@
 #pragma once
 
 #include <lamina/tensor/layout.hpp>
+#include <lamina/tensor/memory_space.hpp>
 
-#include <sys/mman.h>
-
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <span>
 
@@ -15,45 +12,71 @@ namespace lamina {
 /// A buffer that belongs to somebody else, and its form. `data` is null for an absent operand.
 struct View : Form {
   void* data = nullptr;
+  MemorySpace* space = nullptr;  ///< whose memory that is; null = the host's
 
   View() = default;
-  View(void* data_, Form form) : Form(std::move(form)), data(data_) {}
+  View(void* data_, Form form, MemorySpace* space_ = nullptr)
+      : Form(std::move(form)), data(data_), space(space_) {}
 
   explicit operator bool() const { return data != nullptr; }
   const Form& form() const { return *this; }
 
-  /// The elements. Only plain views can be indexed by n, c, h, w; T must be the dtype's type.
+  /// The elements, on the host: throws Error for those of a device. Only plain views can be indexed
+  /// by n, c, h, w; T must be the dtype's type.
   template <class T>
   T* as() const {
+    if (space) [[unlikely]]
+      refuse();
     return static_cast<T*>(data);
   }
   template <class T>
   std::span<T> elements() const {
     return {as<T>(), bytes() / sizeof(T)};
   }
+  /// What lies `offset` bytes from its beginning, wherever that is. Absent where this is.
+  View at(std::size_t offset, Form form) const {
+    return {data ? static_cast<char*>(data) + offset : nullptr, std::move(form), space};
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw Error(lamina::text("a tensor of ", shape, " lies in the memory of ", space->name(),
+                     ", where the host cannot reach it: expected a copy of it"));
+  }
 };
+
+/// What the host has anyway, to be copied from.
+template <class T>
+View on_host(const T* data, Shape shape) {
+  return {const_cast<T*>(data), {shape, dtype_of<T>, {}}};
+}
+
+/// The bytes of `from`, wherever the two lie. Throws Error unless their forms agree.
+inline void copy_bytes(const View& from, const View& to) {
+  check(from.form() == to.form(), "copy_bytes: expected two buffers of one form, got ", from.form(),
+        " and ", to.form());
+  MemorySpace& space = from.space ? *from.space : to.space ? *to.space : host_memory();
+  space.copy(from.data, to.data, to.bytes());
+}
+inline void zero(const View& x) {
+  (x.space ? *x.space : host_memory()).zero(x.data, x.bytes());
+}
 
 /// Owns zeroed, 64-byte aligned memory. Move-only.
 class Tensor {
  public:
   Tensor() = default;
-  explicit Tensor(Form form) : view_(nullptr, std::move(form)) {
-    const std::size_t bytes = view_.bytes(), large = std::size_t(4) << 20;
-    const std::size_t align = bytes >= large ? std::size_t(2) << 20 : 64;
-    const std::size_t padded = (bytes + align - 1) / align * align;
-    if (bytes == 0) return;
-    buffer_.reset(std::aligned_alloc(align, padded), std::free);
-    check(buffer_ != nullptr, "not enough memory for a tensor of ", shape(), ", which needs ",
-          bytes >> 20, " MiB");
-    // Large pages save the address translations that strided kernels would otherwise wait for.
-    if (bytes >= large) madvise(buffer_.get(), padded, MADV_HUGEPAGE);
-    std::memset(buffer_.get(), 0, padded);
+  /// Throws Error where there is not enough memory.
+  explicit Tensor(Form form, MemorySpace& space = host_memory())
+      : view_(nullptr, std::move(form), space.on_host() ? nullptr : &space) {
+    buffer_ = space.allocate(view_.bytes());
+    check(buffer_ || view_.bytes() == 0, "not enough memory",
+          space.on_host() ? "" : " of " + space.name(), " for a tensor of ", shape(),
+          ", which needs ", view_.bytes() >> 20, " MiB");
     view_.data = buffer_.get();
   }
-  Tensor(Shape shape, DType dtype) : Tensor(Form{shape, dtype, {}}) {}
-  /// In memory that somebody else made, as zeroed and aligned; freed with its last owner.
-  Tensor(Form form, std::shared_ptr<void> memory)
-      : buffer_(std::move(memory)), view_(buffer_.get(), std::move(form)) {}
+  explicit Tensor(Shape shape, DType dtype, MemorySpace& space = host_memory())
+      : Tensor(Form{shape, dtype, {}}, space) {}
 
   const View& view() const { return view_; }
   /// Keeps the memory when the tensor has gone.

@@ -357,13 +357,13 @@ class Trainer {
     const std::int64_t rows = x.shape.n;
     check(batch.size == micro_batches * rows, "the batch has ", batch.size, " rows, expected ",
           micro_batches * rows);
-    const float* images = batch.images + micro_batch * x.shape.size();
+    const View images = on_host(batch.images + micro_batch * x.shape.size(), x.shape);
     stream_.run(Pass::forward, "copy batch", [&] {
       if (x.dtype == DType::f32)
-        std::copy_n(images, x.shape.size(), x.as<float>());
+        copy_bytes(images, x);
       else
-        std::copy_n(images, x.shape.size(), x.as<double>());
-      std::copy_n(batch.labels + micro_batch * rows, rows, labels.loaded().as<std::int32_t>());
+        network.placing().backend->copy(images, x);
+      copy_bytes(on_host(batch.labels + micro_batch * rows, {rows, 1, 1, 1}), labels.loaded());
     });
     return {.stream = stream_,
             .seed = options_.seed,

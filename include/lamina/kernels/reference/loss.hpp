@@ -24,10 +24,11 @@ class ReferenceLoss final : public LossKernel {
     output = x;
     algorithm = "loops";
     labels_ = {{rows_, 1, 1, 1}, DType::i32, {}};
-    largest_ = {{2, rows_, 1, 1}, DType::f64, {}}, sums_ = {{3, rows_, 1, 1}, DType::f64, {}};
+    largest_ = f64_vector(2 * rows_ + 1), sums_ = {{3, rows_, 1, 1}, DType::f64, {}};
   }
 
-  void largest(Stream& stream, const View& x, const View& labels, const View& largest) override {
+  void largest(Stream& stream, const View& x, const View& labels, bool flag,
+               const View& largest) override {
     check_operand(x, inputs[0], "loss x"), check_operand(labels, labels_, "loss labels");
     check_operand(largest, largest_, "loss largest");
     stream.run(Pass::forward, "loss_largest", [&] {
@@ -39,6 +40,7 @@ class ReferenceLoss final : public LossKernel {
         top[n] = *std::max_element(row, row + part_);
         at_label[n] = here ? row[k] : -std::numeric_limits<double>::infinity();
       }
+      at_label[rows_] = flag;
     });
   }
 
@@ -69,7 +71,7 @@ class ReferenceLoss final : public LossKernel {
               const View& p, const View& totals) override {
     check_operand(labels, labels_, "loss labels"), check_operand(largest, largest_, "loss largest");
     check_operand(sums, sums_, "loss sums"), check_operand(p, output, "loss p");
-    check_operand(totals, f64_vector(4), "loss totals");
+    check_operand(totals, f64_vector(5), "loss totals");
     stream.run(Pass::forward, "loss_finish", [&] {
       const double *top = largest.as<double>(), *at_label = top + rows_;
       const double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
@@ -83,16 +85,26 @@ class ReferenceLoss final : public LossKernel {
         top5 += ahead[n] < 5;
         ++count;
       }
-      const double all[] = {loss, top1, top5, count};
-      std::copy_n(all, 4, totals.as<double>());
+      const double all[] = {loss, top1, top5, count, at_label[rows_]};
+      std::copy_n(all, 5, totals.as<double>());
     });
   }
 
-  void input_grad(Stream& stream, const View& p, const View& labels, double scale,
-                  const View& dx) override {
+  void mean(Stream& stream, const View& totals, const View& rows) override {
+    check_operand(totals, f64_vector(5), "loss totals");
+    check_operand(rows, f64_vector(1), "loss rows");
+    stream.run(Pass::forward, "loss_mean", [&] {
+      *rows.as<double>() = std::max(totals.as<double>()[3], 1.0);
+      *totals.as<double>() /= *rows.as<double>();
+    });
+  }
+
+  void input_grad(Stream& stream, const View& p, const View& labels, const View& rows,
+                  double samples, const View& dx) override {
     check_operand(p, output, "loss p"), check_operand(labels, labels_, "loss labels");
-    check_operand(dx, inputs[0], "loss dx");
+    check_operand(rows, f64_vector(1), "loss rows"), check_operand(dx, inputs[0], "loss dx");
     stream.run(Pass::input_grad, "softmax_cross_entropy", [&] {
+      const double scale = 1 / (samples > 0 ? samples : *rows.as<double>());
       for (Index n = 0; n < rows_; ++n) {
         const Index label = label_of(labels, n);
         for (Index k = 0; k < part_; ++k) {

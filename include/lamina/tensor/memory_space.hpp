@@ -1,0 +1,66 @@
+// MemorySpace: the memory of a device, where tensors lie.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace lamina {
+
+/// What a back end hands out, so that nobody else need know whose memory it is. Functions may be
+/// called from several threads at once.
+class MemorySpace {
+ public:
+  virtual ~MemorySpace() = default;
+  virtual std::string name() const = 0;  ///< "host"
+  /// Whether the host may follow addresses into it.
+  virtual bool on_host() const { return false; }
+  /// Zeros, aligned to 64 bytes, freed with their last owner; null where there is not enough, or
+  /// for 0 bytes.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  virtual void zero(void* to, std::size_t bytes) = 0;
+  /// Either of the two may lie on the host. Done when it returns.
+  virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
+  virtual std::size_t total_bytes() const = 0;
+  virtual std::size_t free_bytes() const = 0;
+};
+
+class HostMemory : public MemorySpace {
+ public:
+  std::string name() const override { return "host"; }
+  bool on_host() const final { return true; }
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    const std::size_t large = std::size_t(4) << 20;
+    const std::size_t align = bytes >= large ? std::size_t(2) << 20 : 64;
+    const std::size_t padded = (bytes + align - 1) / align * align;
+    if (bytes == 0) return nullptr;
+    std::shared_ptr<void> memory(std::aligned_alloc(align, padded), std::free);
+    if (!memory) return nullptr;
+    // Large pages save the address translations that strided kernels would otherwise wait for.
+    if (bytes >= large) madvise(memory.get(), padded, MADV_HUGEPAGE);
+    std::memset(memory.get(), 0, padded);
+    return memory;
+  }
+  void zero(void* to, std::size_t bytes) final { std::memset(to, 0, bytes); }
+  void copy(const void* from, void* to, std::size_t bytes) final {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }
+  std::size_t total_bytes() const override { return pages(_SC_PHYS_PAGES); }
+  std::size_t free_bytes() const override { return pages(_SC_AVPHYS_PAGES); }
+
+ private:
+  static std::size_t pages(int which) {
+    return std::size_t(sysconf(which)) * std::size_t(sysconf(_SC_PAGESIZE));
+  }
+};
+
+inline MemorySpace& host_memory() {
+  static HostMemory memory;
+  return memory;
+}
+
+}  // namespace lamina
