@@ -3,6 +3,7 @@
 #pragma once
 
 #include "catch.hpp"
+#include "support/peek.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -67,16 +68,16 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
   for (std::int64_t i = 0; i < placed.x().shape.size(); ++i) {
     const double v = Random(1).normal(skip + std::size_t(i));
     if (o.dtype == DType::f64)
-      placed.x().as<double>()[i] = v;
+      peek(placed.x()).as<double>()[i] = v;
     else
-      placed.x().as<float>()[i] = float(v);
+      peek(placed.x()).as<float>()[i] = float(v);
   }
   const Blocks parts =
       Blocks::of({o.batch, 1, 1, 1}, placed.placing().splits.back(), Axis::batch, ranks.size());
   const Part mine = parts.box[std::size_t(ranks.rank())].n;  // of the loss
-  const Tensor labels({mine.size, 1, 1, 1}, DType::i32);
+  const Tensor labels({mine.size, 1, 1, 1}, DType::i32, placed.placing().backend->memory());
   for (std::int64_t i = 0; i < mine.size; ++i)
-    labels.as<std::int32_t>()[i] =
+    peek(labels).as<std::int32_t>()[i] =
         mine.begin + i == o.batch - 1 ? -1 : std::int32_t((mine.begin + i) % classes);
   Stream stream;
   Context context{stream, o.training};
@@ -88,7 +89,7 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
     if (o.training) n.parameter->wait(stream);
   const std::lock_guard lock(mutex);
   if (placed.steps().back().active()) {
-    const auto y = placed.y().elements<double>();
+    const auto y = peek(placed.y()).elements<double>();
     whole.y.assign(y.begin(), y.end());
   }
   for (const auto& n : placed.parameters()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "catch.hpp"
+#include "support/peek.hpp"
 
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -41,10 +42,10 @@ struct Run {
                       .dtype = DType::f64,
                       .training = training})) {
     net.initialize(7);
-    const auto x = net.x().elements<double>();
+    const auto x = peek(net.x()).elements<double>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 2).normal(i);
-    labels = Tensor({batch, 1, 1, 1}, DType::i32);
-    for (std::int64_t i = 0; i < batch; ++i) labels.as<std::int32_t>()[i] = int(i % classes);
+    labels = Tensor({batch, 1, 1, 1}, DType::i32, net.placing().backend->memory());
+    for (std::int64_t i = 0; i < batch; ++i) peek(labels).as<std::int32_t>()[i] = int(i % classes);
     context.labels = labels;
     context.training = training;
   }
@@ -54,17 +55,17 @@ struct Run {
   double operator()() {
     net.forward(context);
     if (context.training) net.backward(context);
-    return net.y().as<double>()[0];
+    return peek(net.y()).as<double>()[0];
   }
-  std::span<double> x() { return net.x().elements<double>(); }
-  std::span<double> y() { return net.y().elements<double>(); }
+  std::span<double> x() { return peek(net.x()).elements<double>(); }
+  std::span<double> y() { return peek(net.y()).elements<double>(); }
   Parameter& parameter(std::string_view name) {
     for (const auto& n : net.parameters())
       if (n.name == name) return *n.parameter;
     throw Error(text("no parameter ", name));
   }
   std::span<double> value(std::string_view name) {
-    return parameter(name).value.elements<double>();
+    return peek(parameter(name).value).elements<double>();
   }
 };
 

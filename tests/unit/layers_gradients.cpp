@@ -1,6 +1,7 @@
 // Gradients of every layer against central differences of the loss, in f64. Each network starts
 // with a layer that has weights: their gradients are right only if every dx above them is.
 #include "layers.hpp"
+#include "support/peek.hpp"
 
 using namespace lamina;
 using namespace lamina::test;
@@ -17,7 +18,7 @@ void compare_gradients(const Network& net, std::int64_t batch = 4) {
   std::vector<std::vector<double>> gradients;
   for (const auto& n : run.net.parameters()) {
     if (!n.parameter->trained) continue;
-    const auto g = n.parameter->grad.elements<double>();
+    const auto g = peek(n.parameter->grad).elements<double>();
     gradients.emplace_back(g.begin(), g.end());
   }
   std::size_t which = 0;
@@ -25,7 +26,7 @@ void compare_gradients(const Network& net, std::int64_t batch = 4) {
   for (const auto& n : run.net.parameters()) {
     if (!n.parameter->trained) continue;
     const auto& gradient = gradients[which++];
-    const auto w = n.parameter->value.elements<double>();
+    const auto w = peek(n.parameter->value).elements<double>();
     for (std::size_t i = 0; i < w.size(); i += 1 + w.size() / 25) {
       const double kept = w[i], step = 1e-5;
       w[i] = kept + step;

@@ -1,6 +1,7 @@
 // Layers under a split of the samples: the loss, the hits and every gradient on 2 or 3 ranks are
 // those of one rank. Five samples, so that the parts are uneven.
 #include "layers.hpp"
+#include "support/peek.hpp"
 
 #include <lamina/comm/threads.hpp>
 
@@ -25,12 +26,13 @@ Result step_on(const Communicator& ranks, Build&& build, bool training) {
                                     .bucket_mb = 0});
   net.initialize(7);
   const Part rows = net.rows();
-  const auto x = net.x().elements<double>();
+  const auto x = peek(net.x()).elements<double>();
   const auto skip = std::size_t(rows.begin * layers.sample().size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1).normal(skip + i);
-  const Tensor labels({rows.size, 1, 1, 1}, DType::i32);
+  const Tensor labels({rows.size, 1, 1, 1}, DType::i32, net.placing().backend->memory());
   for (std::int64_t i = 0; i < rows.size; ++i)  // the last row is padding
-    labels.as<std::int32_t>()[i] = rows.begin + i == batch - 1 ? -1 : int((rows.begin + i) % 3);
+    peek(labels).as<std::int32_t>()[i] =
+        rows.begin + i == batch - 1 ? -1 : int((rows.begin + i) % 3);
   Stream stream;
   Context context{stream, training};
   context.labels = labels;
@@ -38,7 +40,7 @@ Result step_on(const Communicator& ranks, Build&& build, bool training) {
   net.forward(context);
   if (training) net.backward(context);
   const auto copy = [](const View& v) {
-    const auto e = v.elements<double>();
+    const auto e = peek(v).elements<double>();
     return std::vector(e.begin(), e.end());
   };
   Result result{{"y", copy(net.y())}};

@@ -1,5 +1,6 @@
 // Models placed and run, small, on the reference back end.
 #include "catch.hpp"
+#include "support/peek.hpp"
 
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -65,7 +66,7 @@ TEST_CASE("zero_gamma makes every residual block start as its shortcut") {
   for (const auto& n : net.parameters())
     if (n.name.ends_with(".weight") && n.name.find("bn") != std::string::npos) {
       const bool last = n.name.ends_with("bn2.weight");
-      CHECK(n.parameter->value.as<float>()[0] == (last ? 0 : 1));
+      CHECK(peek(n.parameter->value).as<float>()[0] == (last ? 0 : 1));
       zero += last;
     }
   CHECK(zero == 9);
@@ -82,11 +83,11 @@ TEST_CASE("the CIFAR shortcut is every second position, and zeros for the new ch
   const Step &sub = step("layer2.0.subsample"), &pad = step("layer2.0.pad");
   Stream stream;
   Context context{stream};
-  const auto x = sub.buffers.x[0].elements<double>();
+  const auto x = peek(sub.buffers.x[0]).elements<double>();
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = double(i);
   for (const Step* s : {&sub, &pad})
     s->placement.layer->forward(context, s->buffers.x, s->buffers.y);
-  const auto y = pad.buffers.y.elements<double>();
+  const auto y = peek(pad.buffers.y).elements<double>();
   REQUIRE(pad.buffers.y.shape == Shape{1, 32, 4, 4});
   for (std::size_t c = 0; c < 32; ++c)
     for (std::size_t h = 0; h < 4; ++h)
@@ -107,24 +108,24 @@ TEST_CASE("models learn a batch by heart") {
   INFO(c.name);
   const std::int64_t batch = 4;
   PlacedNetwork net = place(make_model(c.name, {.classes = 4, .input = c.input}), batch);
-  const Tensor labels({batch, 1, 1, 1}, DType::i32);
-  for (int i = 0; i < batch; ++i) labels.as<std::int32_t>()[i] = i;
+  const Tensor labels({batch, 1, 1, 1}, DType::i32, net.placing().backend->memory());
+  for (int i = 0; i < batch; ++i) peek(labels).as<std::int32_t>()[i] = i;
   Stream stream;
   Context context{stream};
   context.labels = labels;
   double first = 0, last = 0;
   for (int step = 0; step < c.steps; ++step) {
-    const auto x = net.x().elements<float>();
+    const auto x = peek(net.x()).elements<float>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(3).normal(i);
     context.step = step;
     net.forward(context);
     net.backward(context);
-    last = net.y().as<double>()[0];
+    last = peek(net.y()).as<double>()[0];
     if (step == 0) first = last;
     for (const auto& n : net.parameters())
       if (n.parameter->trained) {
-        const auto w = n.parameter->value.elements<float>();
-        const auto g = n.parameter->grad.elements<float>();
+        const auto w = peek(n.parameter->value).elements<float>();
+        const auto g = peek(n.parameter->grad).elements<float>();
         for (std::size_t i = 0; i < w.size(); ++i) w[i] -= float(c.rate) * g[i];
       }
   }

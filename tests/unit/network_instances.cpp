@@ -1,6 +1,7 @@
 // One description, many instances: a network that is placed several times at once, for training and
 // for inference, with other batches, on other ranks, under other splits, with the same parameters.
 #include "support/splits.hpp"
+#include "support/peek.hpp"
 #include "support/training.hpp"
 
 #include <filesystem>
@@ -61,9 +62,9 @@ void load(const PlacedNetwork& net, std::int64_t first) {
   for (std::int64_t i = 0; i < net.x().shape.size(); ++i) {
     const double v = Random(1).normal(std::uint64_t(skip + i));
     if (net.x().dtype == DType::f64)
-      net.x().as<double>()[i] = v;
+      peek(net.x()).as<double>()[i] = v;
     else
-      net.x().as<float>()[i] = float(v);
+      peek(net.x()).as<float>()[i] = float(v);
   }
 }
 
@@ -73,7 +74,7 @@ void train(PlacedNetwork& net, const Optimizer& optimizer, int steps) {
   for (int step = 0; step < steps; ++step) {
     load(net, step * net.placing().batch);
     for (std::int64_t i = 0; i < net.rows().size; ++i)
-      labels.loaded().as<std::int32_t>()[i] = std::int32_t((net.rows().begin + i + step) % 4);
+      peek(labels.loaded()).as<std::int32_t>()[i] = std::int32_t((net.rows().begin + i + step) % 4);
     Context context{.stream = stream, .seed = 5, .step = step, .labels = labels.move(stream)};
     net.forward(context), net.backward(context);
     optimizer.update(net, stream, 0.05, step + 1);
@@ -140,9 +141,10 @@ TEST_CASE("instances of one network go their own ways") {
   for (int step = 0; step < 4; ++step)
     for (PlacedNetwork& net : two) {
       load(net, step * net.placing().batch);
-      const Tensor labels({net.placing().batch, 1, 1, 1}, DType::i32);
+      const Tensor labels({net.placing().batch, 1, 1, 1}, DType::i32,
+                          net.placing().backend->memory());
       for (std::int64_t i = 0; i < net.placing().batch; ++i)
-        labels.as<std::int32_t>()[i] = std::int32_t((i + step) % 4);
+        peek(labels).as<std::int32_t>()[i] = std::int32_t((i + step) % 4);
       Context context{.stream = stream, .seed = 5, .step = step, .labels = labels};
       net.forward(context), net.backward(context);
       sgd.update(net, stream, 0.05, step + 1);

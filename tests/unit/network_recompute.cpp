@@ -90,11 +90,11 @@ class Fickle final : public Layer {
  private:
   struct Placed final : PlacedLayer {
     void forward(Context&, std::span<const View> xs, const View& y) override {
-      std::memcpy(y.data, xs[0].data, y.bytes());
+      copy_bytes(xs[0], y);
     }
     void backward(Context&, std::span<const View>, const View&, const View& dy,
                   std::span<const View> dxs) override {
-      if (dxs[0]) std::memcpy(dxs[0].data, dy.data, dy.bytes());
+      if (dxs[0]) copy_bytes(dy, dxs[0]);
     }
   };
 };

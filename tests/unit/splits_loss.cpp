@@ -1,6 +1,7 @@
 // The loss under splits of samples and classes, on as many ranks as the rest or fewer: loss, hits
 // and gradients are those of one rank.
 #include "catch.hpp"
+#include "support/peek.hpp"
 #include "support/splits.hpp"
 #include "support/training.hpp"
 
@@ -37,16 +38,16 @@ std::vector<double> totals(int ranks, const Split& split, const std::vector<doub
                                       .training = false});
     const auto me = std::size_t(world.rank());
     std::copy_n(logits.begin() + net.rows().begin * classes, net.x().shape.size(),
-                net.x().as<double>());
+                peek(net.x()).as<double>());
     const Part mine = Blocks::of({n, 1, 1, 1}, split, Axis::batch, ranks).box[me].n;
-    const Tensor part({mine.size, 1, 1, 1}, DType::i32);
-    std::copy_n(labels.begin() + mine.begin, mine.size, part.as<std::int32_t>());
+    const Tensor part({mine.size, 1, 1, 1}, DType::i32, net.placing().backend->memory());
+    std::copy_n(labels.begin() + mine.begin, mine.size, peek(part).as<std::int32_t>());
     Stream stream;
     Context context{stream, false};
     context.labels = part;
     net.forward(context);
     if (!net.steps().back().active()) return;
-    const auto y = net.y().elements<double>();
+    const auto y = peek(net.y()).elements<double>();
     found[me].assign(y.begin(), y.begin() + 4);
   });
   for (int r = 1; r < split.ways(); ++r)  // bit by bit, even if it is not a number

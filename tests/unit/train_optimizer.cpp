@@ -1,5 +1,6 @@
 // Optimizers against their formulas on a whole network, clipping, and what decays.
 #include "catch.hpp"
+#include "support/peek.hpp"
 #include "support/training.hpp"
 
 using namespace lamina;
@@ -19,9 +20,9 @@ struct Setup {
   explicit Setup(const Optimizer& optimizer) {
     net.initialize(5);
     states = optimizer.attach(net);
-    labels = Tensor({8, 1, 1, 1}, DType::i32);
-    for (int i = 0; i < 8; ++i) labels.as<std::int32_t>()[i] = i % 4;
-    const auto x = net.x().elements<double>();
+    labels = Tensor({8, 1, 1, 1}, DType::i32, net.placing().backend->memory());
+    for (int i = 0; i < 8; ++i) peek(labels).as<std::int32_t>()[i] = i % 4;
+    const auto x = peek(net.x()).elements<double>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 1).normal(i);
     Context context{.stream = stream, .labels = labels};
     net.forward(context);
@@ -39,18 +40,18 @@ struct Setup {
     throw Error(text("no parameter ", name));
   }
   std::vector<double> value(std::string_view name) const {
-    const auto v = parameter(name).value.elements<double>();
+    const auto v = peek(parameter(name).value).elements<double>();
     return {v.begin(), v.end()};
   }
   std::vector<double> grad(std::string_view name) const {
-    const auto v = parameter(name).grad.elements<double>();
+    const auto v = peek(parameter(name).grad).elements<double>();
     return {v.begin(), v.end()};
   }
   double grad_norm() const {
     double sum = 0;
     for (const auto& n : net.parameters())
       if (n.parameter->trained)
-        for (const double v : n.parameter->grad.elements<double>()) sum += v * v;
+        for (const double v : peek(n.parameter->grad).elements<double>()) sum += v * v;
     return std::sqrt(sum);
   }
 };

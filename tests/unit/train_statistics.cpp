@@ -1,6 +1,7 @@
 // Running statistics of which each rank has its own (local batch norm): resumed trainings, files
 // and evaluations, with a trainer and without.
 #include "catch.hpp"
+#include "support/peek.hpp"
 #include "support/operands.hpp"
 #include "support/splits.hpp"
 #include "support/training.hpp"
@@ -107,8 +108,8 @@ Context load(const PlacedNetwork& net, const Labels& labels, const Dataset& data
     data.read(rows.begin + i, sample);
     const auto size = net.network().sample().size();
     for (std::int64_t k = 0; k < size; ++k)
-      net.x().as<double>()[i * size + k] = sample.pixels[std::size_t(k)] / 255.0 - 0.5;
-    labels.loaded().as<std::int32_t>()[i] = sample.label;
+      peek(net.x()).as<double>()[i * size + k] = sample.pixels[std::size_t(k)] / 255.0 - 0.5;
+    peek(labels.loaded()).as<std::int32_t>()[i] = sample.label;
   }
   return {.stream = stream, .training = false};
 }
@@ -309,7 +310,7 @@ TEST_CASE("what a layer keeps without saying who has the same is taken to be eac
       return placed;
     };
     const auto kept = [](const PlacedNetwork& net) {
-      return net.parameters()[0].parameter->value.elements<float>();
+      return peek(net.parameters()[0].parameter->value).elements<float>();
     };
     const PlacedNetwork net = place();
     std::ranges::fill(kept(net), float(world.rank()));

@@ -1,6 +1,7 @@
 // How a training ends before its time: when a rank asks for it, all ranks end after the same step
 // with everything saved; and what stays of what it saved when it is ruined.
 #include "catch.hpp"
+#include "support/peek.hpp"
 #include "support/random_plans.hpp"
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
@@ -315,7 +316,7 @@ TEST_CASE("a ruined network replaces no checkpoint, on no rank") {
     // Of a layer that is split, one rank's part: the loss of the last step was finite.
     for (const auto& n : trainer.network().parameters())
       if (n.name == "c.weight" && world.rank() == 1)
-        n.parameter->value.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+        peek(n.parameter->value).as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
     for (const std::string& each : {path, path + ".best"}) try {
         trainer.save(each);
       } catch (const PeerError& e) {
