@@ -62,11 +62,10 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   kernel->sums(s.stream, x, label, largest, p, sums);
   kernel->finish(s.stream, label, largest, sums, p, totals);
   kernel->input_grad(s.stream, p, label, rows, 1 / scale, dx);
-  Loss loss{.totals = s.read(totals), .p = s.read(p), .dx = s.read(dx)};
+  const Values found = s.read(totals), given = s.read(dx);
   kernel->mean(s.stream, totals, rows);
   kernel->input_grad(s.stream, p, label, rows, 0, dx);
-  loss.mean = s.read(totals), loss.mean_dx = s.read(dx);
-  return loss;
+  return {found, s.read(p), given, s.read(totals), s.read(dx)};
 }
 
 /// Weights after as many steps as there are gradients, each step at a rate of 0.1 * step.

@@ -10,6 +10,7 @@
 #include <cmath>
 
 using namespace lamina;
+using test::peek;
 
 namespace {
 
