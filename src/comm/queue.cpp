@@ -117,6 +117,7 @@ struct CommQueue::Impl {
   void run(Job& job) {
     if (job.invoke) return job.invoke(job.work);
     const Operation& op = job.operation;
+    op.after.wait();
     const double begin = now();
     if (op.space)
       run_staged(*job.group, op);

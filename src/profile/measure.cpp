@@ -32,6 +32,7 @@ Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
   const Attached attached(stream);
   stream.record_to(nullptr);
   for (int i = 0; i < options.warmup; ++i) step(of);
+  stream.wait();
 
   const auto counters = open_counters();  // now that the kernels' threads are there
   Profiler recorded(4096, std::size_t(options.steps), counters.get());
@@ -39,11 +40,11 @@ Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
   ranks.barrier();  // nobody's first step waits for another's warm-up
   for (int i = 0; i < options.steps; ++i) {
     const double begin = now();
-    step(of);
+    step(of), stream.wait();
     const double seconds = now() - begin;
     stream.record_to(&recorded);
     recorded.begin_step();
-    step(of);
+    step(of), stream.wait();
     recorded.end_step();
     stream.record_to(nullptr);
     if (options.on_step) options.on_step(recorded);
@@ -62,7 +63,8 @@ Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
   step(of);
   ranks.barrier();
   stream.record_to(&alone);
-  for (int i = 0; i < options.steps; ++i) alone.begin_step(), step(of), alone.end_step();
+  for (int i = 0; i < options.steps; ++i) 
+    alone.begin_step(), step(of), stream.wait(), alone.end_step();
   add_alone(p, network, alone, ranks);
   return p;
 }

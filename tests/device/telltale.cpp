@@ -1,23 +1,148 @@
 // Telltale: a device that tells on whoever treats it as the host. It computes as the reference back
 // end does, but its memory has no access rights where it was handed out: only its kernels, which
 // see it through another mapping, can read or write it. Views of it refuse to be read; who follows
-// the address of one all the same meets a segmentation fault.
+// the address of one all the same meets a segmentation fault. Its streams run behind their callers,
+// and nothing runs before somebody waits for it.
 //
-// A program that has this file has this device wherever it asks for the reference back end.
+// A program that has this file has this device wherever it asks for a back end.
 #include "support/peek.hpp"
 
+#include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/reference.hpp>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
 #include <mutex>
+#include <thread>
+#include <tuple>
 #include <vector>
 
 namespace lamina::test {
 
 namespace {
+
+/// Runs work on a thread of its own, and none before somebody waits for it: then as much as was
+/// waited for, or by chance all that is there. So work that did not wait for what it needs finds it
+/// missing, or overtakes it.
+class TelltaleQueue final : public StreamQueue {
+ public:
+  explicit TelltaleQueue(std::uint64_t seed) : random_(seed) {
+    thread_ = std::thread([this] { loop(); });
+  }
+  ~TelltaleQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      wanted_ = works_.size(), ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  bool mine() const { return owner_ == std::this_thread::get_id(); }
+
+  void push(std::unique_ptr<Work> work) override {
+    const std::lock_guard lock(mutex_);
+    works_.push_back(std::move(work));
+  }
+  std::uint64_t mark() override {
+    const std::lock_guard lock(mutex_);
+    return works_.size();
+  }
+  void wait(std::uint64_t mark) override {
+    std::unique_lock lock(mutex_);
+    waits_ += mine();
+    want(mark);
+    changed_.wait(lock, [&] { return done_ >= mark; });
+    if (error_) std::rethrow_exception(error_);
+  }
+  /// wait() for all that is there, whatever came of it.
+  void settle() {
+    std::unique_lock lock(mutex_);
+    want(works_.size());
+    changed_.wait(lock, [&] { return done_ == works_.size(); });
+  }
+  /// By chance, all that can run before what is about to happen.
+  void hurry() {
+    std::unique_lock lock(mutex_);
+    if (random_.uniform(draws_++) < 0.75) return;
+    want(works_.size());
+    if (wanted_ > done_) changed_.wait_for(lock, std::chrono::microseconds(50));
+  }
+  /// How often the thread that fills the queue waited for it.
+  std::size_t waits() {
+    const std::lock_guard lock(mutex_);
+    return waits_;
+  }
+
+ private:
+  void want(std::uint64_t mark) {
+    const bool all = random_.uniform(draws_++) < 0.5;
+    wanted_ = std::max(wanted_, all ? std::uint64_t(works_.size()) : mark);
+    changed_.notify_all();
+  }
+  void loop() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return done_ < wanted_ || ending_; });
+      if (done_ == wanted_) return;
+      const auto work = std::move(works_[std::size_t(done_)]);
+      const bool failed = error_ != nullptr;
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        if (!failed) work->run();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error) error_ = error;
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  const std::thread::id owner_ = std::this_thread::get_id();
+  const Random random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Work>> works_;  // those that have run are null
+  std::uint64_t done_ = 0, wanted_ = 0, draws_ = 0;
+  std::size_t waits_ = 0;
+  std::exception_ptr error_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+/// The queues that there are.
+class TelltaleQueues {
+ public:
+  std::shared_ptr<TelltaleQueue> add() {
+    const std::lock_guard lock(mutex_);
+    const char* seed = std::getenv("LAMINA_DEVICE_SEED");
+    auto queue = std::make_shared<TelltaleQueue>((seed ? std::strtoull(seed, nullptr, 10) : 0) *
+                                                     1000 + queues_.size());
+    queues_.push_back(queue);
+    return queue;
+  }
+  std::vector<std::shared_ptr<TelltaleQueue>> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<TelltaleQueue>> alive;
+    for (const auto& weak : queues_)
+      if (auto queue = weak.lock()) alive.push_back(std::move(queue));
+    return alive;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<TelltaleQueue>> queues_;
+};
 
 /// One file in memory, mapped twice: where addresses are handed out, without access; and `reach`
 /// bytes away, where kernels get at it.
@@ -47,16 +172,24 @@ class TelltaleMemory final : public MemorySpace {
     const std::size_t at = used_;
     used_ += padded + page;
     return {outside_ + at, [this, at, padded](void*) {
+              for (const auto& queue : queues_.all())
+                if (queue->mine()) queue->settle();
               madvise(inside_ + at, padded, MADV_REMOVE);
             }};
   }
+  void settle() override {
+    for (const auto& queue : queues_.all())
+      if (queue->mine()) queue->wait(queue->mark());
+  }
   void zero(void* to, std::size_t bytes) override { std::memset(reach(to), 0, bytes); }
   void copy(const void* from, void* to, std::size_t bytes) override {
+    for (const auto& queue : queues_.all()) queue->hurry();
     if (bytes > 0) std::memmove(reach(to), reach(const_cast<void*>(from)), bytes);
   }
   std::size_t total_bytes() const override { return size; }
   std::size_t free_bytes() const override { return size - used_; }
 
+  TelltaleQueues& queues() { return queues_; }
   bool has(const void* p) const { return p >= outside_ && p < outside_ + size; }
   /// Where a kernel finds what lies at an address that was handed out.
   void* reach(void* p) const { return has(p) ? inside_ + (static_cast<char*>(p) - outside_) : p; }
@@ -74,6 +207,7 @@ class TelltaleMemory final : public MemorySpace {
   char *outside_ = nullptr, *inside_ = nullptr;
   std::size_t used_ = 0;
   std::mutex mutex_;
+  TelltaleQueues queues_;
 };
 
 /// What all kernels of a device share.
@@ -90,10 +224,33 @@ struct Device {
   }
   /// What may lie on the host as well.
   View any(const View& v) const { return v.space ? in(v) : v; }
-  std::vector<View> in(std::span<const View> vs) const {
+
+  // Arguments of a kernel, to be kept until it runs.
+  View kept(const View& v) const { return in(v); }
+  std::vector<View> kept(std::span<const View> vs) const {
     std::vector<View> all;
     for (const View& v : vs) all.push_back(in(v));
     return all;
+  }
+  std::vector<BoxMove> kept(std::span<const BoxMove> moves) const {
+    std::vector<BoxMove> all(moves.begin(), moves.end());
+    for (BoxMove& m : all) m.from = in(m.from), m.to = in(m.to);
+    return all;
+  }
+  template <class T>
+  const T& kept(const T& value) const {
+    return value;
+  }
+
+  /// ((*on).*member)(stream, arguments...), behind the caller.
+  template <class Of, class Member, class... Arguments>
+  void call(Stream& stream, std::shared_ptr<Of> on, Member member, const Arguments&... arguments) const {
+    if (!stream.queue()) stream.put_into(memory->queues().add());
+    Stream inner = stream;  // for what is recorded
+    inner.put_into(nullptr);
+    stream.then([on, member, inner, kept = std::make_tuple(kept(arguments)...)]() mutable {
+      std::apply([&](const auto&... a) { ((*on).*member)(inner, a...); }, kept);
+    });
   }
 };
 
@@ -104,80 +261,84 @@ template <class Base>
 class On : public Base {
  public:
   On(DevicePointer device, std::unique_ptr<Base> kernel)
-      : Base(*kernel), d(std::move(device)), k(std::move(kernel)) {}
+      : Base(*kernel), device_(std::move(device)), kernel_(std::move(kernel)) {}
 
  protected:
-  DevicePointer d;
-  std::unique_ptr<Base> k;
+  template <class Member, class... Arguments>
+  void call(Stream& stream, Member member, const Arguments&... arguments) const {
+    device_->call(stream, kernel_, member, arguments...);
+  }
+
+ private:
+  DevicePointer device_;
+  std::shared_ptr<Base> kernel_;
 };
 
 struct Weighted final : On<WeightedKernel> {
   using On::On;
-  void forward(Stream& s, const View& x, const View& w, const View& b, const View& y) override {
-    k->forward(s, d->in(x), d->in(w), d->in(b), d->in(y));
+  void forward(Stream& s, const View& x, const View& weight, const View& bias, const View& y) override {
+    call(s, &WeightedKernel::forward, x, weight, bias, y);
   }
-  void input_grad(Stream& s, const View& w, const View& dy, const View& dx) override {
-    k->input_grad(s, d->in(w), d->in(dy), d->in(dx));
+  void input_grad(Stream& s, const View& weight, const View& dy, const View& dx) override {
+    call(s, &WeightedKernel::input_grad, weight, dy, dx);
   }
   void weight_grad(Stream& s, const View& x, const View& dy, const View& dw,
                    const View& db) override {
-    k->weight_grad(s, d->in(x), d->in(dy), d->in(dw), d->in(db));
+    call(s, &WeightedKernel::weight_grad, x, dy, dw, db);
   }
 };
 
 struct Unary final : On<UnaryKernel> {
   using On::On;
   void forward(Stream& s, const View& x, const View& y) override {
-    k->forward(s, d->in(x), d->in(y));
+    call(s, &UnaryKernel::forward, x, y);
   }
   void input_grad(Stream& s, const View& x, const View& y, const View& dy,
                   const View& dx) override {
-    k->input_grad(s, d->in(x), d->in(y), d->in(dy), d->in(dx));
+    call(s, &UnaryKernel::input_grad, x, y, dy, dx);
   }
 };
 
 struct Nary final : On<NaryKernel> {
   using On::On;
   void forward(Stream& s, std::span<const View> xs, const View& y) override {
-    k->forward(s, d->in(xs), d->in(y));
+    call(s, &NaryKernel::forward, xs, y);
   }
   void input_grad(Stream& s, const View& dy, std::span<const View> dxs) override {
-    k->input_grad(s, d->in(dy), d->in(dxs));
+    call(s, &NaryKernel::input_grad, dy, dxs);
   }
 };
 
 struct Norm final : On<NormKernel> {
   using On::On;
   void statistics(Stream& s, const View& x, const View& sums) override {
-    k->statistics(s, d->in(x), d->in(sums));
+    call(s, &NormKernel::statistics, x, sums);
   }
   void finish(Stream& s, const View& sums, double count, double epsilon, double momentum,
               const View& mean, const View& inv_std, const View& running_mean,
               const View& running_var) override {
-    k->finish(s, d->in(sums), count, epsilon, momentum, d->in(mean), d->in(inv_std),
-              d->in(running_mean), d->in(running_var));
+    call(s, &NormKernel::finish, sums, count, epsilon, momentum, mean, inv_std, running_mean,
+         running_var);
   }
   void running(Stream& s, const View& running_mean, const View& running_var,
                const View& sums) override {
-    k->running(s, d->in(running_mean), d->in(running_var), d->in(sums));
+    call(s, &NormKernel::running, running_mean, running_var, sums);
   }
   void from_running(Stream& s, const View& sums, int variants, double epsilon, const View& mean,
                     const View& inv_std) override {
-    k->from_running(s, d->in(sums), variants, epsilon, d->in(mean), d->in(inv_std));
+    call(s, &NormKernel::from_running, sums, variants, epsilon, mean, inv_std);
   }
   void normalize(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
                  const View& b, const View& y) override {
-    k->normalize(s, d->in(x), d->in(mean), d->in(inv_std), d->in(w), d->in(b), d->in(y));
+    call(s, &NormKernel::normalize, x, mean, inv_std, w, b, y);
   }
   void gradients(Stream& s, const View& x, const View& mean, const View& inv_std, const View& dy,
                  const View& sums, const View& dw, const View& db) override {
-    k->gradients(s, d->in(x), d->in(mean), d->in(inv_std), d->in(dy), d->in(sums), d->in(dw),
-                 d->in(db));
+    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db);
   }
   void input_grad(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
                   const View& dy, const View& sums, double count, const View& dx) override {
-    k->input_grad(s, d->in(x), d->in(mean), d->in(inv_std), d->in(w), d->in(dy), d->in(sums), count,
-                  d->in(dx));
+    call(s, &NormKernel::input_grad, x, mean, inv_std, w, dy, sums, count, dx);
   }
 };
 
@@ -185,7 +346,7 @@ struct Dropped final : On<DropoutKernel> {
   using On::On;
   void apply(Stream& s, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
              const View& y) override {
-    k->apply(s, pass, key, skip, d->in(x), d->in(y));
+    call(s, &DropoutKernel::apply, pass, key, skip, x, y);
   }
 };
 
@@ -193,22 +354,22 @@ struct Loss final : On<LossKernel> {
   using On::On;
   void largest(Stream& s, const View& x, const View& labels, bool flag,
                const View& largest) override {
-    k->largest(s, d->in(x), d->in(labels), flag, d->in(largest));
+    call(s, &LossKernel::largest, x, labels, flag, largest);
   }
   void sums(Stream& s, const View& x, const View& labels, const View& largest, const View& p,
             const View& sums) override {
-    k->sums(s, d->in(x), d->in(labels), d->in(largest), d->in(p), d->in(sums));
+    call(s, &LossKernel::sums, x, labels, largest, p, sums);
   }
   void finish(Stream& s, const View& labels, const View& largest, const View& sums, const View& p,
               const View& totals) override {
-    k->finish(s, d->in(labels), d->in(largest), d->in(sums), d->in(p), d->in(totals));
+    call(s, &LossKernel::finish, labels, largest, sums, p, totals);
   }
   void mean(Stream& s, const View& totals, const View& rows) override {
-    k->mean(s, d->in(totals), d->in(rows));
+    call(s, &LossKernel::mean, totals, rows);
   }
   void input_grad(Stream& s, const View& p, const View& labels, const View& rows, double samples,
                   const View& dx) override {
-    k->input_grad(s, d->in(p), d->in(labels), d->in(rows), samples, d->in(dx));
+    call(s, &LossKernel::input_grad, p, labels, rows, samples, dx);
   }
 };
 
@@ -265,20 +426,21 @@ class Telltale final : public Backend {
   }
 
   void copy(const View& from, const View& to) const override {
+    memory().settle();
     host().copy(device_->any(from), device_->any(to));
   }
-  void move(Stream& stream, Pass pass, const char* what,
-            std::span<const BoxMove> moves) const override {
-    std::vector<BoxMove> inside(moves.begin(), moves.end());
-    for (BoxMove& m : inside) m.from = device_->in(m.from), m.to = device_->in(m.to);
-    host().move(stream, pass, what, inside);
+  void move(Stream& s, Pass pass, const char* what, std::span<const BoxMove> moves) const override {
+    device_->call(s, device_->host, &Backend::move, pass, what, moves);
   }
-  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
+  void update(Stream& s, const UpdateRule& rule, const UpdateStep& step, const View& w,
               const View& dw, std::span<const View> states) const override {
-    host().update(stream, rule, step, device_->in(w), device_->in(dw), device_->in(states));
+    device_->call(s, device_->host, &Backend::update, rule, step, w, dw, states);
   }
-  double squared_norm(Stream& stream, Pass pass, const View& x) const override {
-    return host().squared_norm(stream, pass, device_->in(x));
+  double squared_norm(Stream& s, Pass pass, const View& x) const override {
+    memory().settle();
+    Stream now = s;
+    now.put_into(nullptr);
+    return host().squared_norm(now, pass, device_->in(x));
   }
 
  private:
@@ -294,7 +456,10 @@ class Telltale final : public Backend {
 /// All ranks that are threads of one process share it.
 const std::shared_ptr<const Telltale>& telltale() {
   static const auto device = [] {
-    device_peek = [](const View& v) { return telltale()->inside(v); };
+    device_peek = [](const View& v) {
+      v.space->settle();
+      return telltale()->inside(v);
+    };
     return std::make_shared<const Telltale>();
   }();
   return device;
@@ -307,5 +472,9 @@ const std::shared_ptr<const Telltale>& telltale() {
 namespace lamina {
 
 std::shared_ptr<const Backend> reference_backend() { return test::telltale(); }
+
+// Nobody gets another one.
+bool has_onednn() { return false; }
+std::shared_ptr<const Backend> onednn_backend(Choice) { return test::telltale(); }
 
 }  // namespace lamina

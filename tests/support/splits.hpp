@@ -65,12 +65,13 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
   const Part rows = placed.rows();
   const auto skip = std::size_t(rows.begin * net.sample().size());
   const std::int64_t classes = net.input_shapes(net.graph().back(), 1)[0].c;
-  for (std::int64_t i = 0; i < placed.x().shape.size(); ++i) {
+  const View x = peek(placed.x());
+  for (std::int64_t i = 0; i < x.shape.size(); ++i) {
     const double v = Random(1).normal(skip + std::size_t(i));
     if (o.dtype == DType::f64)
-      peek(placed.x()).as<double>()[i] = v;
+      x.as<double>()[i] = v;
     else
-      peek(placed.x()).as<float>()[i] = float(v);
+      x.as<float>()[i] = float(v);
   }
   const Blocks parts =
       Blocks::of({o.batch, 1, 1, 1}, placed.placing().splits.back(), Axis::batch, ranks.size());

@@ -59,12 +59,13 @@ PlacedNetwork inference(const PlacedNetwork& of, const As& as, bool global) {
 /// The samples `first`, ... of an endless set.
 void load(const PlacedNetwork& net, std::int64_t first) {
   const std::int64_t skip = (first + net.rows().begin) * net.network().sample().size();
-  for (std::int64_t i = 0; i < net.x().shape.size(); ++i) {
+  const View x = peek(net.x());
+  for (std::int64_t i = 0; i < x.shape.size(); ++i) {
     const double v = Random(1).normal(std::uint64_t(skip + i));
-    if (net.x().dtype == DType::f64)
-      peek(net.x()).as<double>()[i] = v;
+    if (x.dtype == DType::f64)
+      x.as<double>()[i] = v;
     else
-      peek(net.x()).as<float>()[i] = float(v);
+      x.as<float>()[i] = float(v);
   }
 }
 
@@ -73,8 +74,9 @@ void train(PlacedNetwork& net, const Optimizer& optimizer, int steps) {
   Labels labels(net);
   for (int step = 0; step < steps; ++step) {
     load(net, step * net.placing().batch);
-    for (std::int64_t i = 0; i < net.rows().size; ++i)
-      peek(labels.loaded()).as<std::int32_t>()[i] = std::int32_t((net.rows().begin + i + step) % 4);
+    const auto loaded = peek(labels.loaded()).elements<std::int32_t>();
+    for (std::size_t i = 0; i < loaded.size(); ++i)
+      loaded[i] = std::int32_t((net.rows().begin + std::int64_t(i) + step) % 4);
     Context context{.stream = stream, .seed = 5, .step = step, .labels = labels.move(stream)};
     net.forward(context), net.backward(context);
     optimizer.update(net, stream, 0.05, step + 1);
@@ -141,11 +143,10 @@ TEST_CASE("instances of one network go their own ways") {
   for (int step = 0; step < 4; ++step)
     for (PlacedNetwork& net : two) {
       load(net, step * net.placing().batch);
-      const Tensor labels({net.placing().batch, 1, 1, 1}, DType::i32,
-                          net.placing().backend->memory());
-      for (std::int64_t i = 0; i < net.placing().batch; ++i)
-        peek(labels).as<std::int32_t>()[i] = std::int32_t((i + step) % 4);
-      Context context{.stream = stream, .seed = 5, .step = step, .labels = labels};
+      const Labels labels(net);
+      const auto loaded = peek(labels.loaded()).elements<std::int32_t>();
+      for (std::size_t i = 0; i < loaded.size(); ++i) loaded[i] = std::int32_t((int(i) + step) % 4);
+      Context context{.stream = stream, .seed = 5, .step = step, .labels = labels.loaded()};
       net.forward(context), net.backward(context);
       sgd.update(net, stream, 0.05, step + 1);
     }

@@ -104,12 +104,13 @@ std::string differing(const std::string& a, const std::string& b) {
 Context load(const PlacedNetwork& net, const Labels& labels, const Dataset& data, Stream& stream) {
   Sample sample;
   const Part rows = net.rows();
+  const View x = peek(net.x()), loaded = peek(labels.loaded());
   for (std::int64_t i = 0; i < rows.size; ++i) {
     data.read(rows.begin + i, sample);
     const auto size = net.network().sample().size();
     for (std::int64_t k = 0; k < size; ++k)
-      peek(net.x()).as<double>()[i * size + k] = sample.pixels[std::size_t(k)] / 255.0 - 0.5;
-    peek(labels.loaded()).as<std::int32_t>()[i] = sample.label;
+      x.as<double>()[i * size + k] = sample.pixels[std::size_t(k)] / 255.0 - 0.5;
+    loaded.as<std::int32_t>()[i] = sample.label;
   }
   return {.stream = stream, .training = false};
 }

@@ -57,6 +57,7 @@ struct Operation {
   void* out = nullptr;
   std::size_t count = 0, received = 0;
   MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
+  Event after = {};              ///< on a device: that what writes `in` and reads `out` has run
 
   /// Whether two ranks called the same thing. Halos have other counts and peers at the edges.
   bool matches(const Operation& other) const {

@@ -88,6 +88,7 @@ class Communicator {
     op.layer = stream.layer(), op.layer_name = stream.layer_name();
     op.to = to, op.from = from;
     op.in = out.data, op.out = in.data, op.space = space_of(stream, out, in);
+    if (op.space) op.after = stream.event();
     op.count = to >= 0 ? out.bytes() / size_of(op.dtype) : 0;
     op.received = from >= 0 ? in.bytes() / size_of(op.dtype) : 0;
     return start(stream, op, true);
@@ -214,26 +215,30 @@ class Communicator {
     op.in = in.data;
     op.out = out.data;
     op.space = space_of(stream, in, out);
+    if (op.space) op.after = stream.event();
     op.count = counted.bytes() / size_of(counted.dtype) / parts;
     return start(stream, op, op.count > 0);
   }
   Pending start(Stream& stream, const Operation& op, bool any) const {
     if (size_ > 1 && !stream.silent())
       return any ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op) : Pending();
-    copy_own_part(op);
+    if (op.space)
+      stream.then([op, rank = rank_] { copy_own_part(op, rank); });
+    else
+      copy_own_part(op, rank_);
     return {};
   }
 
   /// What a rank alone does: its own part, at its own place.
-  void copy_own_part(const Operation& op) const {
+  static void copy_own_part(const Operation& op, int rank) {
     const std::size_t bytes = op.count * size_of(op.dtype);
     const auto* in = static_cast<const char*>(op.in);
     auto* out = static_cast<char*>(op.out);
-    if (op.collective == Collective::halo && (op.to != rank_ || op.from != rank_)) return;
+    if (op.collective == Collective::halo && (op.to != rank || op.from != rank)) return;
     if (op.collective == Collective::reduce_scatter || op.collective == Collective::all_to_all)
-      in += bytes * std::size_t(rank_);
+      in += bytes * std::size_t(rank);
     if (op.collective == Collective::all_gather || op.collective == Collective::all_to_all)
-      out += bytes * std::size_t(rank_);
+      out += bytes * std::size_t(rank);
     if (in != out && bytes > 0) (op.space ? *op.space : host_memory()).copy(in, out, bytes);
   }
 
@@ -245,7 +250,7 @@ class Communicator {
              .count = mine.size()});
   }
   void run_now(const Operation& op) const {
-    if (size_ == 1) return copy_own_part(op);
+    if (size_ == 1) return copy_own_part(op, rank_);
     if (op.count > 0) queue_->wait(queue_->start(group_, op, nullptr));
   }
 

@@ -15,7 +15,8 @@ class [[nodiscard]] Pending {
         ticket_(ticket),
         layer_(operation.layer),
         pass_(operation.pass),
-        collective_(operation.collective) {}
+        collective_(operation.collective),
+        on_device_(operation.space != nullptr) {}
   ~Pending() { finish(); }
   Pending(Pending&&) = default;  // leaves the source finished
   Pending& operator=(Pending&& other) noexcept {
@@ -25,20 +26,29 @@ class [[nodiscard]] Pending {
     layer_ = other.layer_;
     pass_ = other.pass_;
     collective_ = other.collective_;
+    on_device_ = other.on_device_;
     return *this;
   }
 
   bool done() const noexcept { return !queue_ || queue_->done(ticket_); }
 
-  /// Waits for the result, and records the wait on `stream` if there was one, waking up included,
-  /// under the layer and pass that started the collective. Throws what the collective threw.
+  /// Waits for the result: `stream` does, before what comes next on it, where that runs behind its
+  /// caller and the buffers lie on a device; else the caller. Records the wait if there was one,
+  /// waking up included, under the layer and pass that started the collective. Throws what the
+  /// collective threw.
   void wait(Stream& stream) {
     if (!queue_) return;
-    const auto queue = std::move(queue_);
-    if (queue->done(ticket_) || !stream.recorder()) return queue->wait(ticket_);
-    const double begin = now();
-    queue->wait(ticket_);
-    stream.recorder()->record({layer_, pass_, Lane::wait, name(collective_), begin, now(), 0});
+    const auto wait = [queue = std::move(queue_), recorder = stream.recorder(), ticket = ticket_,
+                       layer = layer_, pass = pass_, what = name(collective_)] {
+      if (queue->done(ticket) || !recorder) return queue->wait(ticket);
+      const double begin = now();
+      queue->wait(ticket);
+      recorder->record({layer, pass, Lane::wait, what, begin, now(), 0});
+    };
+    if (on_device_)
+      stream.then(wait);
+    else
+      wait();
   }
 
  private:
@@ -52,6 +62,7 @@ class [[nodiscard]] Pending {
   std::int32_t layer_ = -1;
   Pass pass_ = Pass::forward;
   Collective collective_ = Collective::barrier;
+  bool on_device_ = false;
 };
 
 }  // namespace lamina

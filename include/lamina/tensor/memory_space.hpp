@@ -19,11 +19,15 @@ class MemorySpace {
   virtual std::string name() const = 0;  ///< "host"
   /// Whether the host may follow addresses into it.
   virtual bool on_host() const { return false; }
-  /// Zeros, aligned to 64 bytes, freed with their last owner; null where there is not enough, or
-  /// for 0 bytes.
+  /// Zeros, aligned to 64 bytes; null where there is not enough, or for 0 bytes. Freed with their
+  /// last owner, when what its thread has put into streams of this device has run.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  /// Returns when all that the calling thread has put into streams of this device has run; throws
+  /// what any of it threw.
+  virtual void settle() {}
+  // Both are done when they return, and wait for no stream: see settle().
   virtual void zero(void* to, std::size_t bytes) = 0;
-  /// Either of the two may lie on the host. Done when it returns.
+  /// Either of the two may lie on the host.
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   virtual std::size_t total_bytes() const = 0;
   virtual std::size_t free_bytes() const = 0;

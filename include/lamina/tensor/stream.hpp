@@ -6,8 +6,10 @@
 #include <lamina/base/clock.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace lamina {
@@ -76,9 +78,57 @@ class Listener {
   virtual void end(const LayerRun&) {}
 };
 
-/// An ordered sequence of kernels. On the CPU it runs each at once, on the calling thread.
+/// What a device has been asked to run and may run behind its caller, in this order.
+class StreamQueue {
+ public:
+  class Work {
+   public:
+    virtual ~Work() = default;
+    virtual void run() = 0;
+  };
+
+  virtual ~StreamQueue() = default;  ///< returns when all of it has run
+  virtual void push(std::unique_ptr<Work> work) = 0;
+  /// How much has been put in by now.
+  virtual std::uint64_t mark() = 0;
+  /// Returns when that much has run; throws what any of it threw.
+  virtual void wait(std::uint64_t mark) = 0;
+};
+
+/// A point in a queue: what was put in before it. A default one is past.
+struct Event {
+  std::shared_ptr<StreamQueue> queue;
+  std::uint64_t mark = 0;
+
+  /// Holds the calling thread until this is past; throws what went wrong before it.
+  void wait() const {
+    if (queue) queue->wait(mark);
+  }
+};
+
+/// An ordered sequence of kernels. On the CPU it runs each at once, on the calling thread. A device
+/// may give it a queue, when the first of its kernels comes, and run behind the caller.
 class Stream {
  public:
+  const std::shared_ptr<StreamQueue>& queue() const { return queue_; }
+  /// Work comes to the queue from now on; with none it runs at once.
+  void put_into(std::shared_ptr<StreamQueue> queue) { queue_ = std::move(queue); }
+  /// Runs `work()` on the host when all that came before it has run.
+  template <class F>
+  void then(F&& work) {
+    struct Task final : StreamQueue::Work {
+      explicit Task(F&& f) : f_(std::forward<F>(f)) {}
+      void run() override { f_(); }
+      std::decay_t<F> f_;
+    };
+    if (!queue_) return std::forward<F>(work)();
+    queue_->push(std::make_unique<Task>(std::forward<F>(work)));
+  }
+  /// That all that has come by now has run.
+  Event event() const { return {queue_, queue_ ? queue_->mark() : 0}; }
+  /// Returns when all has run; throws what any of it threw.
+  void wait() const { event().wait(); }
+
   void record_to(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }
   void listen_with(Listener* listener) { listener_ = listener; }
@@ -108,6 +158,7 @@ class Stream {
   }
 
  private:
+  std::shared_ptr<StreamQueue> queue_;
   Recorder* recorder_ = nullptr;
   Listener* listener_ = nullptr;
   bool silent_ = false;

@@ -25,7 +25,7 @@ struct View : Form {
   /// by n, c, h, w; T must be the dtype's type.
   template <class T>
   T* as() const {
-    if (space) [[unlikely]]
+    if (space && data) [[unlikely]]
       refuse();
     return static_cast<T*>(data);
   }
@@ -51,15 +51,14 @@ View on_host(const T* data, Shape shape) {
   return {const_cast<T*>(data), {shape, dtype_of<T>, {}}};
 }
 
-/// The bytes of `from`, wherever the two lie. Throws Error unless their forms agree.
+/// The bytes of `from`, wherever the two lie, when all that this thread has asked a device for is
+/// done. Throws Error unless their forms agree.
 inline void copy_bytes(const View& from, const View& to) {
   check(from.form() == to.form(), "copy_bytes: expected two buffers of one form, got ", from.form(),
         " and ", to.form());
   MemorySpace& space = from.space ? *from.space : to.space ? *to.space : host_memory();
+  space.settle();
   space.copy(from.data, to.data, to.bytes());
-}
-inline void zero(const View& x) {
-  (x.space ? *x.space : host_memory()).zero(x.data, x.bytes());
 }
 
 /// Owns zeroed, 64-byte aligned memory. Move-only.
