@@ -150,6 +150,7 @@ void Parameters::plan_buckets(std::vector<Step>& steps, const PlaceOptions& opti
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     buckets[i].ranks = drafts[i].members[0]->replicas;
     buckets[i].members = std::move(drafts[i].members);
+    buckets[i].step = drafts[i].last_step;
     plan_bucket(buckets[i], steps, options, total);
   }
 }
@@ -222,13 +223,12 @@ void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
   const Form all_values = flat(total.parameters, options.dtype);
   values = options.shard_optimizer ? options.ranks.tensor(all_values) : Tensor(all_values);
   char* value = values.as<char>();
-  if (options.shard_optimizer)  // as the gradients lie
-    for (Bucket& bucket : buckets) {
-      bucket.values.data = value;
-      for (Parameter* p : bucket.members)
-        p->value = View(value + std::size_t(p->at) * size_of(options.dtype), p->form);
-      value += bucket.values.bytes();
-    }
+  for (Bucket& bucket : buckets) {
+    bucket.values.data = value;
+    for (Parameter* p : bucket.members)
+      p->value = View(value + std::size_t(p->at) * size_of(options.dtype), p->form);
+    value += bucket.values.bytes();
+  }
   for (const NamedParameter& n : mine) {
     if (n.parameter->value) continue;
     n.parameter->value = View(value, n.parameter->form);

@@ -1,4 +1,5 @@
 // How parameters are updated.
+#include <lamina/base/random.hpp>
 #include <lamina/train/optimizer.hpp>
 
 #include <algorithm>
@@ -9,14 +10,14 @@ namespace lamina {
 Optimizer::Optimizer(const SGD& o) : name_("sgd"), rate_(o.rate), weight_decay_(o.weight_decay) {
   rule_.momentum = o.momentum, rule_.nesterov = o.nesterov;
   check(!o.nesterov || o.momentum > 0, "nesterov needs a momentum above zero");
-  validate();
+  settle();
 }
 
 Optimizer::Optimizer(const LARS& o)
     : name_("lars"), rate_(o.rate), weight_decay_(o.weight_decay), trust_(o.trust) {
   rule_.momentum = o.momentum;
   check(o.trust > 0, "trust must be positive, got ", o.trust);
-  validate();
+  settle();
 }
 
 void Optimizer::validate() const {
@@ -26,6 +27,19 @@ void Optimizer::validate() const {
         rule_.momentum);
   for (const double beta : {rule_.beta1, rule_.beta2})
     check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
+}
+
+void Optimizer::settle() {
+  validate();
+  Optimizer o = *this;
+  o.clip_norm_ = 0;
+  key_ = key_of(o.text());
+}
+
+Optimizer& Optimizer::decay_weights_only(bool on) {
+  weights_only_ = on;
+  settle();
+  return *this;
 }
 
 std::string Optimizer::text() const {
@@ -45,7 +59,16 @@ std::string Optimizer::text() const {
 }
 
 std::size_t Optimizer::bytes(const Parameter& p) const {
-  return p.trained ? std::size_t(rule_.states()) * p.state_bytes() : 0;
+  return p.bucket ? std::size_t(rule_.states()) * p.state_bytes() : 0;
+}
+
+double Optimizer::weight_decay(const Parameter& p) const {
+  return p.decay || (trust_ == 0 && !weights_only_) ? weight_decay_ : 0;
+}
+
+bool Optimizer::alike(const Parameter& a, const Parameter& b) const {
+  if (trust_ > 0 && (a.decay || b.decay)) return false;  // each has norms of its own
+  return weight_decay(a) == weight_decay(b);
 }
 
 Tensor Optimizer::attach(PlacedNetwork& network) const {
@@ -54,22 +77,40 @@ Tensor Optimizer::attach(PlacedNetwork& network) const {
   Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
   char* at = all.as<char>();
   for (const auto& n : network.parameters()) n.parameter->states.clear();
-  for (const auto& n : network.parameters()) {
-    Parameter& p = *n.parameter;
-    if (!p.trained || (p.bucket && p.bucket->sharded)) continue;
-    for (int i = 0; i < rule_.states(); ++i, at += room(p.form.bytes()))
-      p.states.push_back(View(at, p.form));
-  }
   for (Bucket& bucket : network.buckets()) {
     bucket.states.clear();
-    for (int i = 0; bucket.sharded && i < rule_.states(); ++i, at += bucket.part.bytes()) {
-      bucket.states.push_back(View(at, bucket.part));
-      for (Parameter* p : bucket.members)
-        p->states.push_back(
-            p->run(bucket.states.back(), p->at + p->own().begin - bucket.own().begin));
+    for (int i = 0; i < rule_.states(); ++i) {
+      bucket.states.push_back(View(at, {{1, bucket.own().size, 1, 1}, dtype, {}}));
+      at += bucket.states.back().bytes();
+      for (Parameter* p : bucket.members) p->states.push_back(p->own_of(bucket.states.back()));
     }
+    plan_runs(bucket, network.parameters());
+    bucket.attached = key_;
   }
   return all;
+}
+
+void Optimizer::plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const {
+  bucket.runs.clear();
+  const Part own = bucket.own();
+  const auto& members = bucket.members;
+  for (std::size_t i = 0, next = 0; i < members.size(); i = next) {
+    Part run{members[i]->at, 0};
+    for (next = i; next == i || (next < members.size() && alike(*members[i], *members[next]));
+         ++next)
+      run.size += members[next]->room;
+    run = common(run, own);
+    if (run.size == 0) continue;
+    const auto of = [&](const View& v) {
+      return View(v.as<char>() + std::size_t(run.begin - own.begin) * size_of(v.dtype),
+                  {{1, run.size, 1, 1}, v.dtype, {}});
+    };
+    const auto named = std::find_if(
+        all.begin(), all.end(), [&](const NamedParameter& n) { return n.parameter == members[i]; });
+    bucket.runs.push_back(
+        {members[i], named->number, of(bucket.own_values()), of(bucket.own_gradients()), {}});
+    for (const View& state : bucket.states) bucket.runs.back().states.push_back(of(state));
+  }
 }
 
 Memory Optimizer::memory(const PlacedNetwork& network) const {
@@ -98,41 +139,43 @@ void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate, std:
                        double scale) const {
   check(network.micro_batch() == 0, "update: ", network.micro_batch(), " of ",
         network.placing().micro_batches, " micro-batches have run backward");
+  for (const Bucket& bucket : network.buckets())
+    check(bucket.attached == key_, "update: the network's states are ",
+          bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",
+          ": expected attach() before");
   network.changed();
-  const Backend& backend = *network.placing().backend;
   if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
   if (clip_norm_ > 0) scale = clipped(network, stream, scale);
-  const auto& all = network.parameters();
-  for (auto i = all.size(); i-- > 0;) {
-    Parameter& p = *all[i].parameter;
-    if (!p.trained) continue;
-    const LayerScope scope(stream, all[i].step, layer_name(network, all[i]),
-                           LayerRun::Phase::update);
-    stream.enter(all[i].step, layer_name(network, all[i]));
-    p.wait(stream);
-    UpdateStep s{rate, p.decay || !weights_only_ ? weight_decay_ : 0, scale, step};
-    if (trust_ > 0) {
-      if (p.decay) {
-        const double w = std::sqrt(square(network, stream, all[i], Square::value));
-        const double dw = scale * std::sqrt(square(network, stream, all[i], Square::grad));
-        const double below = dw + s.weight_decay * w;
-        const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
-        s.weight_decay *= local, s.grad_scale *= local;
-      } else {
-        s.weight_decay = 0;
-      }
-    }
-    if (p.own().size > 0) backend.update(stream, rule_, s, p.own_value(), p.own_grad(), p.states);
-    if (p.bucket) p.bucket->update(stream);
+  for (Bucket& bucket : network.buckets()) {
+    const char* layer = network.steps()[std::size_t(bucket.step)].name.c_str();
+    const LayerScope scope(stream, bucket.step, layer, LayerRun::Phase::update);
+    stream.enter(bucket.step, layer);
+    bucket.sum.wait(stream);
+    for (const Bucket::Run& run : bucket.runs)
+      update(network, stream, run, {rate, weight_decay(*run.first), scale, step});
+    bucket.update(stream);
   }
   stream.enter(-1);
   for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
 }
 
-double Optimizer::square(const PlacedNetwork& network, Stream& stream, const NamedParameter& n,
-                         Square of) const {
-  if (network.sums()) return network.sums().as<double>()[2 * n.number + int(of)];
-  const Parameter& p = *n.parameter;
+void Optimizer::update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
+                       UpdateStep step) const {
+  const Parameter& p = *run.first;
+  if (trust_ > 0 && p.decay) {
+    const double w = std::sqrt(square(network, stream, p, run.number, Square::value));
+    const double dw =
+        step.grad_scale * std::sqrt(square(network, stream, p, run.number, Square::grad));
+    const double below = dw + step.weight_decay * w;
+    const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
+    step.weight_decay *= local, step.grad_scale *= local;
+  }
+  network.placing().backend->update(stream, rule_, step, run.value, run.grad, run.states);
+}
+
+double Optimizer::square(const PlacedNetwork& network, Stream& stream, const Parameter& p,
+                         int number, Square of) const {
+  if (network.sums()) return network.sums().as<double>()[2 * number + int(of)];
   return network.placing().backend->squared_norm(stream, Pass::update,
                                                  of == Square::value ? p.value : p.grad);
 }
@@ -166,7 +209,7 @@ double Optimizer::clipped(PlacedNetwork& network, Stream& stream, double scale) 
       if (!n.parameter->trained) continue;
       stream.enter(n.step, layer_name(network, n));
       n.parameter->wait(stream);
-      sum += square(network, stream, n, Square::grad);
+      sum += square(network, stream, *n.parameter, n.number, Square::grad);
     }
   }
   const double norm = scale * std::sqrt(sum);

@@ -41,7 +41,8 @@ struct WholeParameter {
   }
 };
 
-/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
+/// Gradients and values lie in buckets, in the order in which backward finishes them. Values that
+/// are not trained follow, in forward order.
 class Parameters {
  public:
   Parameters() = default;

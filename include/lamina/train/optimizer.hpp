@@ -3,6 +3,7 @@
 
 #include <lamina/network/placed.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ class Optimizer {
   Optimizer(const LARS& o);
 
   /// Weight decay leaves out biases and batch norm.
-  Optimizer& decay_weights_only(bool on = true) { return weights_only_ = on, *this; }
+  Optimizer& decay_weights_only(bool on = true);
   /// Gradients are scaled down to this norm, over all parameters, where theirs is larger; 0 =
   /// never.
   Optimizer& clip_norm(double norm) { return clip_norm_ = norm, *this; }
@@ -52,6 +53,7 @@ class Optimizer {
   double rate() const { return rate_; }
 
   /// The state for the parameters of a placed network, all zero; it must outlive their updates.
+  /// What is set after that, the norm of clip_norm() apart, needs another attach().
   [[nodiscard]] Tensor attach(PlacedNetwork& network) const;
 
   /// What a network that is prepared or placed takes on this rank, with the states that attach()
@@ -60,8 +62,9 @@ class Optimizer {
   /// What one of its steps brings.
   Memory memory(const Step& step) const;
 
-  /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
-  /// parameter, in the order in which backward finished them. They count `scale` times.
+  /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each bucket,
+  /// in the order in which backward finished them, and updates it while others are on their way.
+  /// Gradients count `scale` times. Throws Error unless the optimizer is attached to the network.
   void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
               double scale = 1) const;
 
@@ -70,17 +73,26 @@ class Optimizer {
   Optimizer(const char* name, UpdateRule::Kind kind, const O& o)
       : name_(name), rate_(o.rate), weight_decay_(o.weight_decay) {
     rule_.kind = kind, rule_.beta1 = o.beta1, rule_.beta2 = o.beta2, rule_.epsilon = o.epsilon;
-    validate();
+    settle();
   }
 
+  /// Throws Error where an option is impossible.
   void validate() const;
+  /// To be called when what attach() reads has changed.
+  void settle();
 
   std::size_t bytes(const Parameter& p) const;
+  double weight_decay(const Parameter& p) const;
+  /// Whether neighbours can be updated by one call.
+  bool alike(const Parameter& a, const Parameter& b) const;
+  void plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const;
+  void update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
+              UpdateStep step) const;
 
   enum class Square { value, grad };
 
   /// The sum of squares of a whole parameter or its gradient, the same bits on all ranks.
-  double square(const PlacedNetwork& network, Stream& stream, const NamedParameter& n,
+  double square(const PlacedNetwork& network, Stream& stream, const Parameter& p, int number,
                 Square of) const;
 
   /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
@@ -93,6 +105,7 @@ class Optimizer {
   UpdateRule rule_;
   double rate_ = 0, weight_decay_ = 0, trust_ = 0, clip_norm_ = 0;
   bool weights_only_ = false;
+  std::uint64_t key_ = 0;  ///< of all that attach() reads
 };
 
 }  // namespace lamina
