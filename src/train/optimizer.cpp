@@ -1,9 +1,11 @@
 // How parameters are updated.
+#include <lamina/base/pattern.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/train/optimizer.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lamina {
 
@@ -42,6 +44,15 @@ Optimizer& Optimizer::decay_weights_only(bool on) {
   return *this;
 }
 
+Optimizer& Optimizer::group(std::string pattern, ParameterGroup group) {
+  check(group.rate >= 0, "group ", pattern, ": rate must not be negative, got ", group.rate);
+  check(group.weight_decay.value_or(0) >= 0, "group ", pattern,
+        ": weight decay must not be negative, got ", group.weight_decay.value_or(0));
+  groups_.emplace_back(std::move(pattern), group);
+  settle();
+  return *this;
+}
+
 std::string Optimizer::text() const {
   std::string s = lamina::text(name_, ", rate ", exact(rate_));
   if (rule_.kind == UpdateRule::Kind::sgd) {
@@ -54,6 +65,10 @@ std::string Optimizer::text() const {
   append(s, lamina::text(", weight decay ", exact(weight_decay_),
                          weights_only_ ? " (of weights only)" : ""));
   if (trust_ > 0) append(s, ", trust " + exact(trust_));
+  for (const auto& [pattern, g] : groups_) {
+    append(s, lamina::text(", of ", pattern, " rate x ", exact(g.rate)));
+    if (g.weight_decay) append(s, " and weight decay " + exact(*g.weight_decay));
+  }
   if (clip_norm_ > 0) append(s, ", clipped to norm " + exact(clip_norm_));
   return s;
 }
@@ -62,16 +77,27 @@ std::size_t Optimizer::bytes(const Parameter& p) const {
   return p.bucket ? std::size_t(rule_.states()) * p.state_bytes() : 0;
 }
 
-double Optimizer::weight_decay(const Parameter& p) const {
-  return p.decay || (trust_ == 0 && !weights_only_) ? weight_decay_ : 0;
+ParameterGroup Optimizer::settings(const NamedParameter& n) const {
+  const bool decays = n.parameter->decay || (trust_ == 0 && !weights_only_);
+  ParameterGroup s{1, decays ? weight_decay_ : 0};
+  for (const auto& [pattern, group] : groups_)
+    if (matches(pattern, n.name))
+      s = {group.rate, group.weight_decay.value_or(decays ? weight_decay_ : 0)};
+  return s;
 }
 
-bool Optimizer::alike(const Parameter& a, const Parameter& b) const {
-  if (trust_ > 0 && (a.decay || b.decay)) return false;  // each has norms of its own
-  return weight_decay(a) == weight_decay(b);
+void Optimizer::check_groups(const PlacedNetwork& network) const {
+  std::vector<std::string_view> names;
+  for (const WholeParameter& p : network.all_parameters())
+    if (p.trained) names.push_back(p.name);
+  for (const auto& [pattern, group] : groups_)
+    check(std::any_of(names.begin(), names.end(),
+                      [&](std::string_view name) { return matches(pattern, name); }),
+          "group of the optimizer: ", no_match("trained parameter", pattern, names));
 }
 
 Tensor Optimizer::attach(PlacedNetwork& network) const {
+  check_groups(network);
   const DType dtype = network.placing().dtype;
   const std::size_t bytes = memory(network).optimizer;
   Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype);
@@ -91,24 +117,40 @@ Tensor Optimizer::attach(PlacedNetwork& network) const {
 }
 
 void Optimizer::plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const {
+  struct Member {
+    const NamedParameter* named;
+    ParameterGroup settings;
+    bool alone;  // it has norms of its own
+  };
+  std::vector<Member> members;
+  for (const Parameter* p : bucket.members) {
+    const auto named = std::find_if(all.begin(), all.end(),
+                                    [&](const NamedParameter& n) { return n.parameter == p; });
+    members.push_back({&*named, settings(*named), trust_ > 0 && p->decay});
+  }
+  const auto alike = [](const Member& a, const Member& b) {
+    return !a.alone && !b.alone && a.settings == b.settings;
+  };
   bucket.runs.clear();
   const Part own = bucket.own();
-  const auto& members = bucket.members;
   for (std::size_t i = 0, next = 0; i < members.size(); i = next) {
-    Part run{members[i]->at, 0};
-    for (next = i; next == i || (next < members.size() && alike(*members[i], *members[next]));
-         ++next)
-      run.size += members[next]->room;
+    const Member& first = members[i];
+    Part run{first.named->parameter->at, 0};
+    for (next = i; next == i || (next < members.size() && alike(first, members[next])); ++next)
+      run.size += members[next].named->parameter->room;
     run = common(run, own);
     if (run.size == 0) continue;
     const auto of = [&](const View& v) {
       return View(v.as<char>() + std::size_t(run.begin - own.begin) * size_of(v.dtype),
                   {{1, run.size, 1, 1}, v.dtype, {}});
     };
-    const auto named = std::find_if(
-        all.begin(), all.end(), [&](const NamedParameter& n) { return n.parameter == members[i]; });
-    bucket.runs.push_back(
-        {members[i], named->number, of(bucket.own_values()), of(bucket.own_gradients()), {}});
+    bucket.runs.push_back({.first = first.named->parameter,
+                           .number = first.named->number,
+                           .rate = first.settings.rate,
+                           .weight_decay = *first.settings.weight_decay,
+                           .value = of(bucket.own_values()),
+                           .grad = of(bucket.own_gradients()),
+                           .states = {}});
     for (const View& state : bucket.states) bucket.runs.back().states.push_back(of(state));
   }
 }
@@ -152,7 +194,7 @@ void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate, std:
     stream.enter(bucket.step, layer);
     bucket.sum.wait(stream);
     for (const Bucket::Run& run : bucket.runs)
-      update(network, stream, run, {rate, weight_decay(*run.first), scale, step});
+      update(network, stream, run, {rate * run.rate, run.weight_decay, scale, step});
     bucket.update(stream);
   }
   stream.enter(-1);

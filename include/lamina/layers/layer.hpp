@@ -47,6 +47,9 @@ class PlacedLayer {
 
   /// This rank's blocks of them. Where some are trained, the layer's cost counts them.
   virtual std::vector<Parameter*> parameters() { return {}; }
+  /// Whether backward writes the gradient of this parameter although it is frozen: there is memory
+  /// for it then, which nobody reads. Otherwise its `grad` is absent.
+  virtual bool writes_frozen(const Parameter&) const { return true; }
 };
 
 /// What placing a layer made, and what it decided.

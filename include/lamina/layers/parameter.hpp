@@ -28,9 +28,10 @@ struct Parameter;
 struct Bucket {
   /// Neighbours that the optimizer updates by one call, or what of them this rank updates.
   struct Run {
-    const Parameter* first = nullptr;  ///< by whose settings
-    int number = 0;                    ///< of that: NamedParameter::number
-    View value, grad;                  ///< {1, elements, 1, 1}
+    const Parameter* first = nullptr;
+    int number = 0;                     ///< of that: NamedParameter::number
+    double rate = 1, weight_decay = 0;  ///< times the learning rate; per step
+    View value, grad;                   ///< {1, elements, 1, 1}
     std::vector<View> states;
   };
 
@@ -109,7 +110,8 @@ struct Parameter {
   Box block = {};                       ///< of `whole`, that this rank holds; empty = all of it
   Initial initial = {};
   bool trained = true;
-  bool decay = true;  ///< false for biases and batch norm: weight decay may skip them
+  bool frozen = false;  ///< `trained` is false because PlaceOptions::frozen says so
+  bool decay = true;    ///< false for biases and batch norm: weight decay may skip them
 
   Communicator replicas = {};  ///< the ranks that hold the same values
   /// Of what is not trained: the ranks that have values of their own all the same, as the running

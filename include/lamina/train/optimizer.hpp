@@ -4,7 +4,9 @@
 #include <lamina/network/placed.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -33,6 +35,14 @@ struct LARS {
   double rate = 0.1, momentum = 0.9, weight_decay = 0, trust = 1e-3;
 };
 
+/// What is different for some parameters.
+struct ParameterGroup {
+  double rate = 1;                          ///< times the learning rate
+  std::optional<double> weight_decay = {};  ///< in place of the optimizer's
+
+  bool operator==(const ParameterGroup&) const = default;
+};
+
 class Optimizer {
  public:
   Optimizer(const SGD& o);
@@ -42,6 +52,11 @@ class Optimizer {
 
   /// Weight decay leaves out biases and batch norm.
   Optimizer& decay_weights_only(bool on = true);
+  /// For the parameters whose names match a pattern (base/pattern.hpp), as "*.bias"; of several
+  /// groups that a parameter matches, the last one counts. Throws Error for a number below zero;
+  /// attach() does where a pattern matches no parameter that is trained. A group's weight decay is
+  /// also that of what decay_weights_only() leaves out.
+  Optimizer& group(std::string pattern, ParameterGroup group);
   /// Gradients are scaled down to this norm, over all parameters, where theirs is larger; 0 =
   /// never.
   Optimizer& clip_norm(double norm) { return clip_norm_ = norm, *this; }
@@ -82,9 +97,9 @@ class Optimizer {
   void settle();
 
   std::size_t bytes(const Parameter& p) const;
-  double weight_decay(const Parameter& p) const;
-  /// Whether neighbours can be updated by one call.
-  bool alike(const Parameter& a, const Parameter& b) const;
+  /// Throws Error where a group has no parameters.
+  void check_groups(const PlacedNetwork& network) const;
+  ParameterGroup settings(const NamedParameter& n) const;
   void plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const;
   void update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
               UpdateStep step) const;
@@ -105,7 +120,8 @@ class Optimizer {
   UpdateRule rule_;
   double rate_ = 0, weight_decay_ = 0, trust_ = 0, clip_norm_ = 0;
   bool weights_only_ = false;
-  std::uint64_t key_ = 0;  ///< of all that attach() reads
+  std::vector<std::pair<std::string, ParameterGroup>> groups_;  // by pattern
+  std::uint64_t key_ = 0;                                       ///< of all that attach() reads
 };
 
 }  // namespace lamina

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/base/naming.hpp>
+#include <lamina/base/pattern.hpp>
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
@@ -34,8 +35,9 @@ struct TrainerOptions {
   std::int64_t evaluation_batch = 0;
   std::string backend = "auto";  ///< see make_backend()
   DType dtype = DType::f32;
-  std::vector<Split> splits = {};    ///< see PlaceOptions
-  std::vector<bool> recompute = {};  ///< see PlaceOptions
+  std::vector<Split> splits = {};        ///< see PlaceOptions
+  std::vector<bool> recompute = {};      ///< see PlaceOptions
+  std::vector<std::string> frozen = {};  ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   bool shard_optimizer = false;  ///< see PlaceOptions
@@ -314,6 +316,7 @@ class Trainer {
             .bucket_mb = options_.bucket_mb,
             .first_bucket_mb = options_.first_bucket_mb,
             .shard_optimizer = options_.shard_optimizer,
+            .frozen = options_.frozen,
             .micro_batches = micro_batches()};
   }
   PlacedNetwork place(Network network) {
@@ -386,6 +389,7 @@ class Trainer {
     progress_.rate = optimizer_.rate();
     progress_.settings["optimizer"] = optimizer_.name();
     progress_.settings["global_batch"] = text(options_.batch);
+    if (!options_.frozen.empty()) progress_.settings["frozen"] = in_words(options_.frozen);
   }
 
   Communicator ranks_;
