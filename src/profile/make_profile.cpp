@@ -116,6 +116,7 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
 }
 
 std::string describe(const UpdateRule& rule) {
+  if (rule.kind == UpdateRule::Kind::custom) return rule.custom_name;
   if (rule.kind != UpdateRule::Kind::sgd)
     return rule.kind == UpdateRule::Kind::adam ? "adam" : "adamw";
   std::string s = "sgd";

@@ -22,6 +22,19 @@ Optimizer::Optimizer(const LARS& o)
   settle();
 }
 
+Optimizer::Optimizer(CustomRule o)
+    : name_(std::move(o.name)),
+      custom_(std::move(o.update)),
+      rate_(o.rate),
+      weight_decay_(o.weight_decay) {
+  rule_.kind = UpdateRule::Kind::custom;
+  rule_.custom_name = name_, rule_.custom_states = o.states;
+  check(!name_.empty(), "a rule of one's own needs a name");
+  check(custom_ != nullptr, name_, ": expected a function that updates");
+  check(o.states >= 0, name_, ": states must not be negative, got ", o.states);
+  settle();
+}
+
 void Optimizer::validate() const {
   check(rate_ >= 0, "learning rate must not be negative, got ", rate_);
   check(weight_decay_ >= 0, "weight decay must not be negative, got ", weight_decay_);
@@ -55,7 +68,9 @@ Optimizer& Optimizer::group(std::string pattern, ParameterGroup group) {
 
 std::string Optimizer::text() const {
   std::string s = lamina::text(name_, ", rate ", exact(rate_));
-  if (rule_.kind == UpdateRule::Kind::sgd) {
+  if (custom_) {
+    append(s, lamina::text(", ", rule_.states(), " states"));
+  } else if (rule_.kind == UpdateRule::Kind::sgd) {
     append(s,
            lamina::text(", momentum ", exact(rule_.momentum), rule_.nesterov ? " (nesterov)" : ""));
   } else {
@@ -212,7 +227,11 @@ void Optimizer::update(const PlacedNetwork& network, Stream& stream, const Bucke
     const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
     step.weight_decay *= local, step.grad_scale *= local;
   }
-  network.placing().backend->update(stream, rule_, step, run.value, run.grad, run.states);
+  if (custom_)
+    stream.run(Pass::update, "update",
+               [&] { custom_(stream, step, run.value, run.grad, run.states); });
+  else
+    network.placing().backend->update(stream, rule_, step, run.value, run.grad, run.states);
 }
 
 double Optimizer::square(const PlacedNetwork& network, Stream& stream, const Parameter& p,

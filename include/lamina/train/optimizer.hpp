@@ -4,7 +4,9 @@
 #include <lamina/network/placed.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +37,24 @@ struct LARS {
   double rate = 0.1, momentum = 0.9, weight_decay = 0, trust = 1e-3;
 };
 
+/// A rule of one's own. All else (groups, clipping, sharding, checkpoints, the profile) is as with
+/// the others.
+struct CustomRule {
+  /// Updates w in place, element by element. It is called for runs of neighbouring elements, with
+  /// views {1, elements, 1, 1} of the network's dtype: of w, of its gradient and of each state,
+  /// zero at first. Where runs begin and end depends on buckets and ranks, and layouts put padding
+  /// between: elements of which all is zero, and must stay so. `step` has what is to be used: the
+  /// rate and the weight decay of these parameters, and by what the gradient is to be multiplied.
+  /// On all ranks it must be the same function.
+  using Update = std::function<void(Stream& stream, const UpdateStep& step, const View& w,
+                                    const View& dw, std::span<const View> states)>;
+
+  std::string name = "custom";
+  double rate = 0.01, weight_decay = 0;
+  int states = 0;  ///< values that it keeps for each parameter
+  Update update = {};
+};
+
 /// What is different for some parameters.
 struct ParameterGroup {
   double rate = 1;                          ///< times the learning rate
@@ -49,6 +69,8 @@ class Optimizer {
   Optimizer(const Adam& o) : Optimizer("adam", UpdateRule::Kind::adam, o) {}
   Optimizer(const AdamW& o) : Optimizer("adamw", UpdateRule::Kind::adamw, o) {}
   Optimizer(const LARS& o);
+  /// Throws Error without a function, or for fewer states than none.
+  Optimizer(CustomRule o);
 
   /// Weight decay leaves out biases and batch norm.
   Optimizer& decay_weights_only(bool on = true);
@@ -118,6 +140,7 @@ class Optimizer {
 
   std::string name_;
   UpdateRule rule_;
+  CustomRule::Update custom_;
   double rate_ = 0, weight_decay_ = 0, trust_ = 0, clip_norm_ = 0;
   bool weights_only_ = false;
   std::vector<std::pair<std::string, ParameterGroup>> groups_;  // by pattern
