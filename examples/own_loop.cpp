@@ -62,7 +62,7 @@ struct Loop {
   lamina::PlacedNetwork& net;
   const lamina::Communicator& ranks;
   lamina::Stream stream = {};
-  lamina::Labels labels{net};
+  lamina::Targets targets{net};
   lamina::Progress at = {.seed = seed};
 
   lamina::Loader loader(const lamina::Dataset& of, bool training) const {
@@ -79,12 +79,12 @@ struct Loop {
   lamina::Context forward(const lamina::Batch& part, bool training) {
     const lamina::View& x = net.x();
     std::copy_n(part.images, x.shape.size(), x.as<float>());
-    std::copy_n(part.labels, part.size, labels.loaded().as<std::int32_t>());
+    targets.load(part.targets);
     lamina::Context context{.stream = stream,
                             .training = training,
                             .seed = seed,
                             .step = at.step,
-                            .labels = labels.move(stream)};
+                            .targets = targets.move(stream)};
     net.forward(context);
     return context;
   }
@@ -129,8 +129,8 @@ Score infer(const std::string& file, const lamina::Dataset& of, lamina::World& w
     net.placing().backend->copy(net.y(), p);  // from the kernels' layout to a plain one
     for (std::int64_t row = 0; row < part.valid; ++row) {
       const float* of_row = p.as<float>() + row * classes;
-      loss -= std::log(of_row[part.labels[row]]);
-      hits += std::max_element(of_row, of_row + classes) - of_row == part.labels[row];
+      loss -= std::log(of_row[part.labels()[row]]);
+      hits += std::max_element(of_row, of_row + classes) - of_row == part.labels()[row];
     }
   }
   const auto images_of_all = double(of.size());

@@ -77,6 +77,24 @@ Profile profile(const Network& network, const Communicator& ranks, const Profile
   return profile(placed, ranks, options);
 }
 
+namespace {
+
+/// Of this rank's part of the loss: classes in turn, or zeros.
+Tensor made_up_targets(const PlacedNetwork& network) {
+  const PlaceOptions& o = network.placing();
+  const Step& loss = network.steps().back();
+  const Blocks blocks =
+      loss.layer->target_blocks(loss.input_shapes, o.splits.back(), o.ranks.size());
+  const Box& mine = blocks.box[std::size_t(o.ranks.rank())];
+  Tensor targets(mine.shape(), loss.layer->targets(loss.input_shapes).dtype);
+  if (targets.view().dtype == DType::i32)
+    for (std::int64_t i = 0; i < mine.size(); ++i)
+      targets.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+  return targets;
+}
+
+}  // namespace
+
 Profile profile(PlacedNetwork& network, const Communicator& ranks, const ProfileOptions& options) {
   check(network.allocated(), "profile: the network has no buffers yet");
   const Step& loss = network.steps().back();
@@ -90,9 +108,7 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
       x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
     else
       x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
-  const Tensor labels({x.shape.n, 1, 1, 1}, DType::i32);
-  for (std::int64_t i = 0; i < x.shape.n; ++i)
-    labels.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+  const Tensor targets = made_up_targets(network);
 
   // Running averages would move towards those of the made-up samples.
   std::vector<std::pair<const View*, std::string>> kept;
@@ -101,7 +117,7 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
       kept.emplace_back(&v, std::string(v.as<char>(), v.bytes()));
 
   Stream stream;
-  Context context{.stream = stream, .labels = labels};
+  Context context{.stream = stream, .targets = targets};
   const auto step = [&] {
     for (int i = 0; i < network.placing().micro_batches; ++i)
       network.forward(context), network.backward(context);

@@ -69,12 +69,12 @@ void load(const PlacedNetwork& net, std::int64_t first) {
 
 void train(PlacedNetwork& net, const Optimizer& optimizer, int steps) {
   Stream stream;
-  Labels labels(net);
+  Targets labels(net);
   for (int step = 0; step < steps; ++step) {
     load(net, step * net.placing().batch);
     for (std::int64_t i = 0; i < net.rows().size; ++i)
       labels.loaded().as<std::int32_t>()[i] = std::int32_t((net.rows().begin + i + step) % 4);
-    Context context{.stream = stream, .seed = 5, .step = step, .labels = labels.move(stream)};
+    Context context{.stream = stream, .seed = 5, .step = step, .targets = labels.move(stream)};
     net.forward(context), net.backward(context);
     optimizer.update(net, stream, 0.05, step + 1);
   }
@@ -143,7 +143,7 @@ TEST_CASE("instances of one network go their own ways") {
       const Tensor labels({net.placing().batch, 1, 1, 1}, DType::i32);
       for (std::int64_t i = 0; i < net.placing().batch; ++i)
         labels.as<std::int32_t>()[i] = std::int32_t((i + step) % 4);
-      Context context{.stream = stream, .seed = 5, .step = step, .labels = labels};
+      Context context{.stream = stream, .seed = 5, .step = step, .targets = labels};
       net.forward(context), net.backward(context);
       sgd.update(net, stream, 0.05, step + 1);
     }
@@ -343,8 +343,8 @@ TEST_CASE("a network that goes waits for the sums that it has started") {
       PlacedNetwork placed = net.place(placing(net, {.batch = 2, .ranks = world}));
       placed.initialize(1);
       Stream stream;
-      Labels labels(placed);
-      Context context{.stream = stream, .labels = labels.move(stream)};
+      Targets labels(placed);
+      Context context{.stream = stream, .targets = labels.move(stream)};
       placed.forward(context), placed.backward(context);
     }
   });

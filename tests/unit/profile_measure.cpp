@@ -135,7 +135,7 @@ TEST_CASE("kernels are timed with and without communication, steps clean and rec
     const std::vector<float> images(2 * 3 * 64, 0.5f);
     const std::vector<std::int32_t> labels(2, 1);
     const Batch batch{
-        .images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 4};
+        .images = images.data(), .targets = labels.data(), .size = 2, .global_valid = 4};
     int on_step = 0;
     const auto step = [&] {
       if (world.rank() == 0) {
@@ -186,7 +186,7 @@ TEST_CASE("a step without communication may end in any loss") {
     const std::vector<float> images(2 * 3 * 64, std::numeric_limits<float>::infinity());
     const std::vector<std::int32_t> labels(2, 1);
     const Batch batch{
-        .images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 4};
+        .images = images.data(), .targets = labels.data(), .size = 2, .global_valid = 4};
     trainer.stream().silence(true);
     trainer.step(batch, 10, 10);
     if (world.rank() == 0) ++steps;
@@ -319,7 +319,8 @@ TEST_CASE("a listener is told of every layer, forward, backward and update") {
   Trainer trainer(small(), world, SGD{.rate = 0.1}, {.batch = 2, .backend = "reference"});
   const std::vector<float> images(2 * 3 * 64, 0.5f);
   const std::vector<std::int32_t> labels(2, 1);
-  const Batch batch{.images = images.data(), .labels = labels.data(), .size = 2, .global_valid = 2};
+  const Batch batch{
+      .images = images.data(), .targets = labels.data(), .size = 2, .global_valid = 2};
   std::vector<std::string> heard;
   LayerCallback each([&](const LayerRun& run) {
     CHECK(run.end >= run.begin);

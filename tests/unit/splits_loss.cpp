@@ -43,7 +43,7 @@ std::vector<double> totals(int ranks, const Split& split, const std::vector<doub
     std::copy_n(labels.begin() + mine.begin, mine.size, part.as<std::int32_t>());
     Stream stream;
     Context context{stream, false};
-    context.labels = part;
+    context.targets = part;
     net.forward(context);
     if (!net.steps().back().active()) return;
     const auto y = net.y().elements<double>();

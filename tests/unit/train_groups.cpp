@@ -6,6 +6,8 @@
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
 
+#include <lamina/base/pattern.hpp>
+
 using namespace lamina;
 using namespace lamina::test;
 using checkpoint_files::Folder;

@@ -23,7 +23,7 @@ struct Setup {
     for (int i = 0; i < 8; ++i) labels.as<std::int32_t>()[i] = i % 4;
     const auto x = net.x().elements<double>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 1).normal(i);
-    Context context{.stream = stream, .labels = labels};
+    Context context{.stream = stream, .targets = labels};
     net.forward(context);
     net.backward(context);
   }
@@ -113,7 +113,7 @@ Updated updated(const std::string& backend, double bucket_mb, bool weights_only,
   Updates updates;
   stream.record_to(&updates);
   for (int step = 1; step <= 3; ++step) {
-    Context context{.stream = stream, .labels = labels};
+    Context context{.stream = stream, .targets = labels};
     net.forward(context), net.backward(context);
     if (!one_by_one) optimizer.update(net, stream, 0.01, step);
     for (const auto& n : net.parameters())

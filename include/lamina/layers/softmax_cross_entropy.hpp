@@ -60,17 +60,17 @@ class SoftmaxCrossEntropy final : public Layer {
 struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
   /// Throws Error without labels of the samples of xs[0].
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    check(context.labels && context.labels.shape.n == xs[0].shape.n, "expected ", xs[0].shape.n,
-          " labels, got ", context.labels ? context.labels.shape.n : 0);
+    check(context.targets && context.targets.shape.n == xs[0].shape.n, "expected ", xs[0].shape.n,
+          " labels, got ", context.targets ? context.targets.shape.n : 0);
     Stream& s = context.stream;
     const View largest(maxima.view().data, {{2, xs[0].shape.n, 1, 1}, DType::f64, {}});
     double& stop = maxima.elements<double>().back();
     stop = context.stop;
-    kernel->largest(s, xs[0], context.labels, largest);
+    kernel->largest(s, xs[0], context.targets, largest);
     parts.all_reduce(s, Pass::forward, maxima, ReduceOp::max).wait(s);
-    kernel->sums(s, xs[0], context.labels, largest, p, sums);
+    kernel->sums(s, xs[0], context.targets, largest, p, sums);
     parts.all_reduce(s, Pass::forward, sums).wait(s);
-    kernel->finish(s, context.labels, largest, sums, p, {y.data, {{1, 4, 1, 1}, DType::f64, {}}});
+    kernel->finish(s, context.targets, largest, sums, p, {y.data, {{1, 4, 1, 1}, DType::f64, {}}});
     y.as<double>()[4] = stop;
     ranks.all_reduce(s, Pass::forward, y).wait(s);
     rows = std::max(y.as<double>()[3], 1.0);
@@ -82,7 +82,7 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
                 std::span<const View> dxs) override {
     // How many rows of all micro-batches count is known after the last one: the update says.
     const double by = context.micro_batches > 1 ? double(context.micro_batches * samples) : rows;
-    if (dxs[0]) kernel->input_grad(context.stream, p, context.labels, 1 / by, dxs[0]);
+    if (dxs[0]) kernel->input_grad(context.stream, p, context.targets, 1 / by, dxs[0]);
   }
 
   std::unique_ptr<LossKernel> kernel;

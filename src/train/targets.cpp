@@ -1,21 +1,27 @@
-// Where the labels are loaded and where they are wanted; how all ranks learn what the loss found.
-#include <lamina/train/labels.hpp>
+// Where the targets are loaded and where they are wanted; how all ranks learn what the loss found.
+#include <lamina/train/targets.hpp>
+
+#include <cstring>
 
 namespace lamina {
 
-Labels::Labels(const PlacedNetwork& network) {
+Targets::Targets(const PlacedNetwork& network) {
   const PlaceOptions& o = network.placing();
+  const Step& loss = network.steps().back();
   const int ranks = o.ranks.size();
   const auto me = std::size_t(o.ranks.rank());
-  const auto rows = [&](const Split& split) {
-    return Blocks::of({o.batch, 1, 1, 1}, split, Axis::batch, ranks);
-  };
-  const Blocks loaded = rows(o.splits[0]), wanted = rows(o.splits.back());
-  loaded_ = Tensor(loaded.box[me].shape(), DType::i32);
+  const Form whole = loss.layer->targets(loss.input_shapes);
+  const Blocks loaded = Blocks::of(whole.shape, o.splits[0], Axis::batch, ranks);
+  const Blocks wanted = loss.layer->target_blocks(loss.input_shapes, o.splits.back(), ranks);
+  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype);
   moves_ = !loaded.same(wanted);
   if (!moves_) return;
-  exchange_ = Exchange(loaded, wanted, DType::i32, o.ranks);
-  wanted_ = Tensor(wanted.box[me].shape(), DType::i32);
+  exchange_ = Exchange(loaded, wanted, whole.dtype, o.ranks);
+  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype);
+}
+
+void Targets::load(const void* from) const {
+  if (loaded_.bytes() > 0) std::memcpy(loaded_.as<char>(), from, loaded_.bytes());
 }
 
 Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {
