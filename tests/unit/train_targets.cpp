@@ -1,5 +1,5 @@
 // Targets of other forms than a label for each sample: values, with a loss that is not the
-// library's. Images may be numbers, of any number of channels.
+// library's; and a label for each pixel. Images may be numbers, of any number of channels.
 #include "catch.hpp"
 #include "support/operands.hpp"
 #include "support/splits.hpp"
@@ -193,6 +193,129 @@ TEST_CASE("a loss of one's own trains on values, on any ranks, as arithmetic say
       CHECK(got.evaluation[0] == Approx(validation).epsilon(1e-12));
       CHECK(got.evaluation[1] == (some ? 5 : 7));
     }
+  }
+}
+
+namespace {
+
+constexpr std::int64_t height = 3, width = 4, kinds = 5, images = 8;
+
+std::int32_t label_of(std::int64_t pixel) {
+  return pixel % 7 == 3 ? -1 : std::int32_t(pixel * 5 % 11 % kinds);
+}
+
+/// Images of six channels with a label for each pixel; or each pixel as an image.
+class Pixels final : public Dataset {
+ public:
+  explicit Pixels(bool apart)
+      : Dataset("pixels", kinds, {.shape = apart ? Shape{1, 6, 1, 1} : Shape{1, 6, height, width}},
+                {apart ? Shape{1, 1, 1, 1} : Shape{1, 1, height, width}, DType::i32, {}}),
+        apart_(apart) {}
+  std::int64_t size() const override { return apart_ ? images * height * width : images; }
+  void read(std::int64_t index, Sample& to) const override {
+    const std::int64_t pixels = apart_ ? 1 : height * width;
+    to.planes.resize(std::size_t(6 * pixels)), to.labels.resize(std::size_t(pixels));
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      for (std::int64_t c = 0; c < 6; ++c)
+        to.planes[std::size_t(c * pixels + p)] = number(2, (index * pixels + p) * 6 + c);
+      to.labels[std::size_t(p)] = to.label = label_of(index * pixels + p);
+    }
+  }
+
+ private:
+  bool apart_;
+};
+
+Trained classify(bool apart, int ranks, const std::map<std::string, Split>& splits = {},
+                 std::int64_t micro_batch = 0) {
+  Trained result;
+  const Pixels data(apart);
+  run_ranks(ranks, [&](World& world) {
+    set_threads(1);
+    Network net(data.shape());
+    net.add<Conv2D>({.channels = kinds, .kernel = 1}, "conv");
+    net.add<SoftmaxCrossEntropy>({.label_smoothing = 0.1}, "loss");
+    Trainer trainer(net, world, SGD{.rate = 0.5},
+                    {.batch = data.size(),
+                     .micro_batch = micro_batch,
+                     .backend = "reference",
+                     .dtype = DType::f64,
+                     .splits = splits_of(net, {.splits = splits}, ranks)});
+    Trained mine;
+    FitOptions fit{.epochs = 4};
+    fit.on_step = [&](const StepResult& r) {
+      mine.losses.push_back(r.loss), mine.losses.push_back(r.top1);
+    };
+    for (const Epoch& epoch : trainer.fit(data, fit)) (void)epoch;
+    const Evaluation e = trainer.evaluate(data);
+    mine.weights = weights(trainer.network());
+    mine.evaluation = {e.loss, e.top1, e.top5, double(e.samples)};
+    if (world.rank() == 0) result = mine;
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a label for each pixel trains as if each pixel were a sample") {
+  const Trained wanted = classify(true, 1);
+  REQUIRE(wanted.losses.size() == 8);
+  REQUIRE(wanted.losses[6] < wanted.losses[0]);
+  struct Case {
+    int ranks;
+    std::map<std::string, Split> splits;
+    std::int64_t micro_batch;
+  };
+  for (const Case& c :
+       {Case{1, {}, 0}, Case{2, {}, 0}, Case{3, {}, 0}, Case{1, {}, 2}, Case{2, {}, 4},
+        Case{2, {{"loss", {.channel = 2}}}, 0}, Case{2, {{"conv", {.height = 2}}}, 0},
+        Case{4, {{"loss", {.batch = 2, .channel = 2}}}, 0}, Case{3, {{"loss", {}}}, 0}}) {
+    CAPTURE(c.ranks, c.splits.size(), c.micro_batch);
+    const Trained got = classify(false, c.ranks, c.splits, c.micro_batch);
+    CHECK(difference(got.losses, wanted.losses) < 1e-12);
+    CHECK(difference(got.weights, wanted.weights) < 1e-12);
+    CHECK(difference(got.evaluation, wanted.evaluation) < 1e-12);
+  }
+}
+
+TEST_CASE("logits of pixels are those of as many samples, kernel by kernel") {
+  const std::int64_t n = 3, pixels = height * width, rows = n * pixels;
+  for (const std::string backend : {"reference", "auto"}) {
+    const auto on = make_backend(backend, DType::f32);
+    const Form whole{{n, kinds, height, width}, DType::f32, {}};
+    const Form flat{{rows, kinds, 1, 1}, DType::f32, {}};
+    const Tensor x(whole), row(flat), labels({n, 1, height, width}, DType::i32);
+    const auto at = [&](std::int64_t r, std::int64_t k) {
+      return std::size_t((r / pixels * kinds + k) * pixels + r % pixels);
+    };
+    for (std::int64_t r = 0; r < rows; ++r) {
+      labels.as<std::int32_t>()[r] = label_of(r);
+      for (std::int64_t k = 0; k < kinds; ++k)
+        row.as<float>()[r * kinds + k] = x.as<float>()[at(r, k)] = number(3, r * kinds + k);
+    }
+    const auto run = [&](const Form& form, const View& logits, const View& of) {
+      const auto kernel = on->softmax_cross_entropy({0.1, kinds, 0}, form);
+      const Tensor largest({2, rows, 1, 1}, DType::f64), sums({3, rows, 1, 1}, DType::f64);
+      const Tensor totals({1, 4, 1, 1}, DType::f64), p(form);
+      Tensor dx(form);
+      Stream s;
+      kernel->largest(s, logits, of, largest);
+      kernel->sums(s, logits, of, largest, p, sums);
+      kernel->finish(s, of, largest, sums, p, totals);
+      kernel->input_grad(s, p, of, 0.25, dx);
+      const auto t = totals.elements<double>();
+      return std::pair(std::vector<double>(t.begin(), t.end()), std::move(dx));
+    };
+    const Tensor plain_labels({rows, 1, 1, 1}, DType::i32);
+    std::copy_n(labels.as<std::int32_t>(), rows, plain_labels.as<std::int32_t>());
+    const auto [totals, dx] = run(whole, x, labels);
+    const auto [wanted, wanted_dx] = run(flat, row, plain_labels);
+    CHECK(totals == wanted);
+    bool same = true;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t k = 0; k < kinds; ++k)
+        same &= dx.as<float>()[at(r, k)] == wanted_dx.as<float>()[r * kinds + k];
+    CHECK(same);
   }
 }
 

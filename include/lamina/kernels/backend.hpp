@@ -122,17 +122,18 @@ class DropoutKernel : public Kernel {
                      const View& y) = 0;
 };
 
-/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain), in the steps
-/// between which ranks that each have a part of the classes may communicate. Rows with a label
-/// (i32 {n,1,1,1}, a number among all classes) below zero do not count.
+/// Softmax and cross-entropy over the channel axis of logits {n, c, h, w} (plain), in the steps
+/// between which ranks that each have a part of the classes may communicate. A row is a pixel of a
+/// sample, r of them in all. Those with a label (i32 {n,1,h,w}, a number among all classes) below
+/// zero do not count.
 ///
 /// forward:  largest -> [all-reduce largest, max] -> sums -> [all-reduce sums] -> finish
 class LossKernel : public Kernel {
  public:
-  /// largest f64 {2,n,1,1}: the largest logit of each row, then that of its label: -infinity where
+  /// largest f64 {2,r,1,1}: the largest logit of each row, then that of its label: -infinity where
   /// the label is not among the classes of x.
   virtual void largest(Stream&, const View& x, const View& labels, const View& largest) = 0;
-  /// p = exp(x - largest), like x; sums f64 {3,n,1,1}: of each row the sum of p, the sum of x, and
+  /// p = exp(x - largest), like x; sums f64 {3,r,1,1}: of each row the sum of p, the sum of x, and
   /// how many classes precede the label.
   virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
                     const View& sums) = 0;
