@@ -88,9 +88,9 @@ Optimizer stopped(Optimizer o, const std::vector<std::string>& patterns) {
 }  // namespace
 
 TEST_CASE("what is frozen stays, and the rest trains as if its rate were zero") {
-  const std::vector<std::string> patterns[] = {{"a.*", "norm.*"}, {"b.weight"}, {"b.*"},
-                                               {"*.bias"},        {"*.weight"}, {"?.weight", "c.*"},
-                                               {"norm.weight"}};
+  const std::vector<std::string> patterns[] = {
+      {"a.*", "norm.*"}, {"b.weight"},        {"b.*"},         {"*.bias"},
+      {"*.weight"},      {"?.weight", "c.*"}, {"norm.weight"}, {"a.*", "norm.*", "b.*", "c.*"}};
   const Run runs[] = {{},
                       {.backend = "auto", .dtype = DType::f32},
                       {.ranks = 2},
