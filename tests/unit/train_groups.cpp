@@ -216,6 +216,18 @@ TEST_CASE("memory: with parts frozen it is what is planned") {
   }
 }
 
+TEST_CASE("memory: where all but the last layer is frozen, activations are those of inference") {
+  const auto activations = [](bool training) {
+    const PlacedNetwork net(network(), {.batch = 8,
+                                        .backend = reference_backend(),
+                                        .training = training,
+                                        .frozen = {"a.*", "norm.*", "b.*", "c.*"}});
+    return net.memory().activations;
+  };
+  // And what the last layers keep, each at a page of its own.
+  CHECK(activations(true) <= activations(false) + 3 * 4096);
+}
+
 TEST_CASE("frozen parameters are in checkpoints, and a run goes on from one") {
   const Folder folder;
   for (const bool shard : {false, true}) {
