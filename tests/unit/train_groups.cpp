@@ -242,6 +242,8 @@ TEST_CASE("frozen parameters are in checkpoints, and a run goes on from one") {
       Loader loader = whole.loader(*data, true);
       for (int i = 0; i < 3; ++i) whole.step(loader, 10);
       whole.save(folder / "part");
+      for (const WholeParameter& p : whole.network().all_parameters())
+        check(!p.frozen || p.variants == 1, p.name, " is each rank's own");
       for (int i = 0; i < 2; ++i) whole.step(loader, 10);
       Trainer again = make(run);
       again.resume(folder / "part");
