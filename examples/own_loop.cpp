@@ -1,6 +1,6 @@
-// A training loop of one's own, without a Trainer: steps, evaluation, checkpoints, and inference
-// from the last of them. usage: own_loop [FILE [EPOCHS]], as it is or with mpirun -n 2; goes on
-// from FILE where that exists. docs/own_loop.md goes through it.
+// A training loop of one's own, without a Trainer: steps, an update rule, a schedule, evaluation,
+// checkpoints, and inference from the last of them. usage: own_loop [FILE [EPOCHS]], as it is or
+// with mpirun -n 2; goes on from FILE where that exists. docs/own_loop.md goes through it.
 #include <lamina/lamina.hpp>
 
 #include <algorithm>
@@ -33,6 +33,25 @@ std::unique_ptr<lamina::Dataset> data(bool train) {
                             .classes = classes});
 }
 
+/// Lion (Chen et al., 2023): w -= rate * sign(beta1 m + (1 - beta1) dw) apart from decay, with
+/// m = beta2 m + (1 - beta2) dw.
+lamina::CustomRule lion() {
+  lamina::CustomRule rule{.name = "lion", .rate = 1e-3, .states = 1};
+  rule.update = [](lamina::Stream&, const lamina::UpdateStep& step, const lamina::View& values,
+                   const lamina::View& gradients, std::span<const lamina::View> states) {
+    const auto w = values.elements<float>(), dw = gradients.elements<float>();
+    const auto m = states[0].elements<float>();
+    const auto rate = float(step.rate), scale = float(step.grad_scale);
+    const auto decay = float(step.weight_decay);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const float g = scale * dw[i], c = 0.9f * m[i] + 0.1f * g;
+      w[i] -= rate * (float(c > 0) - float(c < 0) + decay * w[i]);
+      m[i] = 0.99f * m[i] + 0.01f * g;
+    }
+  };
+  return rule;
+}
+
 /// Means over the images of a data set.
 struct Score {
   double loss = 0, top1 = 0;
@@ -43,7 +62,7 @@ struct Loop {
   lamina::PlacedNetwork& net;
   const lamina::Communicator& ranks;
   lamina::Stream stream = {};
-  lamina::Labels labels{net};
+  lamina::Targets targets{net};
   lamina::Progress at = {.seed = seed};
 
   lamina::Loader loader(const lamina::Dataset& of, bool training) const {
@@ -60,12 +79,12 @@ struct Loop {
   lamina::Context forward(const lamina::Batch& part, bool training) {
     const lamina::View& x = net.x();
     std::copy_n(part.images, x.shape.size(), x.as<float>());
-    std::copy_n(part.labels, part.size, labels.loaded().as<std::int32_t>());
+    targets.load(part.targets);
     lamina::Context context{.stream = stream,
                             .training = training,
                             .seed = seed,
                             .step = at.step,
-                            .labels = labels.move(stream)};
+                            .targets = targets.move(stream)};
     net.forward(context);
     return context;
   }
@@ -110,8 +129,8 @@ Score infer(const std::string& file, const lamina::Dataset& of, lamina::World& w
     net.placing().backend->copy(net.y(), p);  // from the kernels' layout to a plain one
     for (std::int64_t row = 0; row < part.valid; ++row) {
       const float* of_row = p.as<float>() + row * classes;
-      loss -= std::log(of_row[part.labels[row]]);
-      hits += std::max_element(of_row, of_row + classes) - of_row == part.labels[row];
+      loss -= std::log(of_row[part.labels()[row]]);
+      hits += std::max_element(of_row, of_row + classes) - of_row == part.labels()[row];
     }
   }
   const auto images_of_all = double(of.size());
@@ -137,9 +156,11 @@ int main(int argc, char** argv) {
                       .backend = lamina::make_backend("auto", lamina::DType::f32),
                       .ranks = world});
     net.initialize(seed);
-    const lamina::Optimizer optimizer = lamina::SGD{.rate = 0.002, .momentum = 0.9};
+    lamina::Optimizer optimizer = lion();
+    optimizer.group("norm1.*", {.rate = 0.5});
     const lamina::Tensor states = optimizer.attach(net);
-    const lamina::Schedule schedule{.warmup = 0.5};
+    lamina::Schedule schedule{.warmup = 0.5};
+    schedule.factor = [](double epoch, double) { return 1 / (1 + epoch); };
 
     Loop loop{net, world.comm()};
     lamina::Progress& at = loop.at;

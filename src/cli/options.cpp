@@ -104,6 +104,17 @@ void add_optimizer_flags(CLI::App& app, RunOptions& o) {
        "constant, step:EPOCHS,FACTOR, multistep:EPOCH,...,FACTOR, poly:POWER or cosine")
       ->capture_default_str();
   number(app, "--warmup-epochs", o.warmup_epochs, "linear warm-up of the learning rate");
+  app.add_option("--freeze", o.frozen,
+                 "do not train these parameters, as conv1.weight. PARAMETER may have * and ?")
+      ->type_name("PARAMETER")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--param-group", o.param_groups,
+                 "train these at a multiple of the learning rate, or with a weight decay of their "
+                 "own; later ones win. PARAMETER may have * and ?")
+      ->type_name("PARAMETER:rate=TIMES,decay=D")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   number(app, "--clip-norm", o.clip_norm, "scale gradients down to this norm; 0 = never");
 }
 

@@ -29,6 +29,8 @@ struct RunOptions {
   std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
   double bucket_mb = 25, first_bucket_mb = 1;
   std::vector<std::string> recompute;  // layers or patterns
+  std::vector<std::string> frozen;     // parameters or patterns
+  std::vector<std::string> param_groups;
   bool shard_optimizer = false;
   std::string plan = "data", plan_out;
   std::vector<std::string> split;

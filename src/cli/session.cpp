@@ -154,6 +154,42 @@ Network make_network(const RunOptions& o, const Dataset& data) {
                               .global_norm = o.global_norm});
 }
 
+namespace {
+
+/// Of --param-group.
+void add_group(Optimizer& optimizer, const std::string& s) {
+  const auto colon = s.rfind(':');
+  const auto fail = [&] {
+    throw Error(text("--param-group ", s,
+                     ": expected PARAMETER:rate=TIMES,decay=D, as in *.bias:rate=2,decay=0"));
+  };
+  if (colon == s.npos || colon == 0) fail();
+  ParameterGroup group;
+  std::istringstream items(s.substr(colon + 1));
+  int count = 0;
+  for (std::string item; std::getline(items, item, ','); ++count) {
+    const auto equals = item.find('=');
+    const std::string name = item.substr(0, equals);
+    if (equals == item.npos || (name != "rate" && name != "decay")) fail();
+    std::size_t used = 0;
+    double value = 0;
+    try {
+      value = std::stod(item.substr(equals + 1), &used);
+    } catch (const std::exception&) {
+      fail();
+    }
+    if (used != item.size() - equals - 1) fail();
+    if (name == "rate")
+      group.rate = value;
+    else
+      group.weight_decay = value;
+  }
+  if (count == 0) fail();
+  optimizer.group(s.substr(0, colon), group);
+}
+
+}  // namespace
+
 Optimizer make_optimizer(const RunOptions& o) {
   const bool adam = o.optimizer.starts_with("adam");
   const double rate = o.lr.value_or(adam ? 1e-3 : o.optimizer == "lars" ? 0.1 : 0.01);
@@ -169,6 +205,7 @@ Optimizer make_optimizer(const RunOptions& o) {
   };
   Optimizer optimizer = made();
   optimizer.decay_weights_only(o.decay == "weights").clip_norm(o.clip_norm);
+  for (const std::string& group : o.param_groups) add_group(optimizer, group);
   return optimizer;
 }
 
@@ -181,6 +218,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
           .recompute = recompute_of(plan.decisions),
+          .frozen = o.frozen,
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
@@ -211,9 +249,11 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                      const RunPlan& plan, const World& world) {
   const PlacedNetwork& net = trainer.network();
   const auto& placing = net.placing();
-  std::int64_t parameters = 0;
-  for (const auto& p : net.all_parameters())
-    if (p.trained) parameters += p.whole.size();
+  std::int64_t parameters = 0, frozen = 0;
+  for (const auto& p : net.all_parameters()) {
+    if (p.trained || p.frozen) parameters += p.whole.size();
+    if (p.frozen) frozen += p.whole.size();
+  }
   Memory m = trainer.memory();
   const std::array mine{m.parameters,  m.gradients, m.optimizer,
                         m.activations, m.workspace, m.messages};
@@ -227,8 +267,9 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
     return text(n, ' ', what, n == 1 ? "" : "s");
   };
   std::string s = remark(text(program, ' ', version));
-  append(s, remark(text("model ", o.model, ", ", parameters, " parameters, input ",
-                        net.network().sample(), ", ", name(placing.dtype))));
+  append(s, remark(text("model ", o.model, ", ", parameters, " parameters",
+                        frozen > 0 ? text(", ", frozen, " of them frozen") : std::string(),
+                        ", input ", net.network().sample(), ", ", name(placing.dtype))));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
   append(s, remark(text("communication ", !trainer.options().communicate

@@ -108,6 +108,7 @@ class OneDnn final : public Backend {
   void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
               const View& dw, std::span<const View> states) const override {
     check_input(w, "update");
+    check(rule.kind != UpdateRule::Kind::custom, "update: a rule of one's own is no kernel");
     check_operand(w, w, "update w"), check_operand(dw, w, "update dw");
     check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
           " states, got ", states.size());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -20,7 +21,7 @@ constexpr std::uint64_t order_stream = 0;
 
 struct Slot {
   std::vector<float> images;
-  std::vector<std::int32_t> labels;
+  std::vector<char> targets;
   Batch batch;
   std::exception_ptr error;
   std::int64_t ready = -1;  // the ticket of the batch that it holds
@@ -52,6 +53,8 @@ struct Loader::Impl {
     check(o.depth >= 2 && o.threads >= 1, "a loader needs a depth of 2 or more and a thread, got ",
           o.depth, " and ", o.threads);
     transform.augment = transform.augment && o.augment;
+    check(!transform.augment || !data.labels_pixels(), data.name(),
+          ": images whose pixels have targets cannot be augmented: these stay where they are");
     batches = (total + (o.pad_last ? o.global_batch - 1 : 0)) / o.global_batch;
     check(o.micro_batches > 0 && o.global_batch % o.micro_batches == 0, "a global batch of ",
           o.global_batch, " cannot be cut into ", o.micro_batches, " equal micro-batches");
@@ -62,7 +65,7 @@ struct Loader::Impl {
     slots.resize(std::size_t(o.depth));
     for (auto& slot : slots) {
       slot.images.resize(std::size_t(rows * transform.shape.sample()));
-      slot.labels.resize(std::size_t(rows));
+      slot.targets.resize(std::size_t(rows) * data.target().bytes());
     }
     threads.reserve(std::size_t(o.threads));
     try {
@@ -116,7 +119,7 @@ struct Loader::Impl {
     batch.epoch = ticket / batches;
     batch.index = ticket % batches;
     batch.images = slot.images.data();
-    batch.labels = slot.labels.data();
+    batch.targets = slot.targets.data();
     batch.size = rows;
     batch.first = batch.index * options.global_batch + mine.begin;
     batch.valid =
@@ -137,13 +140,36 @@ struct Loader::Impl {
       const auto index = options.shuffle ? std::int64_t(worker.order[std::size_t(at)]) : at;
       data.read(index, worker.sample);
       const Random random(options.seed, std::uint64_t(batch.epoch) + 1, std::uint64_t(index));
+      check(!data.labels_pixels() || !worker.sample.planes.empty() ||
+                (worker.sample.height == transform.shape.h &&
+                 worker.sample.width == transform.shape.w),
+            data.name(), ": image ", index, " is ", worker.sample.height, 'x', worker.sample.width,
+            ", expected ", transform.shape.h, 'x', transform.shape.w, ", as its targets are");
       transform.apply(worker.sample, random,
                       std::span(slot.images).subspan(std::size_t(row) * image, image),
                       worker.scratch);
-      slot.labels[std::size_t(row)] = worker.sample.label;
+      write_target(worker.sample, slot, row);
     }
     std::fill(slot.images.begin() + batch.valid * std::int64_t(image), slot.images.end(), 0.0f);
-    std::fill(slot.labels.begin() + batch.valid, slot.labels.end(), -1);
+    // Those of rows without an image: all bits set are -1, and not a number.
+    std::fill(slot.targets.begin() + batch.valid * std::int64_t(data.target().bytes()),
+              slot.targets.end(), char(-1));
+  }
+
+  void write_target(const Sample& sample, Slot& slot, std::int64_t row) const {
+    const Form& form = data.target();
+    char* to = slot.targets.data() + std::size_t(row) * form.bytes();
+    const auto copy = [&](const auto& values) {
+      check(std::int64_t(values.size()) == form.shape.size(), data.name(), ": a target has ",
+            values.size(), " elements, expected ", form.shape.size());
+      std::memcpy(to, values.data(), form.bytes());
+    };
+    if (form.dtype == DType::f32)
+      copy(sample.values);
+    else if (!data.labels_samples())
+      copy(sample.labels);
+    else
+      std::memcpy(to, &sample.label, sizeof sample.label);
   }
 
   const Batch& next() {

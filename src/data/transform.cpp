@@ -160,12 +160,18 @@ void shift(const Sample& s, std::int64_t left, std::int64_t top, Shape to, std::
 
 void Transform::apply(Sample& sample, const Random& random, std::span<float> out,
                       Scratch& scratch) const {
+  check(std::int64_t(out.size()) == shape.sample(), "an image of shape ", shape, " does not fit ",
+        out.size(), " floats");
+  if (!sample.planes.empty()) {
+    check(sample.planes.size() == out.size() && !augment, "an image of ", sample.planes.size(),
+          " numbers, expected ", out.size(), augment ? ", and none that is augmented" : "");
+    std::copy(sample.planes.begin(), sample.planes.end(), out.begin());
+    return;
+  }
   check(sample.height > 0 && sample.width > 0 &&
             sample.pixels.size() == std::size_t(sample.height * sample.width * sample.channels),
         "an image of ", sample.height, "x", sample.width, "x", sample.channels, " has ",
         sample.pixels.size(), " bytes");
-  check(std::int64_t(out.size()) == shape.sample(), "an image of shape ", shape, " does not fit ",
-        out.size(), " floats");
   convert(sample, shape.c);
 
   Rectangle r = augment && random_resize ? resized(sample, random) : plain(*this, sample);

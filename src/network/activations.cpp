@@ -123,6 +123,7 @@ class ActivationPlanner {
 
   void keep(int i) {
     const Step& s = step(i);
+    if (!s.needs_grad) return;
     if (s.placement.reads_y) use(to_.kept[std::size_t(i)], time_of_backward(i));
     if (!s.placement.reads_x) return;
     for (const int input : s.inputs) use(to_.kept[std::size_t(input)], time_of_backward(i));

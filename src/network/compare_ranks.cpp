@@ -1,6 +1,7 @@
 // What ranks must agree on before a network is placed on them: its graph, and how it is placed.
 #include "network/compare_ranks.hpp"
 
+#include <lamina/base/pattern.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/comm/alike.hpp>
 
@@ -32,6 +33,7 @@ void compare_ranks(const Network& network, const PlaceOptions& o) {
                              {"first_bucket_mb", exact(o.first_bucket_mb)},
                              {"shard_optimizer", text(o.shard_optimizer)},
                              {"training", text(o.training)},
+                             {"frozen", lamina::in_words(o.frozen)},
                              {"micro_batches", text(o.micro_batches)},
                              {"parameters_of", o.parameters_of ? "given" : ""}};
   for (const Network::Vertex& v : graph) facts.push_back({v.name, in_words(network, v)});

@@ -1,4 +1,5 @@
 // The parameters of a placed network: who holds which block of them, and where they lie.
+#include <lamina/base/pattern.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/network/parameters.hpp>
 
@@ -30,7 +31,7 @@ std::string to_text(const std::vector<NamedParameter>& mine, const std::vector<S
     const Parameter& p = *n.parameter;
     to << n.name << '\n' << p.form.text() << '\n' << start_of(p) << '\n';
     to << p.form.fingerprint() << ' ';
-    to << steps[std::size_t(n.step)].vertex << ' ' << p.trained;
+    to << steps[std::size_t(n.step)].vertex << ' ' << p.trained << ' ' << p.frozen;
     to << ' ' << p.variants->size() << ' ' << p.variants->rank();
     to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
     for (const Part& part : {p.block.n, p.block.c, p.block.h, p.block.w})
@@ -63,7 +64,7 @@ void Parameters::spread(const std::vector<Step>& steps, const PlaceOptions& opti
       Box block;
       int variant = 0;
       WholeParameter s{.name = name, .dtype = options.dtype};
-      in >> lies.fingerprint >> s.vertex >> s.trained >> s.variants >> variant;
+      in >> lies.fingerprint >> s.vertex >> s.trained >> s.frozen >> s.variants >> variant;
       in >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
       for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
       in >> dims;
@@ -108,7 +109,7 @@ Parameters::Parameters(std::vector<Step>& steps, const PlaceOptions& options, Me
     Step& step = steps[std::size_t(i)];
     for (Parameter* p : step.parameters()) {
       if (p->block.empty()) p->whole = p->form.shape, p->block = Box::of(p->whole);
-      if (p->trained || !options.training) p->variants = Communicator();
+      if (p->trained || p->frozen || !options.training) p->variants = Communicator();
       if (!p->variants) p->variants = p->replicas;
       mine.push_back({text(step.name, '.', p->name), p, i});
       p->room = std::int64_t(room_of(*p) / size_of(p->form.dtype));
@@ -117,7 +118,37 @@ Parameters::Parameters(std::vector<Step>& steps, const PlaceOptions& options, Me
   }
   spread(steps, options);
   plan_sums(steps, options, total);
-  if (options.training) plan_buckets(steps, options, total);
+  if (!options.training) return;
+  check_frozen(options.frozen);
+  plan_unread(steps, total);
+  plan_buckets(steps, options, total);
+}
+
+void Parameters::check_frozen(const std::vector<std::string>& patterns) const {
+  std::vector<std::string_view> names;
+  bool trains = false;
+  for (const WholeParameter& p : all) {
+    if (p.trained || p.frozen) names.push_back(p.name);
+    trains |= p.trained;
+  }
+  for (const std::string& pattern : patterns)
+    check(std::any_of(names.begin(), names.end(),
+                      [&](std::string_view name) { return matches(pattern, name); }),
+          "frozen: ", no_match("parameter", pattern, names));
+  check(patterns.empty() || trains, "frozen: all parameters are: nothing is left to train");
+}
+
+/// One buffer serves all of them.
+void Parameters::plan_unread(std::vector<Step>& steps, Memory& total) {
+  std::size_t most = 0;
+  for (Step& step : steps)
+    for (Parameter* p : step.parameters()) {
+      if (!p->frozen || !step.needs_grad || !step.placement.layer->writes_frozen(*p)) continue;
+      written_.push_back(p);
+      step.memory.workspace += room_of(*p);
+      most = std::max(most, room_of(*p));
+    }
+  total.workspace += most;
 }
 
 void Parameters::plan_buckets(std::vector<Step>& steps, const PlaceOptions& options,
@@ -150,6 +181,7 @@ void Parameters::plan_buckets(std::vector<Step>& steps, const PlaceOptions& opti
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     buckets[i].ranks = drafts[i].members[0]->replicas;
     buckets[i].members = std::move(drafts[i].members);
+    buckets[i].step = drafts[i].last_step;
     plan_bucket(buckets[i], steps, options, total);
   }
 }
@@ -224,18 +256,21 @@ void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
   values = options.shard_optimizer ? options.ranks.tensor(all_values, memory)
                                    : Tensor(all_values, memory);
   std::size_t value = 0;
-  if (options.shard_optimizer)  // as the gradients lie
-    for (Bucket& bucket : buckets) {
-      bucket.values = values.view().at(value, bucket.values);
-      for (Parameter* p : bucket.members)
-        p->value = bucket.values.at(std::size_t(p->at) * size_of(options.dtype), p->form);
-      value += bucket.values.bytes();
-    }
+  for (Bucket& bucket : buckets) {
+    bucket.values = values.view().at(value, bucket.values);
+    for (Parameter* p : bucket.members)
+      p->value = bucket.values.at(std::size_t(p->at) * size_of(options.dtype), p->form);
+    value += bucket.values.bytes();
+  }
   for (const NamedParameter& n : mine) {
     if (n.parameter->value) continue;
     n.parameter->value = values.view().at(value, n.parameter->form);
     value += room_of(*n.parameter);
   }
+  std::size_t unread_bytes = 0;
+  for (const Parameter* p : written_) unread_bytes = std::max(unread_bytes, room_of(*p));
+  unread = Tensor(flat(unread_bytes, options.dtype), memory);
+  for (Parameter* p : written_) p->grad = unread.view().at(0, p->form);
   std::size_t part_bytes = 0, gradient_bytes = 0;
   for (const Bucket& bucket : buckets)
     part_bytes += bucket.part.bytes(), gradient_bytes += bucket.gradients.bytes();

@@ -4,6 +4,7 @@
 #include "network/title.hpp"
 
 #include <lamina/base/naming.hpp>
+#include <lamina/base/pattern.hpp>
 #include <lamina/layers/reorder.hpp>
 #include <lamina/layers/reshard.hpp>
 
@@ -66,9 +67,23 @@ Step Placer::place_vertex(int vertex) {
     step.placement.reads_x = false;
   }
   step.output = spec_of(step.placement.output, step.blocks, split);
-  step.needs_grad = trained;
+  if (trained && options_.training && !options_.frozen.empty()) freeze(step);
+  step.needs_grad = trained && step.trained > 0;
   for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
   return step;
+}
+
+/// What is frozen of its parameters. Those who take no part learn how much that is. Collective.
+void Placer::freeze(Step& step) const {
+  double all = 0, trained = 0;
+  for (Parameter* p : step.parameters()) {
+    if (!p->trained) continue;
+    const auto size = double((p->block.empty() ? p->form.shape : p->whole).size());
+    p->frozen = matches_any(options_.frozen, text(step.name, '.', p->name));
+    p->trained = !p->frozen;
+    all += size, trained += p->frozen ? 0 : size;
+  }
+  step.trained = options_.ranks.all_reduce_value(all > 0 ? trained / all : 0, ReduceOp::max);
 }
 
 /// Sites are made once per split: their groups are. Collective.

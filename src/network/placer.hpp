@@ -25,6 +25,7 @@ class Placer {
  private:
   Step place_input();
   Step place_vertex(int vertex);
+  void freeze(Step& step) const;
   const Site& site_of(const Split& split);
   Spec spec_of(const Form& form, const Blocks& blocks, const Split& split) const;
   int insert_reshard(const Step& step, std::size_t input, const Blocks& wanted);

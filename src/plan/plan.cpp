@@ -1,5 +1,6 @@
 // Rules: how they are written, which layers they match, and what is made of them.
 #include <lamina/base/nearest.hpp>
+#include <lamina/base/pattern.hpp>
 #include <lamina/plan/plan.hpp>
 
 #include <algorithm>
@@ -57,23 +58,6 @@ Split parse_split(std::string_view s) {
   }
 }
 
-bool matches(std::string_view pattern, std::string_view name) {
-  // Where it fails behind a star, the star takes one character more.
-  std::size_t p = 0, n = 0, star = pattern.npos, taken = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++, taken = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p, ++n;
-    } else if (star != pattern.npos) {
-      p = star + 1, n = ++taken;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == pattern.npos;
-}
-
 namespace {
 
 /// The vertices whose layers a name or a pattern stands for; throws Error where there are none.
@@ -86,13 +70,9 @@ std::vector<std::size_t> matching(const std::string& layers, const std::string& 
   if (!found.empty()) return found;
   std::vector<std::string_view> names;
   for (std::size_t i = 1; i < graph.size(); ++i) names.push_back(graph[i].name);
-  std::string plain = layers;
-  std::erase(plain, '*');
   check(layers != graph[0].name, prefix(origin), "'", layers,
         "' is no layer: it is always split by batch over all ranks");
-  const bool pattern = layers.find_first_of("*?") != layers.npos;
-  throw Error(text(prefix(origin), pattern ? "no layer matches '" : "there is no layer '", layers,
-                   "'", suggestion(plain, names)));
+  throw Error(text(prefix(origin), no_match("layer", layers, names)));
 }
 
 }  // namespace

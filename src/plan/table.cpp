@@ -58,7 +58,7 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const PlacedNet
   for (const Step& step : net.steps()) {
     if (!step.layer) continue;
     const bool reshard = step.kind == Step::Kind::reshard;
-    const Cost cost = step.layer->cost(step.input_shapes, step.output.split, net.placing().dtype);
+    const Cost cost = step.cost(net.placing().dtype);
     const bool has_dx = std::ranges::any_of(
         step.inputs, [&](int i) { return net.steps()[std::size_t(i)].needs_grad; });
     Row& row = rows[std::size_t(step.vertex)];

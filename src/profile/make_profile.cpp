@@ -98,7 +98,7 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
   row.workspace = double(step.placement.workspace + step.placement.scratch);
   // What flows in says how wide an element is: the loss writes its few sums as f64.
   const DType t = step.buffers.x.empty() ? step.output.dtype : step.buffers.x[0].dtype;
-  Cost cost = step.layer->cost(step.input_shapes, step.output.split, t);
+  Cost cost = step.cost(t);
   const auto& dx = step.buffers.dx;
   if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
     cost.input_grad = {};  // nobody needs it: the network starts here
@@ -116,6 +116,7 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
 }
 
 std::string describe(const UpdateRule& rule) {
+  if (rule.kind == UpdateRule::Kind::custom) return rule.custom_name;
   if (rule.kind != UpdateRule::Kind::sgd)
     return rule.kind == UpdateRule::Kind::adam ? "adam" : "adamw";
   std::string s = "sgd";
@@ -123,53 +124,103 @@ std::string describe(const UpdateRule& rule) {
   return rule.nesterov ? s + " nesterov" : s;
 }
 
+/// Of the layers whose parameters are in a bucket, by step, the part of its bytes that each has.
+using Shares = std::map<int, double>;
+
+std::size_t row_of(int step, Pass pass) {
+  return std::size_t(step + 1) * pass_count + std::size_t(pass);
+}
+
+/// Those of buckets in which there are several layers.
+std::map<const Bucket*, Shares> shares_of(const PlacedNetwork& network) {
+  std::map<const Bucket*, Shares> buckets;
+  for (const auto& n : network.parameters())
+    if (n.parameter->bucket)
+      buckets[n.parameter->bucket][n.step] += double(n.parameter->form.bytes());
+  std::erase_if(buckets, [](const auto& b) { return b.second.size() < 2; });
+  for (auto& [bucket, layers] : buckets) {
+    double total = 0;
+    for (const auto& [step, bytes] : layers) total += bytes;
+    for (auto& [step, bytes] : layers) bytes /= total;
+  }
+  return buckets;
+}
+
+/// Takes the kernels of these lanes out of a row, and gives each layer its part of them.
+template <class OfLane>
+void share_kernels(const Shares& layers, Pass pass, std::vector<ProfileRow>& rows,
+                   const OfLane& ours) {
+  // Backward runs from last to first, and so does the update: this layer completes the bucket.
+  std::vector<ProfileKernel>& from = rows[row_of(layers.begin()->first, pass)].kernels;
+  const std::vector<ProfileKernel> all = from;
+  std::erase_if(from, [&](const ProfileKernel& k) { return ours(k.lane); });
+  for (const auto& [step, part] : layers)
+    for (ProfileKernel k : all) {
+      if (!ours(k.lane)) continue;
+      k.calls *= part, k.seconds *= part, k.bytes *= part;
+      rows[row_of(step, pass)].kernels.push_back(std::move(k));
+    }
+}
+
 /// What a collective of a bucket took is booked under the layer that started it, but belongs to all
-/// whose parameters it carries: each gets the part of its bytes, which `layers` has by step.
-void share_bucket(const std::map<int, double>& layers, Pass pass, std::vector<ProfileRow>& rows,
-                  std::vector<RankRow>& mine, StepTimes& times) {
-  const auto row_of = [&](int step) {
-    return std::size_t(step + 1) * pass_count + std::size_t(pass);
-  };
-  double total = 0;
-  for (const auto& [step, bytes] : layers) total += bytes;
-  // Backward runs from last to first, and so does the update.
-  const std::size_t starter = row_of(layers.begin()->first);
-  const ProfileRow all = rows[starter];
+/// whose parameters it carries: each gets its part.
+void share_collective(const Shares& layers, Pass pass, std::vector<ProfileRow>& rows,
+                      std::vector<RankRow>& mine, StepTimes& times) {
+  const std::size_t starter = row_of(layers.begin()->first, pass);
+  const double comm_bytes = rows[starter].comm_bytes, wire_bytes = rows[starter].wire_bytes;
   const RankRow sum = mine[starter];
   const std::vector<double> waits =
       std::exchange(times.row_waits[starter], std::vector<double>(times.waiting.size()));
   rows[starter].comm_bytes = rows[starter].wire_bytes = 0;
   mine[starter].comm = mine[starter].exposed = 0;
   mine[starter].late = mine[starter].transfer = 0;
-  std::erase_if(rows[starter].kernels, [](const auto& k) { return k.lane != Lane::compute; });
-  for (const auto& [step, bytes] : layers) {
-    const double part = bytes / total;
-    ProfileRow& row = rows[row_of(step)];
-    RankRow& its = mine[row_of(step)];
-    row.comm_bytes += part * all.comm_bytes, row.wire_bytes += part * all.wire_bytes;
+  share_kernels(layers, pass, rows, [](Lane lane) { return lane != Lane::compute; });
+  for (const auto& [step, part] : layers) {
+    const std::size_t row = row_of(step, pass);
+    RankRow& its = mine[row];
+    rows[row].comm_bytes += part * comm_bytes, rows[row].wire_bytes += part * wire_bytes;
     its.comm += part * sum.comm, its.exposed += part * sum.exposed;
     its.late += part * sum.late, its.transfer += part * sum.transfer;
-    for (std::size_t s = 0; s < waits.size(); ++s)
-      times.row_waits[row_of(step)][s] += part * waits[s];
-    for (ProfileKernel k : all.kernels) {
-      if (k.lane == Lane::compute) continue;
-      k.calls *= part, k.seconds *= part, k.bytes *= part;
-      row.kernels.push_back(std::move(k));
-    }
+    for (std::size_t s = 0; s < waits.size(); ++s) times.row_waits[row][s] += part * waits[s];
   }
 }
 
-/// The sums of gradients, and with a sharded optimizer the gathering of new weights.
+/// The layers of a bucket are updated at once, and the time is booked under the one that completes
+/// it: each gets its part. False where they were updated one by one, by a loop of one's own.
+bool share_update_time(const Shares& layers, std::vector<RankRow>& mine) {
+  const int by = layers.begin()->first;
+  for (const auto& [step, part] : layers)
+    if (step != by && mine[row_of(step, Pass::update)].time > 0) return false;
+  const double time = mine[row_of(by, Pass::update)].time;
+  for (const auto& [step, part] : layers) mine[row_of(step, Pass::update)].time = part * time;
+  return true;
+}
+
+/// The same with all that is known of it.
+void share_update(const Shares& layers, std::vector<ProfileRow>& rows, std::vector<RankRow>& mine,
+                  StepTimes& times) {
+  if (!share_update_time(layers, mine)) return;
+  const std::size_t by = row_of(layers.begin()->first, Pass::update);
+  const std::vector<double> seconds = times.row_kernels[by];
+  const std::optional<Counts> counts = rows[by].counts;
+  share_kernels(layers, Pass::update, rows, [](Lane lane) { return lane == Lane::compute; });
+  for (const auto& [step, part] : layers) {
+    const std::size_t row = row_of(step, Pass::update);
+    std::vector<double>& its = times.row_kernels[row] = seconds;
+    for (double& s : its) s *= part;
+    spread_over_steps(rows[row], its, int(its.size()));
+    if (counts) rows[row].counts = *counts / (1 / part);
+  }
+}
+
+/// What buckets have in common: the sums of gradients, the update, and with a sharded optimizer the
+/// gathering of new weights.
 void share_buckets(const PlacedNetwork& network, std::vector<ProfileRow>& rows,
                    std::vector<RankRow>& mine, StepTimes& times) {
-  std::map<const Bucket*, std::map<int, double>> buckets;  // bytes by step
-  for (const auto& n : network.parameters())
-    if (n.parameter->bucket)
-      buckets[n.parameter->bucket][n.step] += double(n.parameter->form.bytes());
-  for (const auto& [bucket, layers] : buckets) {
-    if (layers.size() < 2) continue;
-    share_bucket(layers, Pass::weight_grad, rows, mine, times);
-    if (bucket->sharded) share_bucket(layers, Pass::update, rows, mine, times);
+  for (const auto& [bucket, layers] : shares_of(network)) {
+    share_collective(layers, Pass::weight_grad, rows, mine, times);
+    share_update(layers, rows, mine, times);
+    if (bucket->sharded) share_collective(layers, Pass::update, rows, mine, times);
   }
 }
 
@@ -181,7 +232,7 @@ double tell_apart(const Profiler& profiler, const Communicator& ranks, std::vect
       detail::unpack<Profiler::Run>(ranks.all_gather_text(detail::pack(profiler.runs())));
   const auto came = detail::all_had_come(runs, std::size_t(ranks.rank()), offsets);
   for (const Profiler::Wait& wait : profiler.waits()) {
-    const std::size_t i = std::size_t(wait.layer + 1) * pass_count + std::size_t(wait.pass);
+    const std::size_t i = row_of(wait.layer, wait.pass);
     if (i >= mine.size()) continue;
     // The sample's steps stand for all.
     const Profiler::Cell& cell = profiler.cell(wait.layer, wait.pass);
@@ -389,10 +440,10 @@ void add_alone(Profile& profile, const PlacedNetwork& network, const Profiler& a
       mine.push_back({key_of_row(layer, Pass(k)),
                       alone.cell(i, Pass(k)).seconds[int(Lane::compute)] / alone.steps()});
     }
+  for (const auto& [bucket, layers] : shares_of(network)) share_update_time(layers, mine);
   const auto all = detail::unpack<RankRow>(ranks.all_gather_text(detail::pack(mine)));
   for (ProfileRow& row : profile.rows)
-    row.alone = spread(same_row(all, key_of_row(row.name, row.pass),
-                                std::size_t(row.layer + 1) * pass_count + std::size_t(row.pass)),
+    row.alone = spread(same_row(all, key_of_row(row.name, row.pass), row_of(row.layer, row.pass)),
                        &RankRow::time);
 }
 

@@ -79,6 +79,26 @@ Profile profile(const Network& network, const Communicator& ranks, const Profile
   return profile(placed, ranks, options);
 }
 
+namespace {
+
+/// Of this rank's part of the loss: classes in turn, or zeros.
+Tensor made_up_targets(const PlacedNetwork& network) {
+  const PlaceOptions& o = network.placing();
+  const Step& loss = network.steps().back();
+  const Blocks blocks =
+      loss.layer->target_blocks(loss.input_shapes, o.splits.back(), o.ranks.size());
+  const Box& mine = blocks.box[std::size_t(o.ranks.rank())];
+  const Tensor made(mine.shape(), loss.layer->targets(loss.input_shapes).dtype);
+  if (made.view().dtype == DType::i32)
+    for (std::int64_t i = 0; i < mine.size(); ++i)
+      made.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+  Tensor targets(made.view(), o.backend->memory());
+  copy_bytes(made, targets);
+  return targets;
+}
+
+}  // namespace
+
 Profile profile(PlacedNetwork& network, const Communicator& ranks, const ProfileOptions& options) {
   check(network.allocated(), "profile: the network has no buffers yet");
   const Step& loss = network.steps().back();
@@ -87,16 +107,14 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
 
   const Random random(1, std::uint64_t(ranks.rank()));
   MemorySpace& memory = network.placing().backend->memory();
-  const Tensor x(network.x().form()), some({x.shape().n, 1, 1, 1}, DType::i32);
-  const Tensor labels(some.view(), memory);
+  const Tensor x(network.x().form());
   for (std::int64_t i = 0; i < x.shape().size(); ++i)
     if (x.view().dtype == DType::f64)
       x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
     else
       x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
-  for (std::int64_t i = 0; i < x.shape().n; ++i)
-    some.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
-  copy_bytes(x, network.x()), copy_bytes(some, labels);
+  copy_bytes(x, network.x());
+  const Tensor targets = made_up_targets(network);
 
   // Running averages would move towards those of the made-up samples.
   std::vector<std::pair<View, Tensor>> kept;
@@ -105,7 +123,7 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
       copy_bytes(v, kept.emplace_back(v, Tensor(v.form(), memory)).second);
 
   Stream stream;
-  Context context{.stream = stream, .labels = labels};
+  Context context{.stream = stream, .targets = targets};
   const auto step = [&] {
     for (int i = 0; i < network.placing().micro_batches; ++i)
       network.forward(context), network.backward(context);

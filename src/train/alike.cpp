@@ -43,11 +43,15 @@ std::string in_words(const Dataset& data, std::int64_t index) {
   } catch (const std::exception& e) {
     return text("unreadable (", e.what(), ')');
   }
-  const auto* bytes = reinterpret_cast<const char*>(sample.pixels.data());
+  std::string bytes;
+  const auto add = [&](const auto& v) {
+    bytes.append(reinterpret_cast<const char*>(v.data()), v.size() * sizeof v[0]);
+  };
+  add(sample.pixels), add(sample.planes), add(sample.labels), add(sample.values);
   return format("%lld x %lld x %lld of label %d, digest %016llx",
                 static_cast<long long>(sample.channels), static_cast<long long>(sample.height),
                 static_cast<long long>(sample.width), int(sample.label),
-                static_cast<unsigned long long>(key_of({bytes, sample.pixels.size()})));
+                static_cast<unsigned long long>(key_of(bytes)));
 }
 
 }  // namespace
@@ -83,6 +87,7 @@ void check_alike(const Communicator& ranks, const Dataset& data, const LoaderOpt
                              {"augment", text(o.augment)},
                              {"the number of images", text(data.size())},
                              {"the number of classes", text(data.classes())},
+                             {"the target of an image", data.target().text()},
                              {"what is made of images", in_words(data.transform())}};
   constexpr std::int64_t looked_at = 8;
   const std::int64_t n = std::min(data.size(), looked_at);

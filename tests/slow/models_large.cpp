@@ -18,7 +18,7 @@ TEST_CASE("AlexNet and VGG give a loss near that of a guess") {
   const Tensor labels({1, 1, 1, 1}, DType::i32);
   Stream stream;
   Context context{stream, false};
-  context.labels = labels;
+  context.targets = labels;
   const auto x = net.x().elements<float>();
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(3).normal(i);
   net.forward(context);

@@ -82,7 +82,7 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
         mine.begin + i == o.batch - 1 ? -1 : std::int32_t((mine.begin + i) % classes);
   Stream stream;
   Context context{stream, o.training};
-  context.labels = labels;
+  context.targets = labels;
   placed.forward(context);
   if (o.training) placed.backward(context);
 

@@ -44,7 +44,7 @@ class Numbers final : public Dataset {
 };
 
 std::vector<std::int32_t> labels(const Batch& batch) {
-  return {batch.labels, batch.labels + batch.size};
+  return {batch.labels(), batch.labels() + batch.size};
 }
 
 std::vector<std::int32_t> epoch_of(Loader& loader) {

@@ -46,7 +46,7 @@ struct Run {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 2).normal(i);
     labels = Tensor({batch, 1, 1, 1}, DType::i32, net.placing().backend->memory());
     for (std::int64_t i = 0; i < batch; ++i) peek(labels).as<std::int32_t>()[i] = int(i % classes);
-    context.labels = labels;
+    context.targets = labels;
     context.training = training;
   }
   Run(const Run&) = delete;

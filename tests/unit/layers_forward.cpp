@@ -383,6 +383,6 @@ TEST_CASE("SoftmaxCrossEntropy in training is complete when backward returns") {
   const double trained = run();
   run.context.training = false;
   CHECK(run() == trained);
-  run.context.labels = {};
+  run.context.targets = {};
   CHECK(error_of([&] { run(); }) == "expected 4 labels, got 0");
 }

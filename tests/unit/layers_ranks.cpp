@@ -35,7 +35,7 @@ Result step_on(const Communicator& ranks, Build&& build, bool training) {
         rows.begin + i == batch - 1 ? -1 : int((rows.begin + i) % 3);
   Stream stream;
   Context context{stream, training};
-  context.labels = labels;
+  context.targets = labels;
 
   net.forward(context);
   if (training) net.backward(context);

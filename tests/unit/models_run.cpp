@@ -113,7 +113,7 @@ TEST_CASE("models learn a batch by heart") {
   for (int i = 0; i < batch; ++i) peek(labels).as<std::int32_t>()[i] = i;
   Stream stream;
   Context context{stream};
-  context.labels = labels;
+  context.targets = labels;
   double first = 0, last = 0;
   for (int step = 0; step < c.steps; ++step) {
     const auto x = peek(net.x()).elements<float>();

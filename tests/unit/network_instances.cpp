@@ -71,13 +71,13 @@ void load(const PlacedNetwork& net, std::int64_t first) {
 
 void train(PlacedNetwork& net, const Optimizer& optimizer, int steps) {
   Stream stream;
-  Labels labels(net);
+  Targets labels(net);
   for (int step = 0; step < steps; ++step) {
     load(net, step * net.placing().batch);
     const auto loaded = peek(labels.loaded()).elements<std::int32_t>();
     for (std::size_t i = 0; i < loaded.size(); ++i)
       loaded[i] = std::int32_t((net.rows().begin + std::int64_t(i) + step) % 4);
-    Context context{.stream = stream, .seed = 5, .step = step, .labels = labels.move(stream)};
+    Context context{.stream = stream, .seed = 5, .step = step, .targets = labels.move(stream)};
     net.forward(context), net.backward(context);
     optimizer.update(net, stream, 0.05, step + 1);
   }
@@ -143,10 +143,10 @@ TEST_CASE("instances of one network go their own ways") {
   for (int step = 0; step < 4; ++step)
     for (PlacedNetwork& net : two) {
       load(net, step * net.placing().batch);
-      const Labels labels(net);
+      const Targets labels(net);
       const auto loaded = peek(labels.loaded()).elements<std::int32_t>();
       for (std::size_t i = 0; i < loaded.size(); ++i) loaded[i] = std::int32_t((int(i) + step) % 4);
-      Context context{.stream = stream, .seed = 5, .step = step, .labels = labels.loaded()};
+      Context context{.stream = stream, .seed = 5, .step = step, .targets = labels.loaded()};
       net.forward(context), net.backward(context);
       sgd.update(net, stream, 0.05, step + 1);
     }
@@ -346,8 +346,8 @@ TEST_CASE("a network that goes waits for the sums that it has started") {
       PlacedNetwork placed = net.place(placing(net, {.batch = 2, .ranks = world}));
       placed.initialize(1);
       Stream stream;
-      Labels labels(placed);
-      Context context{.stream = stream, .labels = labels.move(stream)};
+      Targets labels(placed);
+      Context context{.stream = stream, .targets = labels.move(stream)};
       placed.forward(context), placed.backward(context);
     }
   });

@@ -1,6 +1,7 @@
 // Plans by hand: how splits and patterns are written, which rule wins, what is refused and how.
 #include "catch.hpp"
 
+#include <lamina/base/pattern.hpp>
 #include <lamina/layers/relu.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/plan/plan.hpp>

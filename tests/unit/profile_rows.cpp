@@ -213,7 +213,7 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
     PlacedNetwork net = place(small(), world.comm());
     const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);
     Stream stream;
-    Context context{.stream = stream, .labels = labels};
+    Context context{.stream = stream, .targets = labels};
     const UpdateRule rule;
     const auto step = [&] {
       ++mine.calls;
@@ -266,7 +266,7 @@ TEST_CASE("what is computed twice has a row for either time") {
     net.initialize(1);
     const Tensor labels({4, 1, 1, 1}, DType::i32);
     Stream stream;
-    Context context{.stream = stream, .labels = labels};
+    Context context{.stream = stream, .targets = labels};
     const auto step = [&] { net.forward(context), net.backward(context); };
     all[std::size_t(world.rank())] =
         profile_steps(net, stream, world.comm(), {}, {.warmup = 1, .steps = 2}, step);

@@ -61,7 +61,7 @@ Profile measured(PlacedNetwork& net) {
   std::vector<Tensor> states;
   for (const auto& n : net.parameters()) states.emplace_back(n.parameter->form);
   Stream stream;
-  Context context{.stream = stream, .labels = labels};
+  Context context{.stream = stream, .targets = labels};
   const auto step = [&] {
     net.forward(context);
     net.backward(context);

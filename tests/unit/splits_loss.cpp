@@ -44,7 +44,7 @@ std::vector<double> totals(int ranks, const Split& split, const std::vector<doub
     std::copy_n(labels.begin() + mine.begin, mine.size, peek(part).as<std::int32_t>());
     Stream stream;
     Context context{stream, false};
-    context.labels = part;
+    context.targets = part;
     net.forward(context);
     if (!net.steps().back().active()) return;
     const auto y = peek(net.y()).elements<double>();

@@ -101,7 +101,7 @@ TEST_CASE("overlap: rows that need no halo come before it, and dw behind that of
     Stream stream;
     stream.record_to(&order);
     Context context{stream, true};
-    context.labels = labels;
+    context.targets = labels;
     net.forward(context), net.backward(context);
     for (const auto& n : net.parameters()) n.parameter->wait(stream);
 

@@ -140,7 +140,7 @@ TEST_CASE("a sharded optimizer works where ranks have other steps") {
         labels.as<std::int32_t>()[i] = std::int32_t((net.rows().begin + i) % 5);
       Stream stream;
       Context context{stream};
-      context.labels = labels;
+      context.targets = labels;
       net.forward(context);
       net.backward(context);
       optimizer.update(net, stream, 0.1, 1);

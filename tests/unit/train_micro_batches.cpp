@@ -172,15 +172,15 @@ TEST_CASE("an update before all micro-batches have run is refused") {
   const Optimizer sgd = SGD{};
   const Tensor states = sgd.attach(placed);
   Stream stream;
-  Labels labels(placed);
+  Targets labels(placed);
   for (int step = 0; step < 2; ++step)
     for (int i = 0; i < 3; ++i) {
       if (i > 0)
         CHECK_THROWS_WITH(sgd.update(placed, stream, 0.1, 1),
                           text("update: ", i, " of 3 micro-batches have run backward"));
-      Context context{.stream = stream, .labels = labels.move(stream)};
+      Context context{.stream = stream, .targets = labels.move(stream)};
       placed.forward(context);
-      Context other{.stream = stream, .labels = labels.move(stream)};  // need not be the same one
+      Context other{.stream = stream, .targets = labels.move(stream)};  // need not be the same one
       placed.backward(other);
       CHECK(other.micro_batch == i);
       CHECK(other.micro_batches == 3);

@@ -24,7 +24,7 @@ struct Setup {
     for (int i = 0; i < 8; ++i) peek(labels).as<std::int32_t>()[i] = i % 4;
     const auto x = peek(net.x()).elements<double>();
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = Random(1, 1).normal(i);
-    Context context{.stream = stream, .labels = labels};
+    Context context{.stream = stream, .targets = labels};
     net.forward(context);
     net.backward(context);
   }
@@ -79,6 +79,79 @@ TEST_CASE("weight decay can leave out biases and batch norm") {
     for (std::size_t i = 0; i < w.size(); ++i)
       CHECK(after[i] == Approx(w[i] - 0.5 * (dw[i] + (decays ? 0.1 * w[i] : 0))).margin(1e-15));
   }
+}
+
+namespace {
+
+/// Counts what updates parameters.
+struct Updates final : Recorder {
+  std::mutex mutex;
+  int count = 0;
+  void record(const Span& span) override {
+    const std::lock_guard lock(mutex);
+    count += span.pass == Pass::update && span.lane == Lane::compute;
+  }
+};
+
+/// One step of Adam, and how many updates it took: by update(), or parameter by parameter.
+struct Updated {
+  std::vector<double> weights;
+  int updates = 0;
+};
+Updated updated(const std::string& backend, double bucket_mb, bool weights_only, bool one_by_one) {
+  const double decay = 0.1;
+  PlacedNetwork net = Setup::network().place({.batch = 8,
+                                              .backend = make_backend(backend, DType::f32),
+                                              .bucket_mb = bucket_mb,
+                                              .first_bucket_mb = bucket_mb});
+  net.initialize(5);
+  Optimizer optimizer = Adam{.weight_decay = decay};
+  optimizer.decay_weights_only(weights_only);
+  const Tensor states = optimizer.attach(net), labels({8, 1, 1, 1}, DType::i32);
+  for (std::int64_t i = 0; i < net.x().shape.size(); ++i)
+    net.x().as<float>()[i] = float(Random(1, 1).normal(std::uint64_t(i)));
+  Stream stream;
+  Updates updates;
+  stream.record_to(&updates);
+  for (int step = 1; step <= 3; ++step) {
+    Context context{.stream = stream, .targets = labels};
+    net.forward(context), net.backward(context);
+    if (!one_by_one) optimizer.update(net, stream, 0.01, step);
+    for (const auto& n : net.parameters())
+      if (const Parameter& p = *n.parameter; one_by_one && p.trained)
+        net.placing().backend->update(
+            stream, optimizer.rule(),
+            {.rate = 0.01, .weight_decay = p.decay || !weights_only ? decay : 0, .step = step},
+            p.value, p.grad, p.states);
+  }
+  return {weights(net), updates.count / 3};
+}
+
+}  // namespace
+
+TEST_CASE("neighbours in a bucket are updated by one call, bit for bit as one by one") {
+  for (const std::string backend : {"reference", "auto"})
+    for (const bool weights_only : {false, true}) {
+      CAPTURE(backend, weights_only);
+      const Updated all = updated(backend, 25, weights_only, false);
+      CHECK(all.weights == updated(backend, 25, weights_only, true).weights);
+      CHECK(all.weights == updated(backend, 0, weights_only, false).weights);
+      // d, c, b: a weight and a bias each; the norm's two; a's weight.
+      CHECK(all.updates == (weights_only ? 7 : 1));
+      CHECK(updated(backend, 0, weights_only, false).updates == (weights_only ? 8 : 5));
+      CHECK(updated(backend, 0, weights_only, true).updates == 9);
+    }
+}
+
+TEST_CASE("an optimizer that is not attached as it is does not update") {
+  Optimizer o = SGD{.rate = 1};
+  Setup s(o);
+  CHECK_NOTHROW(o.clip_norm(100).update(s.net, s.stream, 1, 1));
+  CHECK_THROWS_WITH(o.decay_weights_only().update(s.net, s.stream, 1, 1),
+                    ContainsSubstring("of other settings: expected attach() before"));
+  PlacedNetwork bare =
+      Setup::network().place({.batch = 8, .backend = reference_backend(), .dtype = DType::f64});
+  CHECK_THROWS_WITH(o.update(bare, s.stream, 1, 1), ContainsSubstring("states are missing"));
 }
 
 TEST_CASE("gradients are clipped to a norm over all parameters") {

@@ -101,7 +101,7 @@ std::string differing(const std::string& a, const std::string& b) {
 }
 
 /// A rank's samples and labels of the first images of a set, in a network.
-Context load(const PlacedNetwork& net, const Labels& labels, const Dataset& data, Stream& stream) {
+Context load(const PlacedNetwork& net, const Targets& labels, const Dataset& data, Stream& stream) {
   Sample sample;
   const Part rows = net.rows();
   const View x = peek(net.x()), loaded = peek(labels.loaded());
@@ -210,9 +210,9 @@ TEST_CASE("inference takes the same statistics on every rank, in a loop of one's
       PlacedNetwork& net = t.network();
       Loader loader = t.loader(*data, true);
       for (int i = 0; i < 5; ++i) t.step(loader, 30);
-      Labels labels(net);
+      Targets labels(net);
       Context context = load(net, labels, *other, t.stream());
-      context.labels = labels.move(t.stream());
+      context.targets = labels.move(t.stream());
       net.forward(context);
       const Outcome o = outcome(net, t.stream());
       const Evaluation e = t.evaluate(*other);
@@ -225,9 +225,9 @@ TEST_CASE("inference takes the same statistics on every rank, in a loop of one's
     Trainer t = trainer(alone, {1});
     PlacedNetwork& net = t.network();
     load_parameters(folder / "saved", net);
-    Labels labels(net);
+    Targets labels(net);
     Context context = load(net, labels, *other, t.stream());
-    context.labels = labels.move(t.stream());
+    context.targets = labels.move(t.stream());
     net.forward(context);
     const Outcome o = outcome(net, t.stream());
     const Evaluation e = t.evaluate(*other);

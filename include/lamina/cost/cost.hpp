@@ -39,10 +39,12 @@ struct Cost {
   std::vector<Message> messages = {};
 };
 
-/// Work of `rule` on that many parameters: momentum SGD reads w, dw and v and writes w and v.
+/// Work of `rule` on that many parameters: momentum SGD reads w, dw and v and writes w and v. What
+/// a rule of one's own computes is not known, but what it moves.
 inline Work update_work(const UpdateRule& rule, double parameters, DType t) {
-  const bool adam = rule.kind != UpdateRule::Kind::sgd;
-  const double flops = adam ? 12 : rule.momentum != 0 ? (rule.nesterov ? 6 : 4) : 2;
+  using Kind = UpdateRule::Kind;
+  const double sgd = rule.momentum != 0 ? (rule.nesterov ? 6 : 4) : 2;
+  const double flops = rule.kind == Kind::custom ? 0 : rule.kind == Kind::sgd ? sgd : 12;
   return {flops * parameters, double(3 + 2 * rule.states()) * double(size_of(t)) * parameters};
 }
 

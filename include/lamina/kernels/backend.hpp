@@ -122,19 +122,20 @@ class DropoutKernel : public Kernel {
                      const View& y) = 0;
 };
 
-/// Softmax and cross-entropy over the channel axis of logits {n, c, 1, 1} (plain), in the steps
-/// between which ranks that each have a part of the classes, or of the rows, may communicate. Rows
-/// with a label (i32 {n,1,1,1}, a number among all classes) below zero do not count.
+/// Softmax and cross-entropy over the channel axis of logits {n, c, h, w} (plain), in the steps
+/// between which ranks that each have a part of the classes, or of the rows, may communicate. A row
+/// is a pixel of a sample, r of them in all. Those with a label (i32 {n,1,h,w}, a number among all
+/// classes) below zero do not count.
 ///
 /// forward:  largest -> [all-reduce largest, max] -> sums -> [all-reduce sums] -> finish
 ///           -> [all-reduce totals] -> mean
 class LossKernel : public Kernel {
  public:
-  /// largest f64 {1,2n+1,1,1}: the largest logit of each row; that of its label: -infinity where
+  /// largest f64 {1,2r+1,1,1}: the largest logit of each row; that of its label: -infinity where
   /// the label is not among the classes of x; the flag, which is for `finish` to pass on.
   virtual void largest(Stream&, const View& x, const View& labels, bool flag,
                        const View& largest) = 0;
-  /// p = exp(x - largest), like x; sums f64 {3,n,1,1}: of each row the sum of p, the sum of x, and
+  /// p = exp(x - largest), like x; sums f64 {3,r,1,1}: of each row the sum of p, the sum of x, and
   /// how many classes precede the label.
   virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
                     const View& sums) = 0;
@@ -152,14 +153,20 @@ class LossKernel : public Kernel {
 
 /// The update of one parameter, element by element (train/optimizer.hpp gives the formulas).
 struct UpdateRule {
-  enum class Kind { sgd, adam, adamw };
+  /// `custom`: a function of somebody's own (train/optimizer.hpp), which no back end has.
+  enum class Kind { sgd, adam, adamw, custom };
   Kind kind = Kind::sgd;
   double momentum = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  std::string custom_name = {};
+  int custom_states = 0;
 
   /// Buffers like w that the rule keeps between steps: momentum, or the two moments.
-  int states() const { return kind != Kind::sgd ? 2 : momentum != 0 ? 1 : 0; }
+  int states() const {
+    if (kind == Kind::custom) return custom_states;
+    return kind != Kind::sgd ? 2 : momentum != 0 ? 1 : 0;
+  }
 };
 
 /// What changes from step to step, or from parameter to parameter.

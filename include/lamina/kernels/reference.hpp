@@ -114,8 +114,6 @@ class Reference final : public Backend {
   std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry& g,
                                                     const Form& x) const override {
     detail::check_form(x, "softmax_cross_entropy");
-    check(x.shape.h == 1 && x.shape.w == 1,
-          "softmax_cross_entropy: expected logits of height and width 1, got ", x);
     check(g.label_smoothing >= 0 && g.label_smoothing <= 1,
           "softmax_cross_entropy: expected label smoothing from 0 to 1, got ", g.label_smoothing);
     return make<LossKernel, detail::ReferenceLoss>(x, g, x);

@@ -86,6 +86,7 @@ struct BatchNorm::Placed final : PlacedLayer {
     if (!o.affine) return {&running_mean, &running_var};
     return {&w, &b, &running_mean, &running_var};
   }
+  bool writes_frozen(const Parameter&) const override { return false; }
 
   Options o;
   std::unique_ptr<NormKernel> kernel;

@@ -21,9 +21,8 @@ struct Context {
   Stream& stream;
   bool training = true;
   std::uint64_t seed = 0;
-  std::int64_t step = 0;  ///< of training, counted over all epochs
-  View labels = {};  ///< i32 {n,1,1,1} of the samples of this rank's part of the loss; below zero:
-                     ///< does not count
+  std::int64_t step = 0;   ///< of training, counted over all epochs
+  View targets = {};       ///< of this rank's part of the loss: see Layer::targets()
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
   // The network sets these two: a batch may run in parts (PlaceOptions::micro_batches).
   int micro_batch = 0;    ///< which of them this is,
@@ -47,6 +46,9 @@ class PlacedLayer {
 
   /// This rank's blocks of them. Where some are trained, the layer's cost counts them.
   virtual std::vector<Parameter*> parameters() { return {}; }
+  /// Whether backward writes the gradient of this parameter although it is frozen: there is memory
+  /// for it then, which nobody reads. Otherwise its `grad` is absent.
+  virtual bool writes_frozen(const Parameter&) const { return true; }
 };
 
 /// What placing a layer made, and what it decided.
@@ -94,10 +96,22 @@ class Layer {
   /// All options, to their last digit: what ranks must agree on beside shapes and parameters.
   virtual std::string options() const { return describe(); }
 
-  /// Whether y is a loss: f64, laid out as SoftmaxCrossEntropy says, with the mean over the rows
-  /// that count. So is dx that of this mean; but where a batch runs in micro-batches, that of the
-  /// sum, divided by all samples of the batch.
+  /// Whether y is a loss, {1,5,1,1} in f64: {mean loss, hits, hits among five, rows, ranks that ask
+  /// to stop (Context::stop)} over the rows of the global batch that count, the same on all ranks
+  /// that take part. A row has a target of its own: a sample, or a pixel of one. dx is the gradient
+  /// of the mean; but where a batch runs in micro-batches, that of the sum over the rows, divided
+  /// by all samples of the batch (Context::micro_batches times those of x).
   virtual bool is_loss() const { return false; }
+  /// Of a loss: the targets of a whole batch with inputs of these shapes, plain, one for each
+  /// sample along n. By default a class of each sample. Of those that are i32, what is below zero
+  /// does not count; of those that are f32, what is not a number: loaders fill up batches so.
+  virtual Form targets(std::span<const Shape> xs) const {
+    return {{xs[0].n, 1, 1, 1}, DType::i32, {}};
+  }
+  /// The block of them that each rank takes; by default those of its samples.
+  virtual Blocks target_blocks(std::span<const Shape> xs, const Split& split, int ranks) const {
+    return Blocks::of(targets(xs).shape, split, Axis::batch, ranks);
+  }
   /// Whether y is made of sums of products of x and weights, so that its FLOP are counted in pairs:
   /// a multiplication and an addition.
   virtual bool multiplies() const { return false; }

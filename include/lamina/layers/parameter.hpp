@@ -18,16 +18,28 @@ namespace lamina {
 
 struct Parameter;
 
-/// Gradients of neighbouring layers, contiguous in memory in the order in which backward finishes
-/// them. The last one to arrive starts the collective, on the buffer itself: nothing is copied.
+/// Parameters of neighbouring layers, whose gradients are contiguous in memory in the order in
+/// which backward finishes them. The last one to arrive starts the collective, on the buffer
+/// itself: nothing is copied. Values and the optimizer's states lie likewise, so that neighbours
+/// are updated by one call.
 ///
 /// With a sharded optimizer each rank gets the sum of its own part of the bucket only, updates the
-/// weights there, and the ranks exchange those: the values of the members lie like their gradients.
+/// weights there, and the ranks exchange those.
 struct Bucket {
-  View gradients;      ///< {1, elements, 1, 1} over all members, padding of their layouts included
-  Communicator ranks;  ///< that hold the same parameters
+  /// Neighbours that the optimizer updates by one call, or what of them this rank updates.
+  struct Run {
+    const Parameter* first = nullptr;
+    int number = 0;                     ///< of that: NamedParameter::number
+    double rate = 1, weight_decay = 0;  ///< times the learning rate; per step
+    View value, grad;                   ///< {1, elements, 1, 1}
+    std::vector<View> states;
+  };
+
+  View gradients, values;  ///< {1, elements, 1, 1} over all members, padding of layouts included
+  Communicator ranks;      ///< that hold the same parameters
   std::vector<Parameter*> members;
-  int arrived = 0, updated = 0;
+  int step = 0;  ///< number of the step that completes it: that of its last member
+  int arrived = 0;
   Pending sum, gathered;
 
   /// Where a batch runs in micro-batches: the sum over those before this one.
@@ -37,13 +49,21 @@ struct Bucket {
   int micro_batch = 0, micro_batches = 1;
 
   bool sharded = false;
-  View values, part;         ///< of the members; this rank's part of the sum
-  std::vector<View> states;  ///< the optimizer's, for that part
+  View part;  ///< where the sum of this rank's part lands, if sharded
 
-  /// Elements of this rank's part.
+  // Of the optimizer that was attached; made by it.
+  std::vector<View> states;  ///< of own()
+  std::vector<Run> runs;
+  std::uint64_t attached = 0;  ///< Optimizer::key(); 0 = none
+
+  /// The elements that this rank updates: all, or with a sharded optimizer its part.
   Part own() const {
-    const std::int64_t size = part.shape.size();
-    return {ranks.rank() * size, size};
+    const std::int64_t size = sharded ? part.shape.size() : gradients.shape.size();
+    return {sharded ? ranks.rank() * size : 0, size};
+  }
+  View own_gradients() const { return sharded ? part : gradients; }
+  View own_values() const {
+    return values.at(std::size_t(own().begin) * size_of(values.dtype), own_gradients());
   }
   void arrive(Stream& stream) {
     if (++arrived < int(members.size())) return;
@@ -65,12 +85,9 @@ struct Bucket {
       add->forward(stream, both, both[0]);
     stream.enter(stream.layer(), stream.layer_name());
   }
-  /// A member's weights are new.
+  /// The values of own() are new: the other ranks get them.
   void update(Stream& stream) {
-    if (!sharded || ++updated < int(members.size())) return;
-    updated = 0;
-    const View mine = values.at(std::size_t(own().begin) * size_of(part.dtype), part);
-    gathered = ranks.all_gather(stream, Pass::update, mine, values);
+    if (sharded) gathered = ranks.all_gather(stream, Pass::update, own_values(), values);
   }
 };
 
@@ -92,7 +109,8 @@ struct Parameter {
   Box block = {};                       ///< of `whole`, that this rank holds; empty = all of it
   Initial initial = {};
   bool trained = true;
-  bool decay = true;  ///< false for biases and batch norm: weight decay may skip them
+  bool frozen = false;  ///< `trained` is false because PlaceOptions::frozen says so
+  bool decay = true;    ///< false for biases and batch norm: weight decay may skip them
 
   Communicator replicas = {};  ///< the ranks that hold the same values
   /// Of what is not trained: the ranks that have values of their own all the same, as the running
@@ -122,25 +140,22 @@ struct Parameter {
 
   Part own() const {
     const auto elements = std::int64_t(form.bytes() / size_of(form.dtype));
-    if (!bucket || !bucket->sharded) return {0, elements};
+    if (!bucket) return {0, elements};
     const Part mine = common(Part{at, elements}, bucket->own());
     return {mine.begin - at, mine.size};
   }
   /// What a state of the optimizer takes for it: its room, or what of that this rank updates.
   std::size_t state_bytes() const {
-    const bool in_parts = bucket && bucket->sharded;
-    return std::size_t(in_parts ? common(Part{at, room}, bucket->own()).size : room) *
+    return std::size_t(bucket ? common(Part{at, room}, bucket->own()).size : room) *
            size_of(form.dtype);
   }
-  View own_value() const { return bucket && bucket->sharded ? run(value, own().begin) : value; }
-  View own_grad() const {
-    if (!bucket || !bucket->sharded) return grad;
-    return run(bucket->part, at + own().begin - bucket->own().begin);
-  }
-  /// own().size elements of a buffer.
-  View run(const View& of, std::int64_t first) const {
-    return of.at(std::size_t(first) * size_of(form.dtype),
-                 {{1, own().size, 1, 1}, form.dtype, {}});
+  View own_value() const { return own_of(bucket->own_values()); }
+  View own_grad() const { return own_of(bucket->own_gradients()); }
+  /// own() of a buffer that has own() of the bucket: as the kernel wants it, where that is all.
+  View own_of(const View& of) const {
+    const std::int64_t first = at + own().begin - bucket->own().begin;
+    const Form run{{1, own().size, 1, 1}, form.dtype, {}};
+    return of.at(std::size_t(first) * size_of(form.dtype), bucket->sharded ? run : form);
   }
 };
 

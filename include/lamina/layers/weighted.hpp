@@ -83,7 +83,7 @@ struct PlacedWeighted : PlacedLayer {
     // One of the two travels while dw is computed: parts of dx, or its halo.
     const bool parts = partials.size() > 1;
     if (dxs[0] && !parts) halo.start_fold(s, dxs[0]);
-    kernel->weight_grad(s, halo.kept(xs[0]), dy, weight.grad, bias.grad);
+    if (trains()) kernel->weight_grad(s, halo.kept(xs[0]), dy, weight.grad, bias.grad);
     weight.reduce(s), bias.reduce(s);
     total.wait(s);
     if (dxs[0] && parts) halo.start_fold(s, dxs[0]);
@@ -93,6 +93,9 @@ struct PlacedWeighted : PlacedLayer {
   std::vector<Parameter*> parameters() override {
     return has_bias ? std::vector{&weight, &bias} : std::vector{&weight};
   }
+  /// The kernel makes both gradients or none.
+  bool writes_frozen(const Parameter&) const override { return trains(); }
+  bool trains() const { return weight.trained || (has_bias && bias.trained); }
 
   /// y as the kernel writes it, where ranks that add up theirs have it in different layouts and so
   /// do it in plain.

@@ -27,11 +27,11 @@ struct WholeParameter {
   std::vector<std::int64_t> dims = {};  ///< as files hold it
   Shape whole = {};
   DType dtype = DType::f32;
-  bool trained = true;
-  std::vector<Box> blocks = {};   ///< by rank; {} where a rank holds nothing of it
-  int variants = 1;               ///< how many ranks have values of their own of each element
-  std::vector<int> variant = {};  ///< by rank: which of them it holds
-  Parameter* mine = nullptr;      ///< null where this rank holds nothing of it
+  bool trained = true, frozen = false;  ///< see Parameter
+  std::vector<Box> blocks = {};         ///< by rank; {} where a rank holds nothing of it
+  int variants = 1;                     ///< how many ranks have values of their own of each element
+  std::vector<int> variant = {};        ///< by rank: which of them it holds
+  Parameter* mine = nullptr;            ///< null where this rank holds nothing of it
 
   bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole); }
   /// Whether every rank has all of it.
@@ -41,7 +41,8 @@ struct WholeParameter {
   }
 };
 
-/// Values lie in forward order; gradients in the order in which backward finishes them, in buckets.
+/// Gradients and values lie in buckets, in the order in which backward finishes them. Values that
+/// are not trained follow, in forward order.
 class Parameters {
  public:
   Parameters() = default;
@@ -57,7 +58,7 @@ class Parameters {
   /// f64, two values for each of them, for sums over whole parameters; absent where every
   /// rank has all parameters.
   Tensor sums;
-  Tensor values, gradients, held, parts;
+  Tensor values, gradients, held, parts, unread;
   /// Behind the memory: one that goes waits for what is on its way.
   std::vector<Bucket> buckets;
   /// How often the values have changed, where others that have them can see it.
@@ -67,9 +68,13 @@ class Parameters {
   void spread(const std::vector<Step>& steps, const PlaceOptions& options);
   Form sums_form(const PlaceOptions& options) const;
   void plan_sums(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
+  void check_frozen(const std::vector<std::string>& patterns) const;
+  void plan_unread(std::vector<Step>& steps, Memory& total);
   void plan_buckets(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void plan_bucket(Bucket& bucket, std::vector<Step>& steps, const PlaceOptions& options,
                    Memory& total);
+
+  std::vector<Parameter*> written_;  // frozen, but their layers write their gradients: `unread`
 };
 
 }  // namespace lamina

@@ -28,6 +28,12 @@ struct PlaceOptions {
   /// them, updates that and sends it to the others.
   bool shard_optimizer = false;
   bool training = true;  ///< false: no gradients are kept, only forward may run
+  /// Parameters that are not trained, by name ("conv1.weight"), or by pattern (base/pattern.hpp).
+  /// They have no gradient, no state of an optimizer, and are in no reduction; where no layer below
+  /// has any that is trained, backward ends. It is an Error if one matches none of the parameters
+  /// that the layers train, or if nothing is left to train. Batch norm that is frozen goes on
+  /// taking the batch's statistics. Of no effect in inference.
+  std::vector<std::string> frozen = {};
   /// A step takes so many batches, one after the other: backward adds up their gradients, and sums
   /// them over the ranks in that of the last one (Context::micro_batch).
   int micro_batches = 1;
@@ -60,6 +66,7 @@ struct Step {
   Blocks blocks = {};  ///< of y, by rank
   Placement placement = {};
   bool needs_grad = false;
+  double trained = 1;       ///< part of the elements that the layer trains which is not frozen
   bool recomputed = false;  ///< backward reads y, which is computed once more instead of kept
   std::vector<int> recomputes =
       {};              ///< steps whose forward runs once more before this one's backward
@@ -70,6 +77,8 @@ struct Step {
   bool active() const { return placement.layer != nullptr; }
   /// Whether it stands between layers of the network.
   bool inserted() const { return kind == Kind::reorder || kind == Kind::reshard; }
+  /// The layer's, without what is frozen; with elements of type t.
+  Cost cost(DType t) const;
   /// Of this rank; none where it takes no part.
   std::vector<Parameter*> parameters() const {
     return active() ? placement.layer->parameters() : std::vector<Parameter*>();

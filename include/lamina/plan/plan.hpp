@@ -16,9 +16,6 @@ namespace lamina {
 /// Error for an unknown axis, with the nearest one, and for parts that are no whole number.
 Split parse_split(std::string_view s);
 
-/// Whether a layer's name fits a pattern, in which * stands for any characters and ? for one.
-bool matches(std::string_view pattern, std::string_view name);
-
 /// Rules, of which the later ones win; a layer that none of them matches is split as the input is,
 /// by samples (input_split), which is the plan `data`.
 struct Plan {

@@ -8,8 +8,9 @@
 
 namespace lamina {
 
-/// Calls `done` whenever a layer has gone forward, backward or (once per parameter) been updated,
-/// on the thread that ran it. The time of a run includes what it waited for.
+/// Calls `done` whenever a layer has gone forward or backward, or a bucket been updated, under the
+/// name of the layer that completes it, on the thread that ran it. The time of a run includes what
+/// it waited for.
 ///
 ///   LayerCallback each([](const LayerRun& run) { use(run.name, run.end - run.begin); });
 ///   trainer.stream().listen_with(&each);

@@ -3,7 +3,12 @@
 
 #include <lamina/network/placed.hpp>
 
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -32,15 +37,48 @@ struct LARS {
   double rate = 0.1, momentum = 0.9, weight_decay = 0, trust = 1e-3;
 };
 
+/// A rule of one's own. All else (groups, clipping, sharding, checkpoints, the profile) is as with
+/// the others.
+struct CustomRule {
+  /// Updates w in place, element by element. It is called for runs of neighbouring elements, with
+  /// views {1, elements, 1, 1} of the network's dtype: of w, of its gradient and of each state,
+  /// zero at first. Where runs begin and end depends on buckets and ranks, and layouts put padding
+  /// between: elements of which all is zero, and must stay so. `step` has what is to be used: the
+  /// rate and the weight decay of these parameters, and by what the gradient is to be multiplied.
+  /// On all ranks it must be the same function.
+  using Update = std::function<void(Stream& stream, const UpdateStep& step, const View& w,
+                                    const View& dw, std::span<const View> states)>;
+
+  std::string name = "custom";
+  double rate = 0.01, weight_decay = 0;
+  int states = 0;  ///< values that it keeps for each parameter
+  Update update = {};
+};
+
+/// What is different for some parameters.
+struct ParameterGroup {
+  double rate = 1;                          ///< times the learning rate
+  std::optional<double> weight_decay = {};  ///< in place of the optimizer's
+
+  bool operator==(const ParameterGroup&) const = default;
+};
+
 class Optimizer {
  public:
   Optimizer(const SGD& o);
   Optimizer(const Adam& o) : Optimizer("adam", UpdateRule::Kind::adam, o) {}
   Optimizer(const AdamW& o) : Optimizer("adamw", UpdateRule::Kind::adamw, o) {}
   Optimizer(const LARS& o);
+  /// Throws Error without a function, or for fewer states than none.
+  Optimizer(CustomRule o);
 
   /// Weight decay leaves out biases and batch norm.
-  Optimizer& decay_weights_only(bool on = true) { return weights_only_ = on, *this; }
+  Optimizer& decay_weights_only(bool on = true);
+  /// For the parameters whose names match a pattern (base/pattern.hpp), as "*.bias"; of several
+  /// groups that a parameter matches, the last one counts. Throws Error for a number below zero;
+  /// attach() does where a pattern matches no parameter that is trained. A group's weight decay is
+  /// also that of what decay_weights_only() leaves out.
+  Optimizer& group(std::string pattern, ParameterGroup group);
   /// Gradients are scaled down to this norm, over all parameters, where theirs is larger; 0 =
   /// never.
   Optimizer& clip_norm(double norm) { return clip_norm_ = norm, *this; }
@@ -52,6 +90,7 @@ class Optimizer {
   double rate() const { return rate_; }
 
   /// The state for the parameters of a placed network, all zero; it must outlive their updates.
+  /// What is set after that, the norm of clip_norm() apart, needs another attach().
   [[nodiscard]] Tensor attach(PlacedNetwork& network) const;
 
   /// What a network that is prepared or placed takes on this rank, with the states that attach()
@@ -60,8 +99,9 @@ class Optimizer {
   /// What one of its steps brings.
   Memory memory(const Step& step) const;
 
-  /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each
-  /// parameter, in the order in which backward finished them. They count `scale` times.
+  /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each bucket,
+  /// in the order in which backward finished them, and updates it while others are on their way.
+  /// Gradients count `scale` times. Throws Error unless the optimizer is attached to the network.
   void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
               double scale = 1) const;
 
@@ -70,17 +110,26 @@ class Optimizer {
   Optimizer(const char* name, UpdateRule::Kind kind, const O& o)
       : name_(name), rate_(o.rate), weight_decay_(o.weight_decay) {
     rule_.kind = kind, rule_.beta1 = o.beta1, rule_.beta2 = o.beta2, rule_.epsilon = o.epsilon;
-    validate();
+    settle();
   }
 
+  /// Throws Error where an option is impossible.
   void validate() const;
+  /// To be called when what attach() reads has changed.
+  void settle();
 
   std::size_t bytes(const Parameter& p) const;
+  /// Throws Error where a group has no parameters.
+  void check_groups(const PlacedNetwork& network) const;
+  ParameterGroup settings(const NamedParameter& n) const;
+  void plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const;
+  void update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
+              UpdateStep step) const;
 
   enum class Square { value, grad };
 
   /// The sum of squares of a whole parameter or its gradient, the same bits on all ranks.
-  double square(const PlacedNetwork& network, Stream& stream, const NamedParameter& n,
+  double square(const PlacedNetwork& network, Stream& stream, const Parameter& p, int number,
                 Square of) const;
 
   /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
@@ -91,8 +140,11 @@ class Optimizer {
 
   std::string name_;
   UpdateRule rule_;
+  CustomRule::Update custom_;
   double rate_ = 0, weight_decay_ = 0, trust_ = 0, clip_norm_ = 0;
   bool weights_only_ = false;
+  std::vector<std::pair<std::string, ParameterGroup>> groups_;  // by pattern
+  std::uint64_t key_ = 0;                                       ///< of all that attach() reads
 };
 
 }  // namespace lamina

@@ -1,17 +1,14 @@
 // Trainer: where a network, its ranks, an optimizer and data meet.
 #pragma once
 
-#include <lamina/base/naming.hpp>
 #include <lamina/comm/world.hpp>
-#include <lamina/kernels/backends.hpp>
-#include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/network/placed.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/data/loader.hpp>
 #include <lamina/train/kept.hpp>
-#include <lamina/train/labels.hpp>
 #include <lamina/train/optimizer.hpp>
 #include <lamina/train/schedule.hpp>
+#include <lamina/train/targets.hpp>
 
 #include <cmath>
 #include <functional>
@@ -34,8 +31,9 @@ struct TrainerOptions {
   std::int64_t evaluation_batch = 0;
   std::string backend = "auto";  ///< see make_backend()
   DType dtype = DType::f32;
-  std::vector<Split> splits = {};    ///< see PlaceOptions
-  std::vector<bool> recompute = {};  ///< see PlaceOptions
+  std::vector<Split> splits = {};        ///< see PlaceOptions
+  std::vector<bool> recompute = {};      ///< see PlaceOptions
+  std::vector<std::string> frozen = {};  ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   bool shard_optimizer = false;  ///< see PlaceOptions
@@ -55,7 +53,7 @@ struct StepResult {
   bool stop = false;  ///< a rank had asked to stop when the step began: all ranks know at this step
 };
 
-/// Means over all samples of a data set that have a label.
+/// Means over all samples of a data set that have a target; where each pixel has one, over those.
 struct Evaluation {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t samples = 0;
@@ -117,19 +115,7 @@ class Trainer {
   /// its initial weights. Collective over `ranks`, which may be a World; throws Error, on all of
   /// them, where they have unlike networks or options.
   Trainer(Network network, const Communicator& ranks, Optimizer optimizer,
-          TrainerOptions options = {})
-      : ranks_(ranks),
-        optimizer_(std::move(optimizer)),
-        options_(std::move(options)),
-        network_(place(std::move(network))) {
-    states_ = optimizer_.attach(network_);
-    network_.initialize(options_.seed);
-    labels_ = Labels(network_);
-    if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
-      evaluation_.emplace(*this);
-    stream_.silence(!options_.communicate);
-    progress_.seed = options_.seed;
-  }
+          TrainerOptions options = {});
 
   /// With its loss.
   PlacedNetwork& network() { return network_; }
@@ -157,29 +143,7 @@ class Trainer {
 
   /// A loader of this rank's part of the global batches, or of what an evaluation runs at once.
   /// Collective; throws Error, on all ranks, where they have unlike data.
-  Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const {
-    const Network& network = network_.network();
-    const std::int64_t classes = network.input_shapes(network.graph().back(), 1)[0].c;
-    check(data.classes() <= classes, data.name(), ": has ", data.classes(),
-          " classes, but the network ends in ", classes);
-    check(data.shape() == network.sample(), data.name(), ": its images are ", data.shape(),
-          ", but the network takes ", network.sample());
-    const std::int64_t batch = training      ? options_.batch
-                               : evaluation_ ? options_.evaluation_batch
-                                             : at_once();
-    const LoaderOptions options{.global_batch = batch,
-                                .rank = ranks_.rank(),
-                                .ranks = ranks_.size(),
-                                .micro_batches = training ? micro_batches() : 1,
-                                .seed = options_.seed,
-                                .shuffle = training && o.shuffle,
-                                .augment = training && o.augment,
-                                .pad_last = !training,
-                                .depth = std::max(3, o.loader_threads + 1),
-                                .threads = o.loader_threads};
-    detail::check_alike(ranks_, data, options);
-    return Loader(data, options);
-  }
+  Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const;
 
   /// Forward, backward and update on the loader's next batch. `total` is the number of steps that
   /// training will take, for the schedule.
@@ -194,21 +158,7 @@ class Trainer {
 
   /// The same on a batch of the caller's, with `per_epoch` batches in an epoch. Throws Error if the
   /// loss is not finite.
-  StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
-    const double begin = now();
-    StepResult r;
-    r.count = per_epoch;
-    r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
-    const Outcome found = run(batch, r.rate);
-    r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
-    advance(r);
-    r.seconds = now() - begin;
-    r.images_per_second = double(batch.global_valid) / r.seconds;
-    check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
-          std::isnan(r.loss) ? "not a number" : "infinite",
-          ": a lower learning rate, warm-up or gradient clipping may help");
-    return r;
-  }
+  StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total);
 
   /// Over all samples of a data set that have a label, each counted once, without dropout and with
   /// running statistics. Training goes on as if it had not been.
@@ -216,52 +166,15 @@ class Trainer {
     return *evaluate_unless(data, [] { return false; });
   }
   /// The same, but nothing where `stop`, which is asked before each batch, says true on any rank.
-  std::optional<Evaluation> evaluate_unless(const Dataset& data,
-                                            const std::function<bool()>& stop) {
-    Loader loader = this->loader(data, false);
-    PlacedNetwork& network = evaluation_ ? evaluation_->network : network_;
-    Labels& labels = evaluation_ ? evaluation_->labels : labels_;
-    if (evaluation_) network.refresh();
-    Evaluation e;
-    for (std::int64_t i = 0; i < loader.batches(); ++i) {
-      Context context = load(next(loader), network, labels, stop());
-      context.training = false;
-      network.forward(context);
-      const Outcome found = outcome(network, stream_, context.stop);
-      if (found.stop) return std::nullopt;
-      e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
-      e.samples += std::int64_t(found.rows);
-    }
-    check(e.samples > 0, data.name(), ": has no image with a label to evaluate");
-    for (double* sum : {&e.loss, &e.top1, &e.top5}) *sum /= double(e.samples);
-    return e;
-  }
+  std::optional<Evaluation> evaluate_unless(const Dataset& data, const std::function<bool()>& stop);
 
   /// Everything that resuming needs. On failure the file is what it was, and all ranks throw: also
   /// where a parameter is not finite, since what is ruined must not replace what is not. `score` is
   /// what the network reached, where that is to be remembered.
-  void save(const std::string& path, std::optional<Score> score = {}) {
-    if (!stream_.silent()) detail::check_finite(network_, path, progress_.step);
-    describe();
-    progress_.score = score;
-    save_checkpoint(path, network_, progress_, ranks_);
-  }
+  void save(const std::string& path, std::optional<Score> score = {});
   /// Continues from a checkpoint of the same model, optimizer, global batch and seed. Throws Error,
   /// before anything has changed, if it is of others. Returns Resumed::averaged.
-  std::vector<std::string> resume(const std::string& path) {
-    const Progress p = read_progress(path, ranks_);
-    describe();
-    for (const auto& [key, mine] : progress_.settings) {
-      const auto saved = p.settings.find(key);
-      check(saved == p.settings.end() || saved->second == mine, path, ": was saved with ", key, ' ',
-            saved == p.settings.end() ? "" : saved->second, ", but this run has ", mine);
-    }
-    check(p.seed == options_.seed, path, ": was saved with seed ", p.seed, ", but this run has ",
-          options_.seed);
-    Resumed resumed = load_checkpoint(path, network_, ranks_);
-    progress_ = resumed;
-    return std::move(resumed.averaged);
-  }
+  std::vector<std::string> resume(const std::string& path);
 
   class Fit;
   /// Trains epoch by epoch as the result is iterated:
@@ -278,115 +191,36 @@ class Trainer {
   }
 
   /// Forward, backward and update on a batch.
-  Outcome run(const Batch& batch, double rate) {
-    Outcome all;
-    for (int i = 0; i < micro_batches(); ++i) {
-      Context context = load(batch, network_, labels_, stop_, i, micro_batches());
-      network_.forward(context);
-      if (micro_batches() == 1) {
-        network_.backward(context);  // nobody waits for the loss before the update
-        optimizer_.update(network_, stream_, rate, progress_.step + 1);
-        return outcome(network_, stream_, context.stop);
-      }
-      const Outcome found = outcome(network_, stream_, context.stop);
-      network_.backward(context);
-      all.loss += found.loss * found.rows, all.top1 += found.top1, all.top5 += found.top5;
-      all.rows += found.rows, all.stop |= found.stop;
-    }
-    const double rows = std::max(all.rows, 1.0);
-    all.loss /= rows;
-    optimizer_.update(network_, stream_, rate, progress_.step + 1, double(options_.batch) / rows);
-    return all;
-  }
+  Outcome run(const Batch& batch, double rate);
   /// Samples over all ranks.
   std::int64_t at_once() const {
     return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
   }
   int micro_batches() const { return int(options_.batch / at_once()); }
 
-  PlaceOptions placing(std::int64_t batch) const {
-    return {.batch = batch,
-            .backend = make_backend(options_.backend, options_.dtype),
-            .ranks = ranks_,
-            .splits = options_.splits,
-            .recompute = options_.recompute,
-            .dtype = options_.dtype,
-            .bucket_mb = options_.bucket_mb,
-            .first_bucket_mb = options_.first_bucket_mb,
-            .shard_optimizer = options_.shard_optimizer,
-            .micro_batches = micro_batches()};
-  }
-  PlacedNetwork place(Network network) {
-    detail::check_alike(ranks_, optimizer_, options_);
-    const std::int64_t batch = options_.batch, micro_batch = options_.micro_batch;
-    check(batch > 0, "the global batch must be positive, got ", batch);
-    check(micro_batch >= 0 && batch % at_once() == 0, "a global batch of ", batch,
-          " is no multiple of the micro-batch of ", micro_batch);
-    const Layer* last = network.graph().back().layer.get();
-    if (!last || !last->is_loss()) {
-      network.add<SoftmaxCrossEntropy>({}, "loss");
-      if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
-      if (!options_.recompute.empty()) options_.recompute.push_back(false);
-    }
-    const auto placed = [&] { return network.place(placing(at_once())); };
-    return micro_batch > 0 ? naming("micro-batch", placed) : placed();
-  }
+  PlaceOptions placing(std::int64_t batch) const;
+  PlacedNetwork place(Network network);
 
   /// The network once more, for evaluation.
   struct Evaluator {
-    explicit Evaluator(const Trainer& of) : network(place(of)), labels(network) {}
+    explicit Evaluator(const Trainer& of) : network(place(of)), targets(network) {}
 
     PlacedNetwork network;
-    Labels labels;
+    Targets targets;
 
    private:
-    static PlacedNetwork place(const Trainer& of) {
-      PlaceOptions o = of.placing(of.options_.evaluation_batch);
-      if (!o.splits.empty()) o.splits[0] = input_split(o.batch, o.ranks.size());
-      o.backend = of.network_.placing().backend;
-      o.recompute.clear(), o.shard_optimizer = false;
-      o.training = false, o.parameters_of = &of.network_, o.micro_batches = 1;
-      return naming("evaluation batch", [&] { return of.network_.network().place(std::move(o)); });
-    }
+    static PlacedNetwork place(const Trainer& of);
   };
 
   /// Moves a batch, or a micro-batch of it, into a network.
-  Context load(const Batch& batch, const PlacedNetwork& network, Labels& labels, bool stop,
-               int micro_batch = 0, int micro_batches = 1) {
-    const View& x = network.x();
-    const std::int64_t rows = x.shape.n;
-    check(batch.size == micro_batches * rows, "the batch has ", batch.size, " rows, expected ",
-          micro_batches * rows);
-    const View images = on_host(batch.images + micro_batch * x.shape.size(), x.shape);
-    stream_.run(Pass::forward, "copy batch", [&] {
-      if (x.dtype == DType::f32)
-        copy_bytes(images, x);
-      else
-        network.placing().backend->copy(images, x);
-      copy_bytes(on_host(batch.labels + micro_batch * rows, {rows, 1, 1, 1}), labels.loaded());
-    });
-    return {.stream = stream_,
-            .seed = options_.seed,
-            .step = progress_.step,
-            .labels = labels.move(stream_),
-            .stop = stop};
-  }
+  Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, bool stop,
+               int micro_batch = 0, int micro_batches = 1);
 
   /// One step is done: says which.
-  void advance(StepResult& r) {
-    Progress& p = progress_;
-    if (p.batch == 0) p.loss = p.top1 = 0;
-    p.loss += r.loss, p.top1 += r.top1, p.evaluation_due = false;
-    r.epoch = p.epoch, r.index = ++p.batch, r.step = ++p.step;
-    if (p.batch >= r.count) ++p.epoch, p.batch = 0;
-  }
+  void advance(StepResult& r);
 
   /// What a checkpoint must agree on with the run that continues it.
-  void describe() {
-    progress_.rate = optimizer_.rate();
-    progress_.settings["optimizer"] = optimizer_.name();
-    progress_.settings["global_batch"] = text(options_.batch);
-  }
+  void describe();
 
   Communicator ranks_;
   Optimizer optimizer_;
@@ -394,7 +228,7 @@ class Trainer {
   PlacedNetwork network_;
   Stream stream_;
   Tensor states_;
-  Labels labels_;
+  Targets targets_;
   std::optional<Evaluator> evaluation_;
   Progress progress_;
   bool stop_ = false;

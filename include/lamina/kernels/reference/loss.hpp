@@ -16,14 +16,15 @@ class ReferenceLoss final : public LossKernel {
  public:
   ReferenceLoss(const LossGeometry& g, const Form& x)
       : smoothing_(g.label_smoothing),
-        rows_(x.shape.n),
+        pixels_(x.shape.h * x.shape.w),
+        rows_(x.shape.n * pixels_),
         part_(x.shape.c),
         classes_(g.classes ? g.classes : part_),
         first_(g.first) {
     inputs = {x};
     output = x;
     algorithm = "loops";
-    labels_ = {{rows_, 1, 1, 1}, DType::i32, {}};
+    labels_ = {{x.shape.n, 1, x.shape.h, x.shape.w}, DType::i32, {}};
     largest_ = f64_vector(2 * rows_ + 1), sums_ = {{3, rows_, 1, 1}, DType::f64, {}};
   }
 
@@ -34,11 +35,14 @@ class ReferenceLoss final : public LossKernel {
     stream.run(Pass::forward, "loss_largest", [&] {
       double *top = largest.as<double>(), *at_label = top + rows_;
       for (Index n = 0; n < rows_; ++n) {
-        const T* row = x.as<T>() + n * part_;
+        const T* row = x.as<T>() + at(n, 0);
         const Index k = label_of(labels, n) - first_;
-        const bool here = 0 <= k && k < part_ && !std::isnan(row[k]);
-        top[n] = *std::max_element(row, row + part_);
-        at_label[n] = here ? row[k] : -std::numeric_limits<double>::infinity();
+        const bool here = 0 <= k && k < part_ && !std::isnan(row[k * pixels_]);
+        T most = row[0];
+        for (Index i = 1; i < part_; ++i)
+          if (most < row[i * pixels_]) most = row[i * pixels_];
+        top[n] = most;
+        at_label[n] = here ? row[k * pixels_] : -std::numeric_limits<double>::infinity();
       }
       at_label[rows_] = flag;
     });
@@ -53,14 +57,14 @@ class ReferenceLoss final : public LossKernel {
       const double *top = largest.as<double>(), *at_label = top + rows_;
       double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
       for (Index n = 0; n < rows_; ++n) {
-        const T* row = x.as<T>() + n * part_;
+        const T* row = x.as<T>() + at(n, 0);
         const Index label = label_of(labels, n);
         sum[n] = logits[n] = 0;
         for (Index k = 0; k < part_; ++k) {
-          const double e = std::exp(row[k] - top[n]);
-          p.as<T>()[n * part_ + k] = T(e);
+          const double e = std::exp(row[k * pixels_] - top[n]);
+          p.as<T>()[at(n, k)] = T(e);
           sum[n] += e;
-          logits[n] += row[k];
+          logits[n] += row[k * pixels_];
         }
         ahead[n] = label < 0 ? 0 : double(preceding(row, label - first_, at_label[n]));
       }
@@ -77,7 +81,10 @@ class ReferenceLoss final : public LossKernel {
       const double *sum = sums.as<double>(), *logits = sum + rows_, *ahead = logits + rows_;
       double loss = 0, top1 = 0, top5 = 0, count = 0;
       for (Index n = 0; n < rows_; ++n) {
-        for (Index i = n * part_; i < (n + 1) * part_; ++i) p.as<T>()[i] = T(p.as<T>()[i] / sum[n]);
+        for (Index k = 0; k < part_; ++k) {
+          T& value = p.as<T>()[at(n, k)];
+          value = T(value / sum[n]);
+        }
         if (label_of(labels, n) < 0) continue;
         loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n] -
                 smoothing_ * logits[n] / double(classes_);
@@ -108,7 +115,7 @@ class ReferenceLoss final : public LossKernel {
       for (Index n = 0; n < rows_; ++n) {
         const Index label = label_of(labels, n);
         for (Index k = 0; k < part_; ++k) {
-          const Index i = n * part_ + k;
+          const Index i = at(n, k);
           const double target =
               (first_ + k == label ? 1 - smoothing_ : 0) + smoothing_ / double(classes_);
           dx.as<T>()[i] = label < 0 ? T(0) : T(scale * (p.as<T>()[i] - target));
@@ -118,6 +125,11 @@ class ReferenceLoss final : public LossKernel {
   }
 
  private:
+  /// Where the logit of a class of x is.
+  Index at(Index row, Index k) const {
+    return (row / pixels_ * part_ + k) * pixels_ + row % pixels_;
+  }
+
   Index label_of(const View& labels, Index n) const {
     const Index label = labels.as<std::int32_t>()[n];
     check(label < classes_, "loss: label ", label, " of row ", n,
@@ -127,15 +139,18 @@ class ReferenceLoss final : public LossKernel {
 
   /// Of this part; `label` counts from its first class and may lie outside.
   Index preceding(const T* row, Index label, double at_label) const {
-    if (0 <= label && label < part_ && std::isnan(row[label])) return classes_ + 5;
+    if (0 <= label && label < part_ && std::isnan(row[label * pixels_])) return classes_ + 5;
     Index count = 0;
-    for (Index k = 0; k < part_; ++k)
-      count += row[k] > at_label || std::isnan(row[k]) || (row[k] == at_label && k < label);
+    for (Index k = 0; k < part_; ++k) {
+      const T logit = row[k * pixels_];
+      count += logit > at_label || std::isnan(logit) || (logit == at_label && k < label);
+    }
     return count;
   }
 
   double smoothing_;
-  Index rows_, part_, classes_, first_;  // the part of the classes that x has
+  Index pixels_, rows_;           // of a sample; of all
+  Index part_, classes_, first_;  // the part of the classes that x has
   Form labels_, largest_, sums_;
 };
 

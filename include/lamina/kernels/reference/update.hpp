@@ -49,6 +49,7 @@ void reference_adam(const UpdateRule& rule, const UpdateStep& at, const View& w,
 inline void reference_update(const UpdateRule& rule, const UpdateStep& at, const View& w,
                              const View& dw, std::span<const View> states) {
   check_form(w, "update");
+  check(rule.kind != UpdateRule::Kind::custom, "update: a rule of one's own is no kernel");
   check_operand(dw, w, "update dw");
   check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
         " states, got ", states.size());

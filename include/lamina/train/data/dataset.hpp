@@ -1,6 +1,7 @@
-// Dataset: labelled images by number; and the sources that come with the library, by name.
+// Dataset: images and their targets by number; and the sources that come with the library, by name.
 #pragma once
 
+#include <lamina/tensor/layout.hpp>
 #include <lamina/train/data/transform.hpp>
 
 #include <cstdint>
@@ -11,12 +12,18 @@
 
 namespace lamina {
 
-/// Labelled images with random access. To add a source of one's own, implement size() and read().
+/// Images with targets, and random access. To add a source of one's own, implement size() and
+/// read().
 class Dataset {
  public:
-  /// `name` is for messages; labels are 0 to classes-1, or below zero: does not count.
-  Dataset(std::string name, int classes, Transform transform)
-      : name_(std::move(name)), classes_(classes), transform_(transform) {}
+  /// `name` is for messages; labels are 0 to classes-1, or below zero: does not count. `target` is
+  /// that of one image, plain, i32 or f32: by default a label.
+  Dataset(std::string name, int classes, Transform transform,
+          Form target = {{1, 1, 1, 1}, DType::i32, {}})
+      : name_(std::move(name)),
+        classes_(classes),
+        transform_(transform),
+        target_(std::move(target)) {}
   virtual ~Dataset() = default;
 
   virtual std::int64_t size() const = 0;
@@ -30,11 +37,17 @@ class Dataset {
   /// Of one image as the network sees it; n = 1.
   Shape shape() const { return transform_.shape; }
   const Transform& transform() const { return transform_; }
+  const Form& target() const { return target_; }
+  /// Whether a target is one label.
+  bool labels_samples() const { return target_ == Form{{1, 1, 1, 1}, DType::i32, {}}; }
+  /// Whether it has rows and columns.
+  bool labels_pixels() const { return target_.shape.h * target_.shape.w > 1; }
 
  private:
   std::string name_;
   int classes_;
   Transform transform_;
+  Form target_;
 };
 
 struct DataOptions {

@@ -16,8 +16,8 @@ struct LoaderOptions {
   bool shuffle = true;             ///< a new order every epoch
   bool augment = true;             ///< false: not even where the data set's transform asks for it
 
-  /// The last, incomplete batch of an epoch is dropped, or (true) filled up with black images of
-  /// label -1, so that every image is served exactly once.
+  /// The last, incomplete batch of an epoch is dropped, or (true) filled up with black images
+  /// whose targets do not count (-1, or not a number), so that every image is served exactly once.
   bool pad_last = false;
 
   int depth = 3;    ///< batches in memory; two at least
@@ -26,13 +26,16 @@ struct LoaderOptions {
 
 /// This rank's part of a global batch. Valid until the next call of the loader.
 struct Batch {
-  const float* images = nullptr;         ///< size x c x h x w, normalised
-  const std::int32_t* labels = nullptr;  ///< size; below zero: does not count
-  std::int64_t size = 0;                 ///< rows, padded ones included; the same in every batch
-  std::int64_t valid = 0;                ///< rows that hold an image; they come first
-  std::int64_t first = 0;                ///< place of row 0 in the order of the epoch
-  std::int64_t global_valid = 0;         ///< images in the batch of all ranks
-  std::int64_t epoch = 0, index = 0;     ///< index: of the batch in its epoch
+  const float* images = nullptr;      ///< size x c x h x w, normalised
+  const void* targets = nullptr;      ///< size x Dataset::target(), one after the other
+  std::int64_t size = 0;              ///< rows, padded ones included; the same in every batch
+  std::int64_t valid = 0;             ///< rows that hold an image; they come first
+  std::int64_t first = 0;             ///< place of row 0 in the order of the epoch
+  std::int64_t global_valid = 0;      ///< images in the batch of all ranks
+  std::int64_t epoch = 0, index = 0;  ///< index: of the batch in its epoch
+
+  /// Where the targets are classes: below zero, a row does not count.
+  const std::int32_t* labels() const { return static_cast<const std::int32_t*>(targets); }
 };
 
 /// Serves the batches of epoch after epoch without end. Batch b of an epoch is images b*B to

@@ -11,13 +11,18 @@
 
 namespace lamina {
 
-/// A decoded image and its class. A worker keeps one and reads into it again and again, so that its
-/// buffers are allocated once.
+/// A decoded image and its target. A worker keeps one and reads into it again and again, so that
+/// its buffers are allocated once.
 struct Sample {
   std::int64_t height = 0, width = 0, channels = 0;
   std::vector<std::uint8_t> pixels;  ///< height x width x channels, the channels interleaved
-  std::int32_t label = 0;
-  std::vector<std::uint8_t> file;  ///< scratch of the reader: the bytes before decoding
+  /// Instead of `pixels`: channels planes of height x width numbers, which the network reads as
+  /// they are. They are the transform's shape, and it is not applied.
+  std::vector<float> planes;
+  std::int32_t label = 0;            ///< where the data set's target is a class of the sample,
+  std::vector<std::int32_t> labels;  ///< or i32 of another form,
+  std::vector<float> values;         ///< or f32
+  std::vector<std::uint8_t> file;    ///< scratch of the reader: the bytes before decoding
 };
 
 /// What is done to each image, in this order: choose a rectangle of it, resample that (bilinear,
@@ -50,7 +55,7 @@ struct Transform {
 
   /// Writes shape.c planes of shape.h x shape.w floats to `out`. `random` should be keyed by
   /// (seed, epoch, sample). May convert the channels of `sample` in place.
-  /// Throws Error if the channels cannot be converted.
+  /// Throws Error if the channels cannot be converted. An image that comes as planes is copied.
   void apply(Sample& sample, const Random& random, std::span<float> out, Scratch& scratch) const;
 };
 

@@ -1,21 +1,28 @@
-// Where the labels are loaded and where they are wanted; how all ranks learn what the loss found.
-#include <lamina/train/labels.hpp>
+// Where the targets are loaded and where they are wanted; how all ranks learn what the loss found.
+#include <lamina/train/targets.hpp>
+
+#include <cstring>
 
 namespace lamina {
 
-Labels::Labels(const PlacedNetwork& network) {
+Targets::Targets(const PlacedNetwork& network) {
   const PlaceOptions& o = network.placing();
+  const Step& loss = network.steps().back();
   const int ranks = o.ranks.size();
   const auto me = std::size_t(o.ranks.rank());
-  const auto rows = [&](const Split& split) {
-    return Blocks::of({o.batch, 1, 1, 1}, split, Axis::batch, ranks);
-  };
-  const Blocks loaded = rows(o.splits[0]), wanted = rows(o.splits.back());
-  loaded_ = Tensor(loaded.box[me].shape(), DType::i32, o.backend->memory());
+  const Form whole = loss.layer->targets(loss.input_shapes);
+  const Blocks loaded = Blocks::of(whole.shape, o.splits[0], Axis::batch, ranks);
+  const Blocks wanted = loss.layer->target_blocks(loss.input_shapes, o.splits.back(), ranks);
+  MemorySpace& memory = o.backend->memory();
+  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype, memory);
   moves_ = !loaded.same(wanted);
   if (!moves_) return;
-  exchange_ = Exchange(loaded, wanted, DType::i32, o.ranks, o.backend.get());
-  wanted_ = Tensor(wanted.box[me].shape(), DType::i32, o.backend->memory());
+  exchange_ = Exchange(loaded, wanted, whole.dtype, o.ranks, o.backend.get());
+  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype, memory);
+}
+
+void Targets::load(const void* from) const {
+  copy_bytes({const_cast<void*>(from), loaded_.view().form()}, loaded_);
 }
 
 Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {

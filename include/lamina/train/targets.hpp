@@ -1,4 +1,4 @@
-// Labels, from the ranks that load the samples to those that compute the loss; and Outcome, what
+// Targets, from the ranks that load the samples to those that compute the loss; and Outcome, what
 // these found, to all.
 #pragma once
 
@@ -7,16 +7,19 @@
 
 namespace lamina {
 
-/// Rank r loads the labels of rows PlacedNetwork::rows(); the last layer may cut the batch in
-/// other parts, among fewer ranks. Where it does not, nothing moves.
-class Labels {
+/// What the last layer, a loss, is to be compared with (Layer::targets): labels of samples or of
+/// pixels, or values. Rank r loads those of the samples PlacedNetwork::rows(); the loss may cut the
+/// batch in other parts, among fewer ranks. Where it does not, nothing moves.
+class Targets {
  public:
-  Labels() = default;
+  Targets() = default;
   /// Of a placed network.
-  explicit Labels(const PlacedNetwork& network);
+  explicit Targets(const PlacedNetwork& network);
 
-  /// i32 {rows,1,1,1}: where those that this rank loads are to be put.
+  /// Plain, of the loss's form: where those that this rank loads are to be put.
   const View& loaded() const { return loaded_; }
+  /// Puts them there, from as many plain elements.
+  void load(const void* from) const;
   /// Those of this rank's part of the loss, once they are loaded on all ranks.
   const View& move(Stream& stream) {
     if (!moves_) return loaded_;
@@ -30,11 +33,11 @@ class Labels {
   Exchange exchange_;
 };
 
-/// What SoftmaxCrossEntropy found at the end of a network, over the global batch.
+/// What a loss found at the end of a network, over the global batch: see Layer::is_loss().
 struct Outcome {
   double loss = 0;            ///< mean over the rows that count; 0 where none does
   double top1 = 0, top5 = 0;  ///< hits
-  double rows = 0;            ///< that count: those with a label that is not below zero
+  double rows = 0;            ///< that count: those with a target
   bool stop = false;          ///< a rank asks to end the training
 };
 

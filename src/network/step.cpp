@@ -1,0 +1,15 @@
+// What a layer costs where it is placed.
+#include <lamina/network/step.hpp>
+
+namespace lamina {
+
+Cost Step::cost(DType t) const {
+  Cost cost = layer->cost(input_shapes, output.split, t);
+  cost.parameters *= trained;
+  for (Message& m : cost.messages)
+    if (m.pass == Pass::weight_grad) m.bytes *= trained;
+  if (trained == 0 && layer->multiplies()) cost.weight_grad = {};
+  return cost;
+}
+
+}  // namespace lamina
