@@ -1,9 +1,11 @@
 // Cost: what a layer must compute and move, by pure arithmetic; needs no device.
 #pragma once
 
-#include <lamina/comm/collective.hpp>
+#include <lamina/cost/collective.hpp>
 #include <lamina/cost/split.hpp>
-#include <lamina/kernels/backend.hpp>
+#include <lamina/cost/update_rule.hpp>
+#include <lamina/tensor/dtype.hpp>
+#include <lamina/tensor/stream.hpp>
 
 #include <vector>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <lamina/comm/communicator.hpp>
-#include <lamina/cost/blocks.hpp>
+#include <lamina/cost/group.hpp>
 #include <lamina/kernels/backend.hpp>
 
 #include <utility>
@@ -20,10 +20,6 @@ struct Spec : Form {
 
   const Form& form() const { return *this; }
 };
-
-/// The ranks that differ from the one at `place` in their place along `axes` and agree in all
-/// others, by their number along `axes`.
-std::vector<int> group(const Split& split, const Place& place, Axis axes);
 
 /// A layer's split, the ranks that take part in it, and the back end that computes.
 class Site {
