@@ -29,9 +29,8 @@ std::vector<Message> Halo::messages(const Blocks& held, const Blocks& needed, DT
   // Rank 0's group has the largest parts along all other axes.
   const std::vector<int> members = group(split, {}, axes);
   const Blocks from = held.among(members), to = needed.among(members);
-  const int ranks = int(members.size());
-  return {{Collective::halo, Pass::forward, Exchange::most_sent(from, to, dtype), ranks},
-          {Collective::halo, Pass::input_grad, Exchange::most_sent(to, from, dtype), ranks}};
+  return {{Collective::halo, Pass::forward, Exchange::most_sent(from, to, dtype), axes},
+          {Collective::halo, Pass::input_grad, Exchange::most_sent(to, from, dtype), axes}};
 }
 
 void Halo::prepare(const Backend& backend, const Form& wanted, bool plain) {

@@ -19,10 +19,10 @@ Cost SoftmaxCrossEntropy::cost(std::span<const Shape> xs, const Split& split, DT
   const double n = double(x.size()), pass = double(size_of(t)) * n, rows = double(x.n);
   Cost cost{.forward = {5 * n, 2 * pass},  // reads x, writes p
             .input_grad = {2 * n, 2 * pass},
-            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, split.batch}}};
+            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, Axis::batch}}};
   if (split.channel > 1)
     for (const double values : {2 * rows + 1, 3 * rows})
-      cost.messages.push_back({Collective::all_reduce, Pass::forward, 8 * values, split.channel});
+      cost.messages.push_back({Collective::all_reduce, Pass::forward, 8 * values, Axis::channel});
   return cost;
 }
 

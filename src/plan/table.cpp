@@ -58,16 +58,17 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const PlacedNet
   for (const Step& step : net.steps()) {
     if (!step.layer) continue;
     const bool reshard = step.kind == Step::Kind::reshard;
-    const Cost cost = step.layer->cost(step.input_shapes, step.output.split, net.placing().dtype);
+    const Cost cost = step.layer->cost(step.input_shapes, step.split(), net.placing().dtype);
     const bool has_dx = std::ranges::any_of(
         step.inputs, [&](int i) { return net.steps()[std::size_t(i)].needs_grad; });
     Row& row = rows[std::size_t(step.vertex)];
     const bool own = step.name == row.first;  // not inserted before it
     if (own && step.recomputed) row.cells[2] = "yes";
     for (const Message& m : cost.messages) {
-      if (m.ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
+      const int ranks = step.split().ways(m.axes);
+      if (ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
       const auto send = [&](Pass pass, Collective op) {
-        row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', m.ranks, ')'),
+        row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', ranks, ')'),
                 m.bytes);
       };
       if (shard && m.pass == Pass::weight_grad) {  // a bucket, in two halves: see Bucket

@@ -98,7 +98,7 @@ ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule
   row.workspace = double(step.placement.workspace + step.placement.scratch);
   // What flows in says how wide an element is: the loss writes its few sums as f64.
   const DType t = step.buffers.x.empty() ? step.output.dtype : step.buffers.x[0].dtype;
-  Cost cost = step.layer->cost(step.input_shapes, step.output.split, t);
+  Cost cost = step.layer->cost(step.input_shapes, step.split(), t);
   const auto& dx = step.buffers.dx;
   if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
     cost.input_grad = {};  // nobody needs it: the network starts here

@@ -209,10 +209,10 @@ TEST_CASE("what BatchNorm sends where rows are cut") {
   CHECK(local.parameters == 4);
   for (const Cost* c : {&local, &global}) {
     REQUIRE(c->messages.size() == 3);
-    CHECK((c->messages[0].bytes == 4 * 4 && c->messages[0].ranks == 4));
+    CHECK((c->messages[0].bytes == 4 * 4 && split.ways(c->messages[0].axes) == 4));
     for (const std::size_t sums : {1u, 2u}) {
       CHECK(c->messages[sums].bytes == 2 * 2 * 8);
-      CHECK(c->messages[sums].ranks == (c == &local ? 2 : 4));
+      CHECK(split.ways(c->messages[sums].axes) == (c == &local ? 2 : 4));
     }
   }
 }

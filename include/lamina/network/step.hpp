@@ -70,6 +70,10 @@ struct Step {
   bool active() const { return placement.layer != nullptr; }
   /// Whether it stands between layers of the network.
   bool inserted() const { return kind == Kind::reorder || kind == Kind::reshard; }
+  /// That of the layer, which says what it costs. In a reshard all ranks take part.
+  Split split() const {
+    return kind == Kind::reshard ? Split{.batch = blocks.ranks()} : output.split;
+  }
   /// Of this rank; none where it takes no part.
   std::vector<Parameter*> parameters() const {
     return active() ? placement.layer->parameters() : std::vector<Parameter*>();
