@@ -14,15 +14,14 @@ Blocks Blocks::of(const Shape& whole, const Split& split, Axis axes, int ranks) 
     }
     const Place at = split.place(r);
     blocks.number.push_back(split.number(at, axes));
-    const auto cut = [&](std::int64_t extent, Axis axis, int ways, int index) {
-      return contains(axes, axis) ? part(extent, ways, index) : Part{0, extent};
+    const auto cut = [&](std::int64_t extent, Axis axis) {
+      return contains(axes, axis) ? split.part(axis, extent, at) : Part{0, extent};
     };
     Box box;
-    box.n = cut(whole.n, Axis::batch, split.batch, at.batch);
-    box.c = contains(axes, Axis::input) ? cut(whole.c, Axis::input, split.input, at.input)
-                                        : cut(whole.c, Axis::channel, split.channel, at.channel);
-    box.h = cut(whole.h, Axis::height, split.height, at.height);
-    box.w = cut(whole.w, Axis::width, split.width, at.width);
+    box.n = cut(whole.n, Axis::batch);
+    box.c = cut(whole.c, contains(axes, Axis::input) ? Axis::input : Axis::channel);
+    box.h = cut(whole.h, Axis::height);
+    box.w = cut(whole.w, Axis::width);
     blocks.box.push_back(box);
   }
   return blocks;

@@ -11,7 +11,7 @@ BatchNorm::BatchNorm(Options o) : o_(o) {
 void BatchNorm::check_split(std::span<const Shape> xs, const Split& split, bool training) const {
   if (!training) return;
   Shape seen = only(xs);
-  if (!o_.global) seen.n /= split.batch;  // by a smallest part
+  if (!o_.global) seen.n = split.smallest(Axis::batch, seen.n);
   const bool whole = seen == xs[0];
   check(seen.n * seen.h * seen.w > 1, whole ? "" : text("split ", split, ": "),
         "batch norm needs more than one value per channel, got ", whole ? "input " : "", seen,
@@ -50,7 +50,7 @@ Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) const {
   const Shape seen{o_.global ? whole.n : x.n, x.c, whole.h, whole.w};
   placed->count = double(seen.n * seen.h * seen.w);
 
-  const Part channels = part(whole.c, site.split().channel, site.place().channel);
+  const Part channels = site.part(Axis::channel, whole.c);
   const auto vector_of = [&](const char* name, double value, bool trained) {
     return Parameter{.name = name,
                      .dims = {whole.c},

@@ -28,7 +28,7 @@ Cost SoftmaxCrossEntropy::cost(std::span<const Shape> xs, const Split& split, DT
 
 Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site) const {
   const std::int64_t classes = xs[0].whole.c, n = xs[0].shape.n;
-  const Part mine = part(classes, site.split().channel, site.place().channel);
+  const Part mine = site.part(Axis::channel, classes);
   auto placed = std::make_unique<Placed>();
   placed->kernel =
       site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);

@@ -43,7 +43,7 @@ Placement WeightedLayer::finish(const Site& site, std::unique_ptr<PlacedWeighted
 
   const Communicator replicas = site.along(replica_axes);
   if (!replicas.alike(kernel.w)) kernel.take_plain_weights();
-  const Part c = part(w.c, site.split().input, site.place().input);
+  const Part c = site.part(Axis::input, w.c);
   placed->weight = {.name = "weight",
                     .dims = std::move(dims),
                     .form = kernel.w,

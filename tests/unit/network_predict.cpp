@@ -23,6 +23,16 @@ std::vector<Planned> plans_for(const Network& net, int ranks, std::uint64_t seed
   for (const std::string_view name : plan_names())
     all.push_back(
         {std::string(name), splits_of(decide(built_in_plan(name, net, batch, ranks), net, batch))});
+  if (ranks == 4) {
+    const Split wish{.batch = 2, .height = 2, .shares = {.height = {3, 1}}};
+    all.push_back({"uneven", {{.batch = 4, .shares = {.batch = {3, 1, 2, 2}}}}});
+    for (const auto& v : net.graph())
+      if (v.layer)
+        all.back().splits.push_back(
+            why_illegal(*v.layer, net.input_shapes(v, batch), wish, ranks).empty()
+                ? wish
+                : input_split(batch, ranks));
+  }
   std::uint64_t draw = 0;
   for (int i = 0; i < 4 && ranks > 1; ++i)
     all.push_back({text("random ", i), random_plan(net, ranks, batch, Random(seed), draw)});

@@ -50,7 +50,7 @@ Network flattened() {
   return net;
 }
 
-constexpr Split all_of_normalised{.channel = 8, .height = 9, .width = 8};
+const Split all_of_normalised{.channel = 8, .height = 9, .width = 8};
 constexpr Axis but_samples = Axis::channel | Axis::height | Axis::width;
 
 /// On the fast back end, where it is built in.

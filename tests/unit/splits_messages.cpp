@@ -181,11 +181,19 @@ Network network_of(const Case& c) {
   return net;
 }
 
+/// Even ones; and some in which the last part is the largest.
 std::vector<Split> splits_on(int ranks) {
   std::vector<Split> all = all_splits(ranks, all_but_input | Axis::input);
   std::erase_if(all, [&](const Split& split) {
     return split.ways() != ranks && (ranks != 4 || split.ways() != 3);
   });
+  if (ranks == 2) all.push_back({.height = 2, .shares = {.height = {1, 3}}});
+  if (ranks != 4) return all;
+  const Shares last{1, 3};
+  all.push_back({.batch = 2, .channel = 2, .shares = {.batch = last, .channel = last}});
+  all.push_back({.batch = 2, .height = 2, .shares = {.batch = last}});
+  all.push_back({.channel = 2, .width = 2, .shares = {.channel = last}});
+  all.push_back({.channel = 2, .input = 2, .shares = {.channel = last, .input = last}});
   return all;
 }
 

@@ -30,7 +30,7 @@ std::string refusal(typename L::Options options, const Split& split) {
 constexpr Shape x{4, 8, 9, 8};
 
 /// What there is to be cut of a value like x.
-constexpr Split all_of_x{.channel = 8, .height = 9, .width = 8};
+const Split all_of_x{.channel = 8, .height = 9, .width = 8};
 
 template <class L>
 Cost cost_of(typename L::Options options, const Split& split) {

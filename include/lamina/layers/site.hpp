@@ -34,6 +34,8 @@ class Site {
   bool training() const { return training_; }
   /// Where this rank stands; all zero where it takes no part.
   const Place& place() const { return place_; }
+  /// Which part of `extent` along one axis this rank has.
+  Part part(Axis axis, std::int64_t extent) const { return split_.part(axis, extent, place_); }
   /// Whether this rank takes part.
   bool active() const { return ranks_.rank() < split_.ways(); }
   /// All ranks of the network.

@@ -164,12 +164,14 @@ class Trainer {
           " classes, but the network ends in ", classes);
     check(data.shape() == network.sample(), data.name(), ": its images are ", data.shape(),
           ", but the network takes ", network.sample());
+    const PlacedNetwork& placed = training || !evaluation_ ? network_ : evaluation_->network;
     const std::int64_t batch = training      ? options_.batch
                                : evaluation_ ? options_.evaluation_batch
                                              : at_once();
     const LoaderOptions options{.global_batch = batch,
                                 .rank = ranks_.rank(),
                                 .ranks = ranks_.size(),
+                                .shares = placed.placing().splits[0].shares.batch,
                                 .micro_batches = training ? micro_batches() : 1,
                                 .seed = options_.seed,
                                 .shuffle = training && o.shuffle,
@@ -342,7 +344,8 @@ class Trainer {
    private:
     static PlacedNetwork place(const Trainer& of) {
       PlaceOptions o = of.placing(of.options_.evaluation_batch);
-      if (!o.splits.empty()) o.splits[0] = input_split(o.batch, o.ranks.size());
+      const Split input = input_split(o.batch, o.ranks.size());
+      if (!o.splits.empty() && o.splits[0].batch != input.batch) o.splits[0] = input;
       o.backend = of.network_.placing().backend;
       o.recompute.clear(), o.shard_optimizer = false;
       o.training = false, o.parameters_of = &of.network_, o.micro_batches = 1;
