@@ -73,7 +73,7 @@ TEST_CASE("predicted memory is what placing takes, under every plan", "[splits]"
     for (const Planned& plan : plans_for(net, ranks, 5)) {
       INFO(model << " on " << ranks << " ranks, " << plan.name << "\n"
                  << describe(net, plan.splits));
-      const PlaceOptions options{.batch = batch, .backend = {}, .splits = plan.splits};
+      const PlaceOptions options{.batch = batch, .splits = plan.splits};
       const Optimizer adam = Adam{};
       const auto predicted = predict_memory(net, options, ranks, adam.rule());
       check_same(predicted, placed_memory(net, options, ranks, adam));
@@ -85,7 +85,7 @@ TEST_CASE("predicted memory knows how else a network is placed", "[splits]") {
   const Network net = thin("resnet20");
   const Optimizer sgd = SGD{.momentum = 0.9};
   const auto changed = [&](auto&& change) {
-    PlaceOptions o{.batch = batch, .backend = {}};
+    PlaceOptions o{.batch = batch};
     change(o);
     const auto predicted = predict_memory(net, o, 2, sgd.rule());
     check_same(predicted, placed_memory(net, o, 2, sgd));
@@ -108,7 +108,7 @@ TEST_CASE("a prediction allocates no buffers and needs no ranks") {
   if (!counts_allocations()) return;
   const Network net = make_model("vgg16");  // would take gigabytes
   const Allocations seen;
-  const auto predicted = predict_memory(net, {.batch = 256, .backend = {}}, 4);
+  const auto predicted = predict_memory(net, {.batch = 256}, 4);
   CHECK(seen.largest() < std::size_t(1) << 20);
   REQUIRE(predicted.size() == 4);
   CHECK(predicted[0].activations > std::size_t(3) << 30);
@@ -117,9 +117,9 @@ TEST_CASE("a prediction allocates no buffers and needs no ranks") {
 
 TEST_CASE("what cannot be placed is not predicted either") {
   const Network net = thin("lenet");
-  CHECK_THROWS_WITH(predict_memory(net, {.batch = 8, .backend = {}}, 0),
+  CHECK_THROWS_WITH(predict_memory(net, {.batch = 8}, 0),
                     "the number of ranks must be positive, got 0");
-  CHECK_THROWS_WITH(predict_memory(net, {.batch = 1, .backend = {}}, 2),
+  CHECK_THROWS_WITH(predict_memory(net, {.batch = 1}, 2),
                     ContainsSubstring("a global batch of 1 is smaller than the 2 ranks"));
   const auto kernel =
       planning_backend()->conv({.channels = 2, .kernel = 3}, {{1, 2, 5, 5}, DType::f32, {}});

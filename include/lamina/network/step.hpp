@@ -15,7 +15,7 @@ class PlacedNetwork;
 /// How a network is placed on the ranks.
 struct PlaceOptions {
   std::int64_t batch = 1;  ///< samples of the global batch, over all ranks
-  std::shared_ptr<const Backend> backend;
+  std::shared_ptr<const Backend> backend = {};
   Communicator ranks = {};
   /// Of each vertex of the graph, the input first; empty = all samples over all ranks.
   std::vector<Split> splits = {};
