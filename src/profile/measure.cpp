@@ -85,14 +85,18 @@ Profile profile(PlacedNetwork& network, const Communicator& ranks, const Profile
 
   const Random random(1, std::uint64_t(ranks.rank()));
   MemorySpace& memory = network.placing().backend->memory();
-  const Tensor x(network.x().form()), some({x.shape().n, 1, 1, 1}, DType::i32);
+  const PlaceOptions& o = network.placing();
+  const Blocks rows =  // of the loss, which may lie otherwise than the input
+      Blocks::of({o.batch, 1, 1, 1}, o.splits.back(), Axis::batch, o.ranks.size());
+  const Part mine = rows.box[std::size_t(o.ranks.rank())].n;
+  const Tensor x(network.x().form()), some({mine.size, 1, 1, 1}, DType::i32);
   const Tensor labels(some.view(), memory);
   for (std::int64_t i = 0; i < x.shape().size(); ++i)
     if (x.view().dtype == DType::f64)
       x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
     else
       x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
-  for (std::int64_t i = 0; i < x.shape().n; ++i)
+  for (std::int64_t i = 0; i < mine.size; ++i)
     some.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
   copy_bytes(x, network.x()), copy_bytes(some, labels);
 

@@ -204,6 +204,22 @@ TEST_CASE("shares: micro-batches and evaluation take every sample once", "[split
   }
 }
 
+TEST_CASE("shares: a profile is made where the loss lies otherwise than the input", "[splits]") {
+  const Network net = thin("lenet");
+  run_ranks(2, [&](World& world) {
+    std::vector<Split> splits(net.graph().size(), uneven(2)[0]);
+    splits.back() = {.batch = 2};
+    PlacedNetwork placed = net.place({.batch = 8,
+                                      .backend = make_backend("reference", DType::f64),
+                                      .ranks = world,
+                                      .splits = splits,
+                                      .dtype = DType::f64});
+    placed.initialize(1);
+    const Profile p = profile(placed, world, {.warmup = 0, .steps = 1, .alone = false});
+    check(p.rows.size() > 8, "rows are missing");
+  });
+}
+
 TEST_CASE("shares: the loader serves each rank its rows") {
   const auto data = synthetic({.limit = 20, .channels = 1, .height = 2, .width = 2, .seed = 3});
   const auto labels_of = [&](LoaderOptions o) {
