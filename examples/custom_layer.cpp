@@ -28,7 +28,7 @@ class ChannelScale final : public lamina::Layer {
             .weight_grad = {2 * n, 2 * bytes * n},
             .parameters = double(x.c),  // not zero: so the network asks for gradients here
             .messages = {{lamina::Collective::all_reduce, lamina::Pass::weight_grad,
-                          bytes * double(x.c), split.batch, true}}};
+                          bytes * double(x.c), lamina::Axis::batch, true}}};
   }
 
   lamina::Placement place(std::span<const lamina::Spec> xs,

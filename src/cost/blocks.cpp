@@ -1,6 +1,5 @@
-// Which block of a value each rank holds, and the ranks that share one.
+// Which block of a value each rank holds.
 #include <lamina/cost/blocks.hpp>
-#include <lamina/cost/site.hpp>
 
 #include <algorithm>
 
@@ -15,15 +14,14 @@ Blocks Blocks::of(const Shape& whole, const Split& split, Axis axes, int ranks) 
     }
     const Place at = split.place(r);
     blocks.number.push_back(split.number(at, axes));
-    const auto cut = [&](std::int64_t extent, Axis axis, int ways, int index) {
-      return contains(axes, axis) ? part(extent, ways, index) : Part{0, extent};
+    const auto cut = [&](std::int64_t extent, Axis axis) {
+      return contains(axes, axis) ? split.part(axis, extent, at) : Part{0, extent};
     };
     Box box;
-    box.n = cut(whole.n, Axis::batch, split.batch, at.batch);
-    box.c = contains(axes, Axis::input) ? cut(whole.c, Axis::input, split.input, at.input)
-                                        : cut(whole.c, Axis::channel, split.channel, at.channel);
-    box.h = cut(whole.h, Axis::height, split.height, at.height);
-    box.w = cut(whole.w, Axis::width, split.width, at.width);
+    box.n = cut(whole.n, Axis::batch);
+    box.c = cut(whole.c, contains(axes, Axis::input) ? Axis::input : Axis::channel);
+    box.h = cut(whole.h, Axis::height);
+    box.w = cut(whole.w, Axis::width);
     blocks.box.push_back(box);
   }
   return blocks;
@@ -78,38 +76,6 @@ std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to) {
     if (!box.empty()) moves.push_back({best, box});
   }
   return moves;
-}
-
-Site::Site(const Backend& backend, const Split& split, Communicator ranks, bool training)
-    : backend_(&backend), split_(split), ranks_(std::move(ranks)), training_(training) {
-  check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
-        " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),
-        ranks_.size() == 1 ? " rank" : " ranks");
-  if (active()) place_ = split_.place(ranks_.rank());
-  const int cut = int(split_.axes());
-  for (int set = cut; set > 0; set = (set - 1) & cut) {
-    const Axis axes = Axis(set), others = Axis(cut & ~set);
-    const bool everybody = set == cut && split_.ways() == ranks_.size();
-    groups_.push_back({axes, everybody ? ranks_
-                                       : ranks_.split(active() ? split_.number(place_, others) : -1,
-                                                      split_.number(place_, axes))});
-  }
-}
-
-std::vector<int> group(const Split& split, const Place& place, Axis axes) {
-  const Axis cut = axes & split.axes(), others = Axis(int(split.axes()) & ~int(cut));
-  std::vector<int> ranks(std::size_t(split.ways(cut)));
-  for (int r = 0; r < split.ways(); ++r)
-    if (const Place p = split.place(r); split.number(p, others) == split.number(place, others))
-      ranks[std::size_t(split.number(p, cut))] = r;
-  return ranks;
-}
-
-Communicator Site::along(Axis axes) const {
-  const Axis cut = axes & split_.axes();
-  for (const auto& [set, group] : groups_)
-    if (set == cut) return group;
-  return {};
 }
 
 }  // namespace lamina

@@ -35,6 +35,15 @@ struct Worker {
   Transform::Scratch scratch;
 };
 
+/// This rank's part of a batch, or of each of its micro-batches.
+Part rows_of(const LoaderOptions& o) {
+  const std::int64_t rows = o.global_batch / o.micro_batches;
+  if (o.shares.empty()) return part(rows, o.ranks, o.rank);
+  check(int(o.shares.size()) <= o.ranks, "there are shares for ", o.shares.size(),
+        " ranks, but only ", o.ranks);
+  return o.rank < int(o.shares.size()) ? part(rows, o.shares, o.rank) : Part{rows, 0};
+}
+
 }  // namespace
 
 // A ticket numbers the batches of all epochs: ticket / batches is the epoch. Ticket t lives in slot
@@ -59,7 +68,7 @@ struct Loader::Impl {
     check(o.micro_batches > 0 && o.global_batch % o.micro_batches == 0, "a global batch of ",
           o.global_batch, " cannot be cut into ", o.micro_batches, " equal micro-batches");
     check(o.micro_batches == 1 || !o.pad_last, "micro-batches are not padded");
-    mine = part(o.global_batch / o.micro_batches, o.ranks, o.rank);
+    mine = rows_of(o);
     rows = o.micro_batches * mine.size;
 
     slots.resize(std::size_t(o.depth));

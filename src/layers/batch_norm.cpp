@@ -11,7 +11,7 @@ BatchNorm::BatchNorm(Options o) : o_(o) {
 void BatchNorm::check_split(std::span<const Shape> xs, const Split& split, bool training) const {
   if (!training) return;
   Shape seen = only(xs);
-  if (!o_.global) seen.n /= split.batch;  // by a smallest part
+  if (!o_.global) seen.n = split.smallest(Axis::batch, seen.n);
   const bool whole = seen == xs[0];
   check(seen.n * seen.h * seen.w > 1, whole ? "" : text("split ", split, ": "),
         "batch norm needs more than one value per channel, got ", whole ? "input " : "", seen,
@@ -21,7 +21,6 @@ void BatchNorm::check_split(std::span<const Shape> xs, const Split& split, bool 
 Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   const Shape x = split.of_output(only(xs));
   const double n = double(x.size()), s = double(size_of(t)), c = double(x.c);
-  const int replicas = split.ways(replica_axes), group = split.ways(group_axes());
   // Backward reads x and dy for the sums, then x and dy again for dx.
   Cost cost{.forward = {7 * n, 3 * s * n},
             .recompute = {2 * n, 2 * s * n},
@@ -29,11 +28,11 @@ Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split, DType t) con
             .weight_grad = {4 * n, 2 * s * n}};
   if (o_.affine) {
     cost.parameters = 2 * c;
-    cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, replicas});
+    cost.messages.push_back({Collective::all_reduce, Pass::weight_grad, 2 * c * s, replica_axes});
   }
-  if (o_.global || group > 1)
+  if (o_.global || split.ways(group_axes()) > 1)
     for (Pass pass : {Pass::forward, Pass::input_grad})
-      cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group, true});
+      cost.messages.push_back({Collective::all_reduce, pass, 2 * c * 8, group_axes(), true});
   return cost;
 }
 
@@ -51,7 +50,7 @@ Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) const {
   const Shape seen{o_.global ? whole.n : x.n, x.c, whole.h, whole.w};
   placed->count = double(seen.n * seen.h * seen.w);
 
-  const Part channels = part(whole.c, site.split().channel, site.place().channel);
+  const Part channels = site.part(Axis::channel, whole.c);
   const auto vector_of = [&](const char* name, double value, bool trained) {
     return Parameter{.name = name,
                      .dims = {whole.c},

@@ -59,11 +59,11 @@ void Conv2D::check_split(std::span<const Shape> xs, const Split& split, bool) co
 Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
   if (o_.groups > 1) {
-    const std::int64_t groups = part(o_.groups, split.channel, 0).size;
+    const std::int64_t groups = split.largest(Axis::channel, o_.groups);
     x.c = groups * (xs[0].c / o_.groups), y.c = groups * (o_.channels / o_.groups);
   }
   const Shape w = geometry().weight(xs[0]);
-  const double weights = double(y.c) * double(part(w.c, split.input, 0).size * w.h * w.w);
+  const double weights = double(y.c) * double(split.largest(Axis::input, w.c) * w.h * w.w);
   const int ways = split.ways();
   const Blocks seen = needed(xs, split, ways);
   Cost cost = cost_of(x, y, weights, std::max(x.size(), seen.largest()), split, t);
@@ -87,7 +87,7 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) const {
   const Reach rows = reach_rows(y.h, whole[0].h), columns = reach_columns(y.w, whole[0].w);
   g.pad = {rows.before, columns.before, rows.after, columns.after};
   g.channels = y.c.size;
-  if (o_.groups > 1) g.groups = part(o_.groups, site.split().channel, site.place().channel).size;
+  if (o_.groups > 1) g.groups = site.part(Axis::channel, o_.groups).size;
   placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]));
 
   const Shape w = geometry().weight(xs[0].whole);

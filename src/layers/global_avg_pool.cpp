@@ -10,13 +10,13 @@ Cost GlobalAvgPool::cost(std::span<const Shape> xs, const Split& split, DType t)
   if (xs[0].h * xs[0].w == 1) return {};
   const double x = double(part.size()), y = double(part.n * part.c), s = double(size_of(t));
   Cost cost{.forward = {x, s * (x + y)}, .input_grad = {x, s * (x + y)}};
-  if (const int ranks = split.height * split.width; ranks > 1)
-    cost.messages = {{Collective::all_reduce, Pass::forward, s * y, ranks}};
+  if (split.ways(sum_axes) > 1)
+    cost.messages = {{Collective::all_reduce, Pass::forward, s * y, sum_axes}};
   return cost;
 }
 
 Placement GlobalAvgPool::place(std::span<const Spec> xs, const Site& site) const {
-  const Communicator sums = site.along(Axis::height | Axis::width);
+  const Communicator sums = site.along(sum_axes);
   if (sums.size() == 1) return PoolLayer::place(xs, site);
   // What other ranks have counts as padding here, so that the parts of the mean add up.
   const Shape &whole = xs[0].whole, &x = xs[0].shape;

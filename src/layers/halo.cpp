@@ -26,12 +26,16 @@ Halo::Halo(const Blocks& held, const Blocks& needed, const Spec& x, const Site& 
 std::vector<Message> Halo::messages(const Blocks& held, const Blocks& needed, DType dtype,
                                     const Split& split, Axis axes) {
   if (held.box == needed.box) return {};
-  // Rank 0's group has the largest parts along all other axes.
-  const std::vector<int> members = group(split, {}, axes);
-  const Blocks from = held.among(members), to = needed.among(members);
-  const int ranks = int(members.size());
-  return {{Collective::halo, Pass::forward, Exchange::most_sent(from, to, dtype), ranks},
-          {Collective::halo, Pass::input_grad, Exchange::most_sent(to, from, dtype), ranks}};
+  double there = 0, back = 0;
+  for (int r = 0; r < split.ways(); ++r) {
+    const std::vector<int> members = group(split, split.place(r), axes);
+    if (members[0] != r) continue;
+    const Blocks from = held.among(members), to = needed.among(members);
+    there = std::max(there, Exchange::most_sent(from, to, dtype));
+    back = std::max(back, Exchange::most_sent(to, from, dtype));
+  }
+  return {{Collective::halo, Pass::forward, there, axes},
+          {Collective::halo, Pass::input_grad, back, axes}};
 }
 
 void Halo::prepare(const Backend& backend, const Form& wanted, bool plain) {

@@ -28,7 +28,7 @@ Placement Linear::place(std::span<const Spec> xs, const Site& site) const {
   const Blocks x = input_blocks(0, whole, site.split(), site.split().ways());
   auto placed = std::make_unique<PlacedWeighted>();
   placed->halo = Halo(x, x, xs[0], site, Axis::none);
-  const Part features = part(o_.features, site.split().channel, site.place().channel);
+  const Part features = site.part(Axis::channel, o_.features);
   placed->kernel = site.backend().linear(features.size, o_.bias, xs[0]);
   const std::int64_t inputs = xs[0].whole.sample();
   const bool normal = o_.normal > 0;

@@ -5,12 +5,12 @@ namespace lamina {
 
 Cost Reshard::cost(std::span<const Shape>, const Split&, DType t) const {
   const Work copy{.bytes = double(size_of(t)) * double(held_.largest() + wanted_.largest())};
+  const double there = Exchange::most_sent(held_, wanted_, t);
+  const double back = Exchange::most_sent(wanted_, held_, t);
   return {.forward = copy,
           .input_grad = copy,
-          .messages = {{Collective::halo, Pass::forward, Exchange::most_sent(held_, wanted_, t),
-                        held_.ranks()},
-                       {Collective::halo, Pass::input_grad, Exchange::most_sent(wanted_, held_, t),
-                        held_.ranks()}}};
+          .messages = {{Collective::halo, Pass::forward, there, Axis::batch},
+                       {Collective::halo, Pass::input_grad, back, Axis::batch}}};
 }
 
 Placement Reshard::place(std::span<const Spec> xs, const Site& site) const {

@@ -18,16 +18,16 @@ Cost SoftmaxCrossEntropy::cost(std::span<const Shape> xs, const Split& split, DT
   const double n = double(x.size()), pass = double(size_of(t)) * n, rows = double(x.n * x.h * x.w);
   Cost cost{.forward = {5 * n, 2 * pass},  // reads x, writes p
             .input_grad = {2 * n, 2 * pass},
-            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, split.batch}}};
+            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, Axis::batch}}};
   if (split.channel > 1)
     for (const double values : {2 * rows + 1, 3 * rows})
-      cost.messages.push_back({Collective::all_reduce, Pass::forward, 8 * values, split.channel});
+      cost.messages.push_back({Collective::all_reduce, Pass::forward, 8 * values, Axis::channel});
   return cost;
 }
 
 Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs, const Site& site) const {
   const std::int64_t classes = xs[0].whole.c, rows = xs[0].shape.n * xs[0].shape.h * xs[0].shape.w;
-  const Part mine = part(classes, site.split().channel, site.place().channel);
+  const Part mine = site.part(Axis::channel, classes);
   auto placed = std::make_unique<Placed>();
   placed->kernel =
       site.backend().softmax_cross_entropy({o_.label_smoothing, classes, mine.begin}, xs[0]);

@@ -15,18 +15,18 @@ Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double weights, std:
   const double s = double(size_of(t)), parameters = weights + (has_bias() ? double(y.c) : 0);
   const Work once{.flops = 2 * weights * double(y.n * y.h * y.w),
                   .bytes = s * (double(x.size()) + double(y.size()) + weights)};
-  Cost cost{.forward = once,
-            .input_grad = once,
-            .weight_grad = once,
-            .parameters = parameters,
-            .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters,
-                          split.ways(replica_axes)}}};
+  Cost cost{
+      .forward = once,
+      .input_grad = once,
+      .weight_grad = once,
+      .parameters = parameters,
+      .messages = {{Collective::all_reduce, Pass::weight_grad, s * parameters, replica_axes}}};
   if (split.channel > 1 && copies_x())
     cost.messages.push_back(
-        {Collective::all_reduce, Pass::input_grad, s * double(dx), split.channel});
+        {Collective::all_reduce, Pass::input_grad, s * double(dx), Axis::channel});
   if (split.input > 1)
     cost.messages.push_back(
-        {Collective::all_reduce, Pass::forward, s * double(y.size()), split.input});
+        {Collective::all_reduce, Pass::forward, s * double(y.size()), Axis::input});
   return cost;
 }
 
@@ -43,7 +43,7 @@ Placement WeightedLayer::finish(const Site& site, std::unique_ptr<PlacedWeighted
 
   const Communicator replicas = site.along(replica_axes);
   if (!replicas.alike(kernel.w)) kernel.take_plain_weights();
-  const Part c = part(w.c, site.split().input, site.place().input);
+  const Part c = site.part(Axis::input, w.c);
   placed->weight = {.name = "weight",
                     .dims = std::move(dims),
                     .form = kernel.w,

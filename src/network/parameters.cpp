@@ -282,7 +282,7 @@ void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
     bucket.gradients = gradients.view().at(grad, bucket.gradients);
     bucket.part = parts.view().at(part, bucket.part);
     bucket.held = held.view().at(grad, bucket.gradients);
-    for (Parameter* p : bucket.members) 
+    for (Parameter* p : bucket.members)
       p->grad = bucket.gradients.at(std::size_t(p->at) * size_of(options.dtype), p->form);
     grad += bucket.gradients.bytes(), part += bucket.part.bytes();
   }

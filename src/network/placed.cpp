@@ -25,6 +25,13 @@ void check_ends(const std::vector<Network::Vertex>& graph) {
           detail::title(graph.back()), " is");
 }
 
+/// The samples that this rank loads.
+Part input_rows(const PlaceOptions& o) {
+  const Split& split = o.splits[0];
+  return o.ranks.rank() < split.batch ? split.part(Axis::batch, o.batch, o.ranks.rank())
+                                      : Part{o.batch, 0};
+}
+
 /// Throws Error where the network cannot be placed so; fills in what was left open.
 void check_options(const Network& network, PlaceOptions& options) {
   const auto& graph = network.graph();
@@ -42,8 +49,10 @@ void check_options(const Network& network, PlaceOptions& options) {
   }
   check(options.splits.size() == graph.size(), "expected a split for each of the ", graph.size(),
         " vertices of the network, got ", options.splits.size());
-  check(options.splits[0] == input, "the input is split by ", input, ", not by ",
-        options.splits[0]);
+  Split ways = options.splits[0];
+  ways.shares.batch.clear();
+  check(ways == input, "the input is split by ", input, ", not by ", options.splits[0]);
+  check_shares(options.splits[0]);
   for (std::size_t i = 1; i < graph.size(); ++i)
     naming(detail::title(graph[i]), [&] {
       const std::vector<Shape> xs = network.input_shapes(graph[i], options.batch);
@@ -64,7 +73,7 @@ void check_options(const Network& network, PlaceOptions& options) {
 PlacedNetwork::PlacedNetwork(const Network& network, PlaceOptions options)
     : network_(network), options_(std::move(options)) {
   check_options(network_, options_);
-  rows_ = part(options_.batch, options_.ranks.size(), options_.ranks.rank());
+  rows_ = input_rows(options_);
   steps_ = detail::Placer(network_, options_, inserted_, sites_).steps();
   plan_recomputed();
   arena_ = plan_activations(steps_, options_.training);
@@ -139,8 +148,8 @@ void PlacedNetwork::refresh() {
 
 void PlacedNetwork::allocate_activations() {
   const ActivationPlan& plan = arena_;
-  activations_ = Tensor({1, std::int64_t(plan.bytes / 8), 1, 1}, DType::f64,
-                        options_.backend->memory());
+  activations_ =
+      Tensor({1, std::int64_t(plan.bytes / 8), 1, 1}, DType::f64, options_.backend->memory());
   const auto view = [&](int storage, const Form& form) {
     if (storage < 0) return View();
     return activations_.view().at(plan.storages[std::size_t(storage)].offset, form);

@@ -116,7 +116,7 @@ int Placer::insert_reshard(const Step& step, std::size_t input, const Blocks& wa
       return int(s);
   return insert_step(step, input, Step::Kind::reshard, std::make_unique<Reshard>(held, wanted),
                      wanted, step.output.split,
-                     site_of({.batch = options_.ranks.size()}));  // all ranks
+                     site_of({.batch = options_.ranks.size()}));  // as Step::split() has it
 }
 
 /// Where `step` wants an input in another layout: a reorder, shared by all who want the same.

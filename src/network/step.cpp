@@ -4,7 +4,7 @@
 namespace lamina {
 
 Cost Step::cost(DType t) const {
-  Cost cost = layer->cost(input_shapes, output.split, t);
+  Cost cost = layer->cost(input_shapes, split(), t);
   cost.parameters *= trained;
   for (Message& m : cost.messages)
     if (m.pass == Pass::weight_grad) m.bytes *= trained;

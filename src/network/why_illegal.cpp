@@ -10,6 +10,7 @@ namespace {
 /// Throws Error where `layer` cannot be split so over `ranks` ranks.
 void check_split(const Layer& layer, std::span<const Shape> xs, const Split& split, int ranks,
                  bool training) {
+  check_shares(split);
   const Shape y = layer.output(xs);
   struct Cut {
     const char* name;
@@ -48,6 +49,16 @@ void check_split(const Layer& layer, std::span<const Shape> xs, const Split& spl
 }
 
 }  // namespace
+
+void check_shares(const Split& split) {
+  for (const Axis axis : {Axis::batch, Axis::channel, Axis::input, Axis::height, Axis::width}) {
+    const Shares& shares = split.shares_of(axis);
+    check(shares.empty() || int(shares.size()) == split.ways(axis), "split ", split,
+          ": expected a share for each of ", split.ways(axis), " parts, got ", shares.size());
+    for (const int share : shares)
+      check(share >= 1, "split ", split, ": expected shares of at least 1, got ", share);
+  }
+}
 
 std::string why_illegal(const Layer& layer, std::span<const Shape> xs, const Split& split,
                         int ranks, bool training) {

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace lamina {
 
@@ -24,6 +27,38 @@ int& ways(Split& split, std::size_t axis) {
   return *all[axis];
 }
 
+Shares& shares(Split& split, std::size_t axis) {
+  Split::Uneven& s = split.shares;
+  Shares* const all[] = {&s.batch, &s.channel, &s.input, &s.height, &s.width};
+  return *all[axis];
+}
+
+constexpr std::int64_t most_parts = 1 << 16;
+
+/// "2", or shares: "3:1". In lowest terms; none where all are alike.
+std::pair<int, Shares> parse_parts(std::string_view s, std::string_view parts) {
+  Shares shares;
+  int divisor = 0;
+  for (std::string_view rest = parts;;) {
+    const std::string_view item = rest.substr(0, rest.find(':'));
+    int n = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), n);
+    const bool one = item.size() == parts.size();
+    check(error == std::errc() && end == item.data() + item.size() && n >= 1 && n <= most_parts,
+          "split '", s, "': expected ",
+          one ? "a whole number of parts" : "shares that are whole numbers", " from 1 to ",
+          most_parts, ", got '", item, "'");
+    if (one) return {n, {}};
+    shares.push_back(n), divisor = std::gcd(divisor, n);
+    if (item.size() == rest.size()) break;
+    rest.remove_prefix(item.size() + 1);
+  }
+  for (int& share : shares) share /= divisor;
+  const auto count = std::ptrdiff_t(shares.size());
+  if (std::ranges::count(shares, 1) == count) shares.clear();
+  return {int(count), std::move(shares)};
+}
+
 std::string prefix(const std::string& origin) {
   return origin.empty() ? origin : text(origin, ": ");
 }
@@ -33,7 +68,6 @@ std::string prefix(const std::string& origin) {
 Split parse_split(std::string_view s) {
   Split split;
   if (s == "none") return split;
-  constexpr std::int64_t most = 1 << 16;
   std::int64_t all = 1;
   bool said[std::size(axis_names)] = {};
   for (std::string_view rest = s;;) {
@@ -46,13 +80,9 @@ Split parse_split(std::string_view s) {
     check(at < std::size(axis_names), "split '", s, "': unknown axis '", axis, "'",
           suggestion(axis, axis_names), ": expected batch, channel, input, height or width");
     check(!std::exchange(said[at], true), "split '", s, "': ", axis, " is given twice");
-    int n = 0;
-    const auto [end, error] = std::from_chars(parts.data(), parts.data() + parts.size(), n);
-    check(error == std::errc() && end == parts.data() + parts.size() && n >= 1 && n <= most,
-          "split '", s, "': expected a whole number of parts from 1 to ", most, ", got '", parts,
-          "'");
-    ways(split, at) = n;
-    check((all *= n) <= most, "split '", s, "': more than ", most, " parts");
+    std::tie(ways(split, at), shares(split, at)) = parse_parts(s, parts);
+    check((all *= ways(split, at)) <= most_parts, "split '", s, "': more than ", most_parts,
+          " parts");
     if (item.size() == rest.size()) return split;
     rest.remove_prefix(item.size() + 1);
   }
@@ -70,9 +100,17 @@ std::vector<std::size_t> matching(const std::string& layers, const std::string& 
   if (!found.empty()) return found;
   std::vector<std::string_view> names;
   for (std::size_t i = 1; i < graph.size(); ++i) names.push_back(graph[i].name);
-  check(layers != graph[0].name, prefix(origin), "'", layers,
-        "' is no layer: it is always split by batch over all ranks");
   throw Error(text(prefix(origin), no_match("layer", layers, names)));
+}
+
+/// The split of the input, as the rule says: it can have other shares, and nothing else.
+Split input_by(const Plan::Rule& rule, const Split& data) {
+  Split ways = rule.split;
+  ways.shares.batch.clear();
+  check(ways == data, prefix(rule.origin), "'", rule.layers,
+        "' is no layer: it is always split by batch over all ranks: expected ", data,
+        ", or shares for as many parts, got ", rule.split);
+  return rule.split;
 }
 
 }  // namespace
@@ -81,9 +119,12 @@ std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t 
                              bool allow_fallback) {
   const auto& graph = net.graph();
   std::vector<const Plan::Rule*> rules(graph.size());  // the last one that matches
+  Split data = input_split(batch, plan.ranks);
   for (const Plan::Rule& rule : plan.rules)
-    for (const std::size_t i : matching(rule.layers, rule.origin, net)) rules[i] = &rule;
-  const Split data = input_split(batch, plan.ranks);
+    if (rule.layers == graph[0].name)
+      data = input_by(rule, input_split(batch, plan.ranks));
+    else
+      for (const std::size_t i : matching(rule.layers, rule.origin, net)) rules[i] = &rule;
   std::vector<Decision> decisions = {{graph[0].name, data, data}};
   for (std::size_t i = 1; i < graph.size(); ++i) {
     const auto& v = graph[i];
@@ -122,6 +163,7 @@ std::vector<bool> recompute_of(const std::vector<Decision>& decisions) {
 
 Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks) {
   Plan plan{.model = std::move(model), .ranks = ranks};
+  if (!decisions[0].used.shares.batch.empty()) plan.split(decisions[0].layer, decisions[0].used);
   for (std::size_t i = 1; i < decisions.size(); ++i) {
     plan.split(decisions[i].layer, decisions[i].used);
     if (decisions[i].recompute) plan.recompute(decisions[i].layer);

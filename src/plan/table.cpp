@@ -65,9 +65,10 @@ std::vector<Row> rows_of(const std::vector<Decision>& decisions, const PlacedNet
     const bool own = step.name == row.first;  // not inserted before it
     if (own && step.recomputed) row.cells[2] = "yes";
     for (const Message& m : cost.messages) {
-      if (m.ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
+      const int ranks = step.split().ways(m.axes);
+      if (ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
       const auto send = [&](Pass pass, Collective op) {
-        row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', m.ranks, ')'),
+        row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', ranks, ')'),
                 m.bytes);
       };
       if (shard && m.pass == Pass::weight_grad) {  // a bucket, in two halves: see Bucket

@@ -63,7 +63,7 @@ Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
   step(of);
   ranks.barrier();
   stream.record_to(&alone);
-  for (int i = 0; i < options.steps; ++i) 
+  for (int i = 0; i < options.steps; ++i)
     alone.begin_step(), step(of), stream.wait(), alone.end_step();
   add_alone(p, network, alone, ranks);
   return p;

@@ -62,6 +62,7 @@ void Profiler::begin_step() {
 }
 
 void Profiler::end_step() {
+  if (stream_) stream_->wait();
   end_ = now();
   check(begin_ > 0, "end_step() without begin_step()");
   usage_ += usage() - used_before_;

@@ -302,7 +302,8 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
 /// The last state that ranks with the same parameters keep in parts, of a whole bucket.
 class BucketState {
  public:
-  explicit BucketState(const PlacedNetwork& network) : memory_(network.placing().backend->memory()) {}
+  explicit BucketState(const PlacedNetwork& network)
+      : memory_(network.placing().backend->memory()) {}
 
   /// Of a slot's parameter. To be told of every slot, in the same order on all ranks: those that
   /// share a bucket must agree on when it is gathered.

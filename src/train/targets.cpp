@@ -33,8 +33,7 @@ Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {
   double found[5] = {};
   const View sum(found, {{1, 5, 1, 1}, DType::f64, {}});
   const bool all_know = o.splits.back().ways() == o.ranks.size() || stream.silent();
-  if (loss.active() && (all_know || o.ranks.rank() == 0))
-    copy_bytes(loss.buffers.y, sum);
+  if (loss.active() && (all_know || o.ranks.rank() == 0)) copy_bytes(loss.buffers.y, sum);
   if (!all_know) {
     if (!loss.active()) found[4] = stop;
     o.ranks.all_reduce(stream, Pass::forward, sum).wait(stream);

@@ -35,12 +35,14 @@ Loader Trainer::loader(const Dataset& data, bool training, const FitOptions& o) 
         data.classes(), " classes, but the network ends in ", xs[0].c);
   check(data.shape() == network.sample(), data.name(), ": its images are ", data.shape(),
         ", but the network takes ", network.sample());
+  const PlacedNetwork& placed = training || !evaluation_ ? network_ : evaluation_->network;
   const std::int64_t batch = training      ? options_.batch
                              : evaluation_ ? options_.evaluation_batch
                                            : at_once();
   const LoaderOptions options{.global_batch = batch,
                               .rank = ranks_.rank(),
                               .ranks = ranks_.size(),
+                              .shares = placed.placing().splits[0].shares.batch,
                               .micro_batches = training ? micro_batches() : 1,
                               .seed = options_.seed,
                               .shuffle = training && o.shuffle,
@@ -164,7 +166,8 @@ PlacedNetwork Trainer::place(Network network) {
 
 PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
   PlaceOptions o = of.placing(of.options_.evaluation_batch);
-  if (!o.splits.empty()) o.splits[0] = input_split(o.batch, o.ranks.size());
+  const Split input = input_split(o.batch, o.ranks.size());
+  if (!o.splits.empty() && o.splits[0].batch != input.batch) o.splits[0] = input;
   o.backend = of.network_.placing().backend;
   o.recompute.clear(), o.shard_optimizer = false;
   o.training = false, o.parameters_of = &of.network_, o.micro_batches = 1;
@@ -181,7 +184,7 @@ Context Trainer::load(const Batch& batch, const PlacedNetwork& network, Targets&
   stream_.run(Pass::forward, "copy batch", [&] {
     if (x.dtype == DType::f32)
       copy_bytes(images, x);
-    else
+    else if (rows > 0)
       network.placing().backend->copy(images, x);
     targets.load(static_cast<const char*>(batch.targets) +
                  std::size_t(micro_batch) * targets.loaded().bytes());

@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # Includes go down only: a header may include its own floor's folder and lower floors, never an SDK,
-# and asks about no built-in component. First the check is tried on planted violations.
+# and asks about no built-in component. So do the sources of cost/, which is arithmetic for whoever
+# plans without ranks or a back end. First the check is tried on planted violations.
 set -euo pipefail
 cd "$LAMINA_SOURCE"
 
-# scan ROOT: prints one line per violation under ROOT/include/lamina.
+# scan ROOT: prints one line per violation under ROOT/include/lamina and ROOT/src/cost.
 scan() {
-  (cd "$1/include/lamina" && find . -name '*.hpp' -printf '%P\n' | sort | xargs awk '
+  scan_files "$1/include/lamina" . '*.hpp'
+  if [[ -d $1/src/cost ]]; then scan_files "$1/src" cost '*.cpp'; fi
+}
+# scan_files FOLDER UNDER PATTERN: files are named as they lie in FOLDER, the floor first.
+scan_files() {
+  (cd "$1" && find "$2" -name "$3" | sed 's,^\./,,' | sort | xargs awk '
     BEGIN {
-      split("base 0 tensor 1 kernels 2 comm 2 cost 3 layers 4 network 5 profile 6 plan 7 " \
+      split("base 0 tensor 1 cost 2 kernels 3 comm 3 layers 4 network 5 profile 6 plan 7 " \
             "train 8", f)
       for (i = 1; i in f; i += 2) floor[f[i]] = f[i + 1]
       sdk = "<(mpi|nccl|cud|cublas|dnnl|oneapi|omp|nlohmann|CLI|png|zlib|jpeg|turbojpeg|ft2build)"
@@ -36,13 +42,15 @@ scan() {
     }')
 }
 
-# plant FILE LINE: a tree with this one line must be refused.
+# plant FILE LINE FINDINGS: of a tree with this one line there must be so many findings.
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 plant() {
-  rm -rf "$temp/include"
-  mkdir -p "$temp/include/lamina/$(dirname "$1")"
-  printf '%s\n' '#pragma once' "$2" >"$temp/include/lamina/$1"
+  local file=$temp/include/lamina/$1
+  if [[ $1 == src/* ]]; then file=$temp/$1; fi
+  rm -rf "$temp/include" "$temp/src"
+  mkdir -p "$temp/include/lamina" "$(dirname "$file")"
+  printf '%s\n' '#pragma once' "$2" >"$file"
   [[ $(scan "$temp" | wc -l) == "$3" ]] ||
     { echo "self-test: $1: $2: expected $3 finding(s)"; exit 1; }
 }
@@ -50,6 +58,13 @@ plant base/a.hpp '#include <lamina/tensor/shape.hpp>' 1
 plant kernels/a.hpp '#include <lamina/comm/world.hpp>' 1
 plant comm/a.hpp '  # include <lamina/kernels/backend.hpp>' 1
 plant plan/a.hpp '#include <lamina/lamina.hpp>' 1
+plant cost/a.hpp '#include <lamina/kernels/backend.hpp>' 1
+plant cost/a.hpp '#include <lamina/comm/communicator.hpp>' 1
+plant cost/a.hpp '#include <lamina/layers/site.hpp>' 1
+plant src/cost/a.cpp '#include <lamina/comm/communicator.hpp>' 1
+plant src/cost/a.cpp '#include <lamina/cost/blocks.hpp>' 0
+plant src/layers/a.cpp '#include <lamina/comm/communicator.hpp>' 0
+plant comm/a.hpp '#include <lamina/cost/collective.hpp>' 0
 plant comm/a.hpp '#include <mpi.h>' 1
 plant layers/a.hpp '#include <Eigen/Core>' 1
 plant train/deep/a.hpp '#include "shape.hpp"' 1

@@ -30,10 +30,8 @@ Tensor filled(std::int64_t count, const std::function<double(std::int64_t)>& of)
   return t;
 }
 
-View part_of(const Tensor& t, std::int64_t begin, std::int64_t count) {
-  const View all = t.view();
-  return View(static_cast<char*>(all.data) + std::size_t(begin) * size_of(all.dtype),
-              {{count, 1, 1, 1}, all.dtype, {}});
+View part_of(const View& all, std::int64_t begin, std::int64_t count) {
+  return all.at(std::size_t(begin) * size_of(all.dtype), {{count, 1, 1, 1}, all.dtype, {}});
 }
 
 template <class T>
@@ -250,7 +248,7 @@ int beside_us(const Communicator& comm) {
 }
 
 /// The reductions and the gather, in `room` from the element `at` on, which differs between ranks.
-void in_place(const Communicator& comm, const std::vector<int>& ranks, const Tensor& room,
+void in_place(const Communicator& comm, const std::vector<int>& ranks, const View& room,
               std::int64_t at, std::int64_t count) {
   const int n = comm.size(), rank = comm.rank(), me = ranks[std::size_t(rank)];
   const auto p = Pass::update;
@@ -332,7 +330,7 @@ TEST_CASE("sums are right where only some buffers can be reached, and after buff
     const Communicator pair = all.split(rank / 2);
     alignas(64) char stack[1 << 20];  // above all other memory
     REQUIRE(sizeof stack >= std::size_t(bytes) * 4);
-    const Tensor alone_above(flat(bytes), {stack, [](void*) {}});
+    const View alone_above(stack, flat(bytes));
     const Tensor of_pair = pair.tensor(flat(bytes)), of_all = all.tensor(flat(bytes));
     const Tensor alone(flat(1'000'000));
     in_place(all, ranks, alone_above, 1, count);

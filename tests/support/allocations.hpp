@@ -5,8 +5,8 @@
 
 namespace lamina::test {
 
-/// Whether allocations are counted here: not under a sanitizer, which has its own malloc, and only
-/// with glibc.
+/// Whether allocations are counted here: not under a sanitizer, which has its own malloc, nor where
+/// tensors lie on a device, and only with glibc.
 bool counts_allocations();
 
 /// Allocations by malloc, operator new and their kin, of all threads, since construction. One at a

@@ -4,7 +4,6 @@
 
 #include <lamina/base/random.hpp>
 #include <lamina/comm/threads.hpp>
-#include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/layers/batch_norm.hpp>
 #include <lamina/layers/conv2d.hpp>

@@ -36,7 +36,7 @@ TEST_CASE("cost of Conv2D") {
   CHECK(c.messages[0].op == Collective::all_reduce);
   CHECK(c.messages[0].pass == Pass::weight_grad);
   CHECK(c.messages[0].bytes == 4 * (9 * 54 + 9));
-  CHECK(c.messages[0].ranks == 1);
+  CHECK(c.messages[0].axes == (Axis::batch | Axis::height | Axis::width));
 }
 
 TEST_CASE("cost of a grouped, strided Conv2D without bias, in f64") {
@@ -66,11 +66,11 @@ TEST_CASE("a split of the samples divides the work and not the parameters") {
   // The largest part of 4 samples over 3 ranks is 2.
   check_work(c.forward, 2 * 1440 * 54, 4 * (960 + 1440 + 486));
   CHECK(c.parameters == 495);
-  CHECK(c.messages[0].ranks == 3);
+  CHECK(Split{.batch = 3}.ways(c.messages[0].axes) == 3);
   const Cost l = cost_of<Linear>({.features = 7}, {x}, {.batch = 2});
   check_work(l.weight_grad, 2 * 2 * 480 * 7, 4 * (960 + 480 * 7 + 14));
   CHECK(l.parameters == 481 * 7);
-  CHECK(l.messages[0].ranks == 2);
+  CHECK(Split{.batch = 2}.ways(l.messages[0].axes) == 2);
 }
 
 TEST_CASE("cost of Linear") {
@@ -93,7 +93,7 @@ TEST_CASE("cost of BatchNorm") {
   REQUIRE(global.messages.size() == 2);
   for (const Message& m : global.messages) {
     CHECK(m.bytes == 12 * 8);
-    CHECK(m.ranks == 2);
+    CHECK(m.axes == (Axis::batch | Axis::height | Axis::width));
   }
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("cost of SoftmaxCrossEntropy") {
   check_work(c.input_grad, 2 * 20, 2 * 4 * 20);
   REQUIRE(c.messages.size() == 1);
   CHECK(c.messages[0].bytes == 40);
-  CHECK(c.messages[0].ranks == 4);
+  CHECK(c.messages[0].axes == Axis::batch);
 }
 
 namespace {
@@ -214,8 +214,8 @@ TEST_CASE("of an uneven split every layer states the largest part, its parameter
     CHECK(part.parameters == three.parameters);
     REQUIRE(part.messages.size() == three.messages.size());
     for (std::size_t i = 0; i < part.messages.size(); ++i) {
-      CHECK(part.messages[i].ranks == 4);
-      CHECK(three.messages[i].ranks == 1);
+      CHECK(contains(part.messages[i].axes, Axis::batch));
+      CHECK(part.messages[i].axes == three.messages[i].axes);
       CHECK(part.messages[i].bytes == three.messages[i].bytes);
     }
   }
@@ -252,7 +252,7 @@ TEST_CASE("messages of two and of four ranks") {
       CHECK(c.messages[i].op == Collective::all_reduce);
       CHECK(c.messages[i].pass == expected[i].pass);
       CHECK(c.messages[i].bytes == expected[i].bytes);
-      CHECK(c.messages[i].ranks == ranks);
+      CHECK(split.ways(c.messages[i].axes) == ranks);
     }
   };
   const Expected sums[] = {{Pass::forward, 2 * 6 * 8}, {Pass::input_grad, 2 * 6 * 8}};

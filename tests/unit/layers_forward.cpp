@@ -280,6 +280,7 @@ TEST_CASE("BatchNorm normalises by the batch in training and by the averages in 
   };
 
   run.net.forward(run.context);
+  run.stream.wait();
   const auto [mean, var] = moments(1);
   const View y = peek(norm.buffers.y);
   each(x.shape, [&](auto n, auto c, auto h, auto v, std::size_t i) {

@@ -1,7 +1,7 @@
 // One description, many instances: a network that is placed several times at once, for training and
 // for inference, with other batches, on other ranks, under other splits, with the same parameters.
-#include "support/splits.hpp"
 #include "support/peek.hpp"
+#include "support/splits.hpp"
 #include "support/training.hpp"
 
 #include <filesystem>

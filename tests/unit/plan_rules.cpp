@@ -95,7 +95,10 @@ TEST_CASE("a rule for no layer is an error that suggests one") {
   CHECK(why("fc11") == "there is no layer 'fc11' (did you mean fc1?)");
   CHECK(why("comv*", "my.json") == "my.json: no layer matches 'comv*' (did you mean conv1?)");
   CHECK(why("quite.unlike.any") == "there is no layer 'quite.unlike.any'");
-  CHECK_THAT(why("input"), ContainsSubstring("is always split by batch"));
+  CHECK(why("input").empty());  // it is split so
+  CHECK(error([&] { decide(Plan{.ranks = 2}.split("input", {.height = 2}, "x"), net, 8); }) ==
+        "x: 'input' is no layer: it is always split by batch over all ranks: expected batch:2, or "
+        "shares for as many parts, got height:2");
   CHECK(why("*").empty());  // all but the input
 }
 
@@ -248,4 +251,49 @@ TEST_CASE("no byte of a plan can do harm", "[fuzz]") {
       CHECK(why.size() < 600);
     }
   }
+}
+
+TEST_CASE("splits with shares are written and read") {
+  const Split s = parse_split("batch:3:1,channel:2,height:1:2:1");
+  CHECK(s == Split{.batch = 2,
+                   .channel = 2,
+                   .height = 3,
+                   .shares = {.batch = {3, 1}, .height = {1, 2, 1}}});
+  CHECK(s.ways() == 12);
+  CHECK(s.text() == "batch:3:1,channel:2,height:1:2:1");
+  CHECK(parse_split("batch:6:2") == parse_split("batch:3:1"));  // in lowest terms
+  CHECK(parse_split("width:5:5:5") == Split{.width = 3});
+  const auto why = [](const char* split) { return error([&] { parse_split(split); }); };
+  CHECK(why("batch:3:0") ==
+        "split 'batch:3:0': expected shares that are whole numbers from 1 to 65536, got '0'");
+  CHECK_THAT(why("batch:3:"), ContainsSubstring("got ''"));
+  CHECK_THAT(why("batch:3:x"), ContainsSubstring("got 'x'"));
+  CHECK_THAT(why("batch:3:-1"), ContainsSubstring("got '-1'"));
+  CHECK(why("batch:0") ==
+        "split 'batch:0': expected a whole number of parts from 1 to 65536, got '0'");
+}
+
+TEST_CASE("a plan with shares survives its file and says what is wrong") {
+  const Network net = lenet();
+  Plan plan{.ranks = 4};
+  plan.split("input", parse_split("batch:3:1:2:2"));
+  plan.split("conv*", parse_split("batch:2,height:3:1"));
+  const Plan read = parse_plan(plan_json(plan));
+  CHECK(plan_json(read) == plan_json(plan));
+  const auto decisions = decide(read, net, 8);
+  CHECK(decisions[0].used.text() == "batch:3:1:2:2");
+  CHECK(used(decisions, "conv1").text() == "batch:2,height:3:1");
+  CHECK(used(decisions, "fc1").text() == "batch:3:1:2:2");  // as the input
+  const Plan again = plan_of(decisions, "lenet", 4);
+  CHECK(splits_of(decide(again, net, 8)) == splits_of(decisions));
+  const auto why = [&](const char* layer, const Split& split) {
+    return error([&] { decide(Plan{.ranks = 4}.split(layer, split), net, 8); });
+  };
+  CHECK_THAT(why("conv1", {.batch = 2, .shares = {.batch = {3, 1, 1}}}),
+             ContainsSubstring("expected a share for each of 2 parts, got 3"));
+  CHECK_THAT(why("conv1", {.batch = 2, .shares = {.batch = {3, 0}}}),
+             ContainsSubstring("expected shares of at least 1, got 0"));
+  CHECK_THAT(why("fc3", parse_split("channel:3:1:1:1:1:1:1:1:1:1:1")),
+             ContainsSubstring("there are only 10 channels to be cut"));
+  CHECK_THAT(why("input", parse_split("batch:3:1")), ContainsSubstring("expected batch:4"));
 }

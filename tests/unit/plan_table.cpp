@@ -107,8 +107,8 @@ TEST_CASE("the rank that sends the most sends what the layers state") {
       for (const Step& step : net.steps())
         if (step.layer)
           for (const Message& m :
-               step.layer->cost(step.input_shapes, step.output.split, DType::f32).messages)
-            if (m.ranks > 1) stated[{step.name, m.pass}] += m.bytes;
+               step.layer->cost(step.input_shapes, step.split(), DType::f32).messages)
+            if (step.split().ways(m.axes) > 1) stated[{step.name, m.pass}] += m.bytes;
     });
     int sending = 0;
     for (const ProfileRow& r : p.rows) {

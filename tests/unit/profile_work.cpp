@@ -164,6 +164,7 @@ TEST_CASE("ranks state the largest part's work, and send what the layers say") {
   std::vector<Profile> profiles(static_cast<std::size_t>(ranks));
   std::vector<Message> messages;
   std::vector<std::string> senders;
+  std::vector<int> group_sizes;
   run_ranks(ranks, [&](World& world) {
     PlacedNetwork net = place(residual(true), world, 10, DType::f32);
     profiles[std::size_t(world.rank())] = measured(net);
@@ -171,8 +172,10 @@ TEST_CASE("ranks state the largest part's work, and send what the layers say") {
     for (const Step& step : net.steps()) {
       if (!step.layer) continue;
       for (const Message& m :
-           step.layer->cost(step.input_shapes, step.output.split, DType::f32).messages)
+           step.layer->cost(step.input_shapes, step.split(), DType::f32).messages) {
         messages.push_back(m), senders.push_back(step.name);
+        group_sizes.push_back(step.split().ways(m.axes));
+      }
     }
   });
   CHECK(messages.size() == 7);  // conv1, norm three times, conv2, fc, loss
@@ -185,7 +188,7 @@ TEST_CASE("ranks state the largest part's work, and send what the layers say") {
       for (std::size_t i = 0; i < messages.size(); ++i)
         if (senders[i] == r.name && messages[i].pass == r.pass) {
           bytes += messages[i].bytes;
-          wire += messages[i].bytes * bus_factor(messages[i].op, messages[i].ranks);
+          wire += messages[i].bytes * bus_factor(messages[i].op, group_sizes[i]);
         }
       CHECK(r.comm_bytes == Approx(bytes));
       CHECK(r.wire_bytes == Approx(wire));

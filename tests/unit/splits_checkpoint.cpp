@@ -91,6 +91,18 @@ const Run runs[] = {
       {"c", {.batch = 2, .input = 2}},
       {"d", {.channel = 4}}}},
     {2, {{"a", {}}, {"norm", {}}, {"b", {}}, {"c", {}}, {"d", {}}}},
+    {2,
+     {{"input", {.batch = 2, .shares = {.batch = {3, 1}}}},
+      {"a", {.channel = 2, .shares = {.channel = {1, 3}}}},
+      {"norm", {.height = 2, .shares = {.height = {3, 1}}}},
+      {"b", {.channel = 2, .shares = {.channel = {3, 1}}}},
+      {"c", {.input = 2, .shares = {.input = {3, 1}}}}}},
+    {4,
+     {{"a", {.height = 2, .width = 2, .shares = {.height = {3, 1}, .width = {1, 3}}}},
+      {"norm", {.batch = 2, .channel = 2, .shares = {.batch = {1, 3}, .channel = {3, 1}}}},
+      {"b", {.batch = 4, .shares = {.batch = {3, 1, 2, 2}}}},
+      {"c", {.channel = 2, .input = 2, .shares = {.channel = {3, 1}, .input = {1, 3}}}},
+      {"d", {.batch = 2, .shares = {.batch = {1, 3}}}}}},
 };
 
 }  // namespace
@@ -102,12 +114,35 @@ TEST_CASE("checkpoint: what one plan saved, any other loads, bit by bit", "[spli
       Run by = saves;
       by.backend = backend, by.dtype = dtype;
       train(by, Adam{}, 2, "", folder / "saved");
-      for (Run loads : {runs[0], runs[2], runs[4], Run{}, Run{2}}) {
+      for (Run loads : {runs[0], runs[2], runs[4], runs[6], Run{}, Run{2}}) {
         CAPTURE(backend, saves.ranks, loads.ranks);
         loads.backend = backend, loads.dtype = dtype;
         train(loads, Adam{}, 0, folder / "saved", folder / "again");
         CHECK(same(folder / "again", folder / "saved"));
       }
+    }
+  }
+}
+
+TEST_CASE("checkpoint: under every plan, with unlike parts, too, training is that of one rank",
+          "[splits]") {
+  const Folder folder;
+  const auto alone = train({}, Adam{}, 5, "", folder / "alone");
+  const auto expected = tensors(folder / "alone");
+  for (const Run& run : runs) {
+    CAPTURE(run.ranks, run.plan.size());
+    const auto losses = train(run, Adam{}, 5, "", folder / "shared");
+    REQUIRE(losses.size() == alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      CHECK(std::abs(losses[i] - alone[i]) < 1e-10 * std::abs(alone[i]));
+    for (const auto& [name, values] : tensors(folder / "shared")) {
+      double most = 1e-30, off = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        most = std::max(most, std::abs(expected.at(name)[i]));
+        off = std::max(off, std::abs(values[i] - expected.at(name)[i]));
+      }
+      INFO(name);
+      CHECK(off <= 1e-7 * most);  // Adam divides by what may be next to nothing
     }
   }
 }

@@ -154,9 +154,9 @@ TEST_CASE("what a loss that is split by classes sends") {
   const Cost c = loss.cost(x, {.batch = 2, .channel = 4}, DType::f32);
   CHECK(c.forward.flops == 5 * 4 * 3);
   REQUIRE(c.messages.size() == 3);
-  CHECK(c.messages[0].ranks == 2);
-  CHECK((c.messages[1].bytes == (4 * 2 + 1) * 8 && c.messages[1].ranks == 4));
-  CHECK((c.messages[2].bytes == 4 * 3 * 8 && c.messages[2].ranks == 4));
+  CHECK(c.messages[0].axes == Axis::batch);
+  CHECK((c.messages[1].bytes == (4 * 2 + 1) * 8 && c.messages[1].axes == Axis::channel));
+  CHECK((c.messages[2].bytes == 4 * 3 * 8 && c.messages[2].axes == Axis::channel));
 }
 
 TEST_CASE("more parts than classes are refused") {

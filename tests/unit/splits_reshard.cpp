@@ -60,7 +60,9 @@ void for_elements(const Tensor& t, const Box& box, Work&& work) {
 /// Adds up the bytes of all collectives. Read it when they have ended.
 struct Counted final : Recorder {
   double bytes = 0;
-  void record(const Span& span) override { bytes += span.bytes; }
+  void record(const Span& span) override {
+    if (span.lane == Lane::communication) bytes += span.bytes;  // on one thread only
+  }
 };
 
 /// What is wrong about an exchange from one arrangement to the other, on all ranks; "" if nothing.

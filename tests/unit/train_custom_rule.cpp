@@ -60,7 +60,7 @@ Trained train(Optimizer o, int ranks, DType dtype, bool shard, std::int64_t micr
 
 }  // namespace
 
-TEST_CASE("momentum SGD as a rule of one's own equals the built-in bit for bit") {
+TEST_CASE("momentum SGD as a rule of one's own equals the built-in bit for bit", "[host]") {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const int ranks : {1, 2, 3})
       for (const bool shard : {false, true}) {
@@ -73,7 +73,7 @@ TEST_CASE("momentum SGD as a rule of one's own equals the built-in bit for bit")
       }
 }
 
-TEST_CASE("a rule of one's own has its states in checkpoints and its name in profiles") {
+TEST_CASE("a rule of one's own has its states in checkpoints and its name in profiles", "[host]") {
   const Folder folder;
   const auto data = small_data();
   for (const bool shard : {false, true})
@@ -129,7 +129,7 @@ TEST_CASE("ranks whose rules differ in what can be told are told so") {
   CHECK_THAT(error, ContainsSubstring("the optimizer is lion, rate 0.01, 0 states"));
 }
 
-TEST_CASE("rules of one's own that cannot be are refused") {
+TEST_CASE("rules of one's own that cannot be are refused", "[host]") {
   CHECK_THROWS_WITH(Optimizer(CustomRule{.name = "lion"}),
                     ContainsSubstring("lion: expected a function that updates"));
   const auto nothing = [](Stream&, const UpdateStep&, const View&, const View&,

@@ -107,9 +107,11 @@ Updated updated(const std::string& backend, double bucket_mb, bool weights_only,
   net.initialize(5);
   Optimizer optimizer = Adam{.weight_decay = decay};
   optimizer.decay_weights_only(weights_only);
-  const Tensor states = optimizer.attach(net), labels({8, 1, 1, 1}, DType::i32);
-  for (std::int64_t i = 0; i < net.x().shape.size(); ++i)
-    net.x().as<float>()[i] = float(Random(1, 1).normal(std::uint64_t(i)));
+  const Tensor states = optimizer.attach(net);
+  const Tensor labels({8, 1, 1, 1}, DType::i32, net.placing().backend->memory());
+  const View x = peek(net.x());
+  for (std::int64_t i = 0; i < x.shape.size(); ++i)
+    x.as<float>()[i] = float(Random(1, 1).normal(std::uint64_t(i)));
   Stream stream;
   Updates updates;
   stream.record_to(&updates);
@@ -124,6 +126,7 @@ Updated updated(const std::string& backend, double bucket_mb, bool weights_only,
             {.rate = 0.01, .weight_decay = p.decay || !weights_only ? decay : 0, .step = step},
             p.value, p.grad, p.states);
   }
+  stream.wait();
   return {weights(net), updates.count / 3};
 }
 

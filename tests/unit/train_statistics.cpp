@@ -1,8 +1,8 @@
 // Running statistics of which each rank has its own (local batch norm): resumed trainings, files
 // and evaluations, with a trainer and without.
 #include "catch.hpp"
-#include "support/peek.hpp"
 #include "support/operands.hpp"
+#include "support/peek.hpp"
 #include "support/splits.hpp"
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
@@ -255,6 +255,7 @@ TEST_CASE("a network that is placed for inference sends nothing") {
       stream.record_to(&counts);
       Context context{.stream = stream, .training = false};
       for (int i = 0; i < 3; ++i) net.forward(context);
+      stream.wait();
       if (world.rank() == 0) sent = counts.sent;
     });
     return sent;

@@ -27,7 +27,7 @@ class MeanSquaredError final : public Layer {
     const auto n = double(split.of_output(only(xs)).size()), bytes = n * double(size_of(t));
     return {.forward = {3 * n, bytes},
             .input_grad = {2 * n, 2 * bytes},
-            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, split.batch}}};
+            .messages = {{Collective::all_reduce, Pass::forward, 5 * 8, Axis::batch}}};
   }
   Placement place(std::span<const Spec> xs, const Site& site) const override {
     auto placed = std::make_unique<Placed>();
@@ -169,7 +169,7 @@ double error_of(const std::vector<double>& w, std::int64_t size, bool some,
 
 }  // namespace
 
-TEST_CASE("a loss of one's own trains on values, on any ranks, as arithmetic says") {
+TEST_CASE("a loss of one's own trains on values, on any ranks, as arithmetic says", "[host]") {
   for (const bool some : {false, true}) {
     const std::vector<double> start = regress(1, some, {}, 0).start;
     std::vector<double> w = start, gradient, wanted;
@@ -278,7 +278,7 @@ TEST_CASE("a label for each pixel trains as if each pixel were a sample") {
   }
 }
 
-TEST_CASE("logits of pixels are those of as many samples, kernel by kernel") {
+TEST_CASE("logits of pixels are those of as many samples, kernel by kernel", "[host]") {
   const std::int64_t n = 3, pixels = height * width, rows = n * pixels;
   for (const std::string backend : {"reference", "auto"}) {
     const auto on = make_backend(backend, DType::f32);
@@ -295,14 +295,15 @@ TEST_CASE("logits of pixels are those of as many samples, kernel by kernel") {
     }
     const auto run = [&](const Form& form, const View& logits, const View& of) {
       const auto kernel = on->softmax_cross_entropy({0.1, kinds, 0}, form);
-      const Tensor largest({2, rows, 1, 1}, DType::f64), sums({3, rows, 1, 1}, DType::f64);
-      const Tensor totals({1, 4, 1, 1}, DType::f64), p(form);
+      const Tensor largest({1, 2 * rows + 1, 1, 1}, DType::f64);
+      const Tensor sums({3, rows, 1, 1}, DType::f64), totals({1, 5, 1, 1}, DType::f64);
+      const Tensor by({1, 1, 1, 1}, DType::f64), p(form);
       Tensor dx(form);
       Stream s;
-      kernel->largest(s, logits, of, largest);
+      kernel->largest(s, logits, of, true, largest);
       kernel->sums(s, logits, of, largest, p, sums);
       kernel->finish(s, of, largest, sums, p, totals);
-      kernel->input_grad(s, p, of, 0.25, dx);
+      kernel->input_grad(s, p, of, by, 4, dx);
       const auto t = totals.elements<double>();
       return std::pair(std::vector<double>(t.begin(), t.end()), std::move(dx));
     };

@@ -1,6 +1,7 @@
-// Collective: what ranks do together, as a value that every transport understands.
+// Operation: one call of a collective, as a value that every transport understands.
 #pragma once
 
+#include <lamina/cost/collective.hpp>
 #include <lamina/tensor/dtype.hpp>
 #include <lamina/tensor/memory_space.hpp>
 #include <lamina/tensor/stream.hpp>
@@ -11,23 +12,6 @@
 #include <string>
 
 namespace lamina {
-
-enum class Collective : std::uint8_t {
-  all_reduce,
-  reduce_scatter,
-  all_gather,
-  broadcast,
-  all_to_all,
-  halo,  ///< one message out and one in: Communicator::exchange
-  barrier,
-};
-
-/// A string with static storage: it may be kept as the `what` of a Span.
-constexpr const char* name(Collective c) {
-  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                   "all_to_all", "halo",           "barrier"};
-  return names[int(c)];
-}
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
 

@@ -1,9 +1,11 @@
 // Cost: what a layer must compute and move, by pure arithmetic; needs no device.
 #pragma once
 
-#include <lamina/comm/collective.hpp>
+#include <lamina/cost/collective.hpp>
 #include <lamina/cost/split.hpp>
-#include <lamina/kernels/backend.hpp>
+#include <lamina/cost/update_rule.hpp>
+#include <lamina/tensor/dtype.hpp>
+#include <lamina/tensor/stream.hpp>
 
 #include <vector>
 
@@ -21,13 +23,15 @@ struct Work {
   }
 };
 
-/// One collective of a layer in a training step.
+/// One collective of a layer in a training step. With the layer's split, `axes` say which ranks
+/// take part in it together (cost/group.hpp): they are split.ways(axes), and where that is one,
+/// nothing is sent.
 struct Message {
   Collective op;
-  Pass pass;          ///< in which it starts
-  double bytes = 0;   ///< as Operation::bytes, of the rank that sends the most
-  int ranks = 1;      ///< in the group
-  bool once = false;  ///< not sent again where forward is recomputed
+  Pass pass;               ///< in which it starts
+  double bytes = 0;        ///< as Operation::bytes, of the rank that sends the most
+  Axis axes = Axis::none;  ///< along which the ranks of its group differ
+  bool once = false;       ///< not sent again where forward is recomputed
 };
 
 /// Of one training step on the rank with the largest part.

@@ -3,6 +3,7 @@
 // runs.
 #pragma once
 
+#include <lamina/cost/update_rule.hpp>
 #include <lamina/kernels/geometry.hpp>
 #include <lamina/tensor/box.hpp>
 #include <lamina/tensor/stream.hpp>
@@ -149,24 +150,6 @@ class LossKernel : public Kernel {
   /// dx = (p - target) / rows, divided by `samples` instead where that is not 0.
   virtual void input_grad(Stream&, const View& p, const View& labels, const View& rows,
                           double samples, const View& dx) = 0;
-};
-
-/// The update of one parameter, element by element (train/optimizer.hpp gives the formulas).
-struct UpdateRule {
-  /// `custom`: a function of somebody's own (train/optimizer.hpp), which no back end has.
-  enum class Kind { sgd, adam, adamw, custom };
-  Kind kind = Kind::sgd;
-  double momentum = 0;
-  bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::string custom_name = {};
-  int custom_states = 0;
-
-  /// Buffers like w that the rule keeps between steps: momentum, or the two moments.
-  int states() const {
-    if (kind == Kind::custom) return custom_states;
-    return kind != Kind::sgd ? 2 : momentum != 0 ? 1 : 0;
-  }
 };
 
 /// What changes from step to step, or from parameter to parameter.

@@ -12,6 +12,10 @@ namespace lamina {
 /// Plain loops and Eigen, f32 and f64 (kernels/reference.hpp).
 std::shared_ptr<const Backend> reference_backend();
 
+/// The reference back end without memory: its kernels say what they take, but nothing is allocated,
+/// and nothing can run. For whoever plans (network/predict.hpp).
+std::shared_ptr<const Backend> planning_backend();
+
 /// oneDNN, f32. Throws Error where it is not built in. Kernels that are not the direct ones
 /// (Winograd) are compared with those on random data when they are made, unless the verdict is
 /// known, and not taken where they differ; Kernel::remark says so.

@@ -14,12 +14,17 @@ namespace lamina {
 
 class Reference final : public Backend {
  public:
+  /// Kernels have their workspace in `memory`. They run on the host: in that of another device, or
+  /// of none, they can be made and asked what they take, but not run.
+  explicit Reference(MemorySpace& memory = host_memory()) : memory_(&memory) {}
+
   std::string name() const override { return "reference"; }
   std::string description() const override {
     return text("Eigen ", EIGEN_WORLD_VERSION, '.', EIGEN_MAJOR_VERSION, '.', EIGEN_MINOR_VERSION,
                 ", ", Eigen::SimdInstructionSetsInUse(), ", one thread");
   }
   bool supports(DType t) const override { return t == DType::f32 || t == DType::f64; }
+  MemorySpace& memory() const override { return *memory_; }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
     detail::check_form(x, "conv");
@@ -28,7 +33,7 @@ class Reference final : public Backend {
           " output channels");
     check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
     check_output("conv", x.shape, g.output(x.shape));
-    return make<WeightedKernel, detail::ReferenceConv>(x, g, x);
+    return make<WeightedKernel, detail::ReferenceConv>(x, g, x, *memory_);
   }
 
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
@@ -157,7 +162,7 @@ class Reference final : public Backend {
 
  private:
   template <class Made, template <class> class Type, class... Args>
-  static std::unique_ptr<Made> make(const Form& x, const Args&... args) {
+  static std::unique_ptr<Made> make(const Form& x, Args&&... args) {
     if (x.dtype == DType::f64) return std::make_unique<Type<double>>(args...);
     return std::make_unique<Type<float>>(args...);
   }
@@ -175,6 +180,8 @@ class Reference final : public Backend {
     check(y.h > 0 && y.w > 0, who, ": the window does not fit into an input of ", x.h, 'x', x.w,
           " with its padding");
   }
+
+  MemorySpace* memory_;
 };
 
 }  // namespace lamina

@@ -33,6 +33,8 @@ class GlobalAvgPool final : public PoolLayer {
 
  private:
   struct Placed;
+  /// Ranks that differ along these each have a part of the mean.
+  static constexpr Axis sum_axes = Axis::height | Axis::width;
 };
 
 /// Where rows or columns are cut.

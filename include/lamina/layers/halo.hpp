@@ -3,8 +3,8 @@
 #pragma once
 
 #include <lamina/cost/cost.hpp>
-#include <lamina/cost/site.hpp>
 #include <lamina/layers/exchange.hpp>
+#include <lamina/layers/site.hpp>
 
 #include <memory>
 

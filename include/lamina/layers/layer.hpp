@@ -3,9 +3,10 @@
 // network owns the buffers between layers.
 #pragma once
 
+#include <lamina/cost/blocks.hpp>
 #include <lamina/cost/cost.hpp>
-#include <lamina/cost/site.hpp>
 #include <lamina/layers/parameter.hpp>
+#include <lamina/layers/site.hpp>
 
 #include <concepts>
 #include <memory>

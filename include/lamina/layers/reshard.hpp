@@ -11,6 +11,9 @@ namespace lamina {
 ///
 /// forward                        backward
 /// to each its wanted block       to each the gradient of the block it gave
+///
+/// All ranks of the network take part, whatever the splits before and behind it: its own split,
+/// with which it is placed and its cost is stated, is {.batch = ranks}.
 class Reshard final : public Layer {
  public:
   Reshard(Blocks held, Blocks wanted) : held_(std::move(held)), wanted_(std::move(wanted)) {}

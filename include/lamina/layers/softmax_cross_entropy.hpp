@@ -93,7 +93,7 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
   std::unique_ptr<LossKernel> kernel;
   Communicator ranks, parts;  ///< that have other samples; other classes
   Tensor p, sums, rows;
-  Tensor maxima;  ///< two per row, then whether a rank asks to stop
+  Tensor maxima;             ///< two per row, then whether a rank asks to stop
   std::int64_t samples = 1;  ///< across all ranks
 };
 

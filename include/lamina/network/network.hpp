@@ -110,8 +110,12 @@ class Network {
   std::vector<Vertex> graph_;
 };
 
-/// How the input lies: split by samples over all ranks, or over as many as there are samples.
+/// How the input lies: split by samples over all ranks, or over as many as there are samples. It
+/// may have shares, too.
 Split input_split(std::int64_t batch, int ranks);
+/// Throws Error unless there are as many shares as parts, all positive, along each axis that has
+/// any.
+void check_shares(const Split& split);
 /// Throws Error where there is not one sample for each rank.
 void check_batch(std::int64_t batch, int ranks);
 

@@ -15,7 +15,7 @@ class PlacedNetwork;
 /// How a network is placed on the ranks.
 struct PlaceOptions {
   std::int64_t batch = 1;  ///< samples of the global batch, over all ranks
-  std::shared_ptr<const Backend> backend;
+  std::shared_ptr<const Backend> backend = {};
   Communicator ranks = {};
   /// Of each vertex of the graph, the input first; empty = all samples over all ranks.
   std::vector<Split> splits = {};
@@ -77,6 +77,10 @@ struct Step {
   bool active() const { return placement.layer != nullptr; }
   /// Whether it stands between layers of the network.
   bool inserted() const { return kind == Kind::reorder || kind == Kind::reshard; }
+  /// That of the layer, which says what it costs. In a reshard all ranks take part.
+  Split split() const {
+    return kind == Kind::reshard ? Split{.batch = blocks.ranks()} : output.split;
+  }
   /// The layer's, without what is frozen; with elements of type t.
   Cost cost(DType t) const;
   /// Of this rank; none where it takes no part.

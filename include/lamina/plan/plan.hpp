@@ -12,12 +12,14 @@
 
 namespace lamina {
 
-/// "height:2,batch:2", as Split::text() writes it; "none" is one part, so rank 0 alone. Throws
-/// Error for an unknown axis, with the nearest one, and for parts that are no whole number.
+/// "height:2,batch:3:1", as Split::text() writes it: a number of parts, or their shares; "none" is
+/// one part, so rank 0 alone. Throws Error for an unknown axis, with the nearest one, and for parts
+/// or shares that are no whole numbers.
 Split parse_split(std::string_view s);
 
 /// Rules, of which the later ones win; a layer that none of them matches is split as the input is,
-/// by samples (input_split), which is the plan `data`.
+/// by samples (input_split), which is the plan `data`. A rule for "input", by that very name, gives
+/// the samples other shares.
 struct Plan {
   struct Rule {
     std::string layers;  ///< a name, or a pattern

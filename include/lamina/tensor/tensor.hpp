@@ -41,7 +41,7 @@ struct View : Form {
  private:
   [[noreturn]] void refuse() const {
     throw Error(lamina::text("a tensor of ", shape, " lies in the memory of ", space->name(),
-                     ", where the host cannot reach it: expected a copy of it"));
+                             ", where the host cannot reach it: expected a copy of it"));
   }
 };
 

@@ -10,7 +10,7 @@ namespace lamina::detail {
 template <class T>
 class ReferenceConv final : public WeightedKernel {
  public:
-  ReferenceConv(const ConvGeometry& g, const Form& x)
+  ReferenceConv(const ConvGeometry& g, const Form& x, MemorySpace& memory)
       : g_(g),
         x_(x.shape),
         y_(g.output(x.shape)),
@@ -23,7 +23,7 @@ class ReferenceConv final : public WeightedKernel {
     // The columns of a 1x1 convolution are the image itself.
     direct_ = g.kernel == Pair(1) && g.stride == Pair(1) && g.pad == Pad(0);
     algorithm = direct_ ? "gemm" : "im2col+gemm";
-    if (!direct_) buffer_ = Tensor({1, rows_, y_.h, y_.w}, x.dtype);
+    if (!direct_) buffer_ = Tensor({1, rows_, y_.h, y_.w}, x.dtype, memory);
     workspace = buffer_.bytes();
   }
 

@@ -1,6 +1,7 @@
 // Loader: shuffled, augmented, prefetched batches of a Dataset, for one of several ranks.
 #pragma once
 
+#include <lamina/cost/split.hpp>
 #include <lamina/train/data/dataset.hpp>
 
 #include <cstdint>
@@ -11,6 +12,7 @@ namespace lamina {
 struct LoaderOptions {
   std::int64_t global_batch = 32;  ///< images per step, over all ranks
   int rank = 0, ranks = 1;         ///< this loader serves part `rank` of `ranks` of every batch
+  Shares shares = {};              ///< of the first ranks in it, all others get none; empty: alike
   int micro_batches = 1;           ///< or of each of so many equal parts of it, one after the other
   std::uint64_t seed = 0;          ///< of the order and of the augmentation
   bool shuffle = true;             ///< a new order every epoch
@@ -39,16 +41,17 @@ struct Batch {
 };
 
 /// Serves the batches of epoch after epoch without end. Batch b of an epoch is images b*B to
-/// (b+1)*B-1 of the epoch's order, and rank r of R serves part(B, R, r) of it (cost/split.hpp):
-/// the order is the same for any number of ranks, and no image is served twice. What is served
-/// depends on (data set, seed, global batch) alone, not on threads or ranks.
+/// (b+1)*B-1 of the epoch's order, and rank r of R serves part(B, R, r) of it (cost/split.hpp), or
+/// by shares: the order is the same for any number of ranks, and no image is served twice. What is
+/// served depends on (data set, seed, global batch) alone, not on threads or ranks.
 ///
 /// Memory is constant: `depth` batches and one decoded image per thread. Once the loader has seen
 /// its largest image it allocates nothing (JPEG and PNG decoders do, inside).
 class Loader {
  public:
   /// `data` must outlive the loader. Throws Error: a global batch smaller than the ranks, or larger
-  /// than the data set and not padded; a rank out of range; an empty data set.
+  /// than the data set and not padded; a rank out of range; more shares than ranks; an empty data
+  /// set.
   Loader(const Dataset& data, const LoaderOptions& options);
   ~Loader();
   Loader(Loader&&) noexcept;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <lamina/comm/communicator.hpp>
-#include <lamina/cost/blocks.hpp>
+#include <lamina/cost/group.hpp>
 #include <lamina/kernels/backend.hpp>
 
 #include <utility>
@@ -21,10 +21,6 @@ struct Spec : Form {
   const Form& form() const { return *this; }
 };
 
-/// The ranks that differ from the one at `place` in their place along `axes` and agree in all
-/// others, by their number along `axes`.
-std::vector<int> group(const Split& split, const Place& place, Axis axes);
-
 /// A layer's split, the ranks that take part in it, and the back end that computes.
 class Site {
  public:
@@ -38,6 +34,8 @@ class Site {
   bool training() const { return training_; }
   /// Where this rank stands; all zero where it takes no part.
   const Place& place() const { return place_; }
+  /// Which part of `extent` along one axis this rank has.
+  Part part(Axis axis, std::int64_t extent) const { return split_.part(axis, extent, place_); }
   /// Whether this rank takes part.
   bool active() const { return ranks_.rank() < split_.ways(); }
   /// All ranks of the network.

@@ -1,0 +1,39 @@
+// The reference back end without memory. In a file of its own, so that a program which has another
+// back end under the name of the reference still has this one.
+#include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/reference.hpp>
+
+#include <limits>
+
+namespace lamina {
+
+namespace {
+
+/// There is room for everything, at an address where nothing lies.
+class NoMemory final : public MemorySpace {
+ public:
+  std::string name() const override { return "no device"; }
+  std::shared_ptr<void> allocate(std::size_t bytes) override {
+    constexpr std::uintptr_t nowhere = 64;
+    if (bytes == 0) return nullptr;
+    return {std::shared_ptr<void>(), reinterpret_cast<void*>(nowhere)};
+  }
+  void zero(void*, std::size_t bytes) override { refuse(bytes); }
+  void copy(const void*, void*, std::size_t bytes) override { refuse(bytes); }
+  std::size_t total_bytes() const override { return std::numeric_limits<std::size_t>::max(); }
+  std::size_t free_bytes() const override { return total_bytes(); }
+
+ private:
+  static void refuse(std::size_t bytes) {
+    check(bytes == 0, "a network that was placed for planning has no memory to run in");
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Backend> planning_backend() {
+  static NoMemory memory;
+  return std::make_shared<const Reference>(memory);
+}
+
+}  // namespace lamina
