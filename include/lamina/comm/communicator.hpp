@@ -88,7 +88,6 @@ class Communicator {
     op.layer = stream.layer(), op.layer_name = stream.layer_name();
     op.to = to, op.from = from;
     op.in = out.data, op.out = in.data, op.space = space_of(stream, out, in);
-    if (op.space) op.after = stream.event();
     op.count = to >= 0 ? out.bytes() / size_of(op.dtype) : 0;
     op.received = from >= 0 ? in.bytes() / size_of(op.dtype) : 0;
     return start(stream, op, true);
@@ -215,13 +214,15 @@ class Communicator {
     op.in = in.data;
     op.out = out.data;
     op.space = space_of(stream, in, out);
-    if (op.space) op.after = stream.event();
     op.count = counted.bytes() / size_of(counted.dtype) / parts;
     return start(stream, op, op.count > 0);
   }
-  Pending start(Stream& stream, const Operation& op, bool any) const {
-    if (size_ > 1 && !stream.silent())
-      return any ? Pending(queue_, queue_->start(group_, op, stream.recorder()), op) : Pending();
+  Pending start(Stream& stream, Operation op, bool any) const {
+    if (size_ > 1 && !stream.silent()) {
+      if (!any) return {};
+      if (op.space) op.after = stream.event();
+      return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
+    }
     if (op.space)
       stream.then([op, rank = rank_] { copy_own_part(op, rank); });
     else
