@@ -20,6 +20,8 @@ class NoMemory final : public MemorySpace {
   }
   void zero(void*, std::size_t bytes) override { refuse(bytes); }
   void copy(const void*, void*, std::size_t bytes) override { refuse(bytes); }
+  void put(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
+  void get(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
   std::size_t total_bytes() const override { return std::numeric_limits<std::size_t>::max(); }
   std::size_t free_bytes() const override { return total_bytes(); }
 

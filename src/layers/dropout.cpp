@@ -1,5 +1,4 @@
-// How dropout is placed, what it costs, and what its mask depends on.
-#include <lamina/base/random.hpp>
+// How dropout is placed, and what it costs.
 #include <lamina/layers/dropout.hpp>
 
 namespace lamina {
@@ -18,17 +17,10 @@ Placement Dropout::place(std::span<const Spec> xs, const Site& site) const {
   auto placed = std::make_unique<Placed>();
   placed->kernel = site.backend().dropout(o_.rate, xs[0], xs[0].whole, xs[0].box);
   Placement p = placement_of(*placed->kernel);
-  placed->whole = xs[0].whole.size();
   placed->copy = site.backend().reorder(p.inputs[0], p.output);
   p.reads_x = false, p.in_place = true;
   p.layer = std::move(placed);
   return p;
-}
-
-void Dropout::Placed::apply(Context& context, Pass pass, const View& from, const View& to) {
-  const Random random(context.seed, std::uint64_t(context.step), std::uint64_t(context.layer));
-  const std::uint64_t key = std::uint64_t(random.bits(0)) << 32 | random.bits(1);
-  kernel->apply(context.stream, pass, key, std::uint64_t(context.micro_batch * whole), from, to);
 }
 
 }  // namespace lamina

@@ -117,7 +117,7 @@ Parameters::Parameters(std::vector<Step>& steps, const PlaceOptions& options, Me
     }
   }
   spread(steps, options);
-  plan_sums(steps, options, total);
+  plan_squares(steps, options, total);
   if (!options.training) return;
   check_frozen(options.frozen);
   plan_unread(steps, total);
@@ -187,8 +187,11 @@ void Parameters::plan_buckets(std::vector<Step>& steps, const PlaceOptions& opti
 }
 
 /// Those of a parameter are of its layer, also where this rank takes no part in that.
-void Parameters::plan_sums(std::vector<Step>& steps, const PlaceOptions& options, Memory& total) {
-  const std::size_t bytes = sums_form(options).bytes();
+void Parameters::plan_squares(std::vector<Step>& steps, const PlaceOptions& options,
+                              Memory& total) {
+  const auto everywhere = [](const WholeParameter& p) { return p.everywhere(); };
+  scattered = options.shard_optimizer || !std::all_of(all.begin(), all.end(), everywhere);
+  const std::size_t bytes = squares_form(options).bytes();
   if (bytes == 0) return;
   total.workspace += bytes;
   for (Step& step : steps)
@@ -240,17 +243,14 @@ void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& steps, const Pla
   }
 }
 
-Form Parameters::sums_form(const PlaceOptions& options) const {
-  const auto everywhere = [](const WholeParameter& p) { return p.everywhere(); };
-  if (!options.training ||
-      (!options.shard_optimizer && std::all_of(all.begin(), all.end(), everywhere)))
-    return {{0, 0, 0, 0}, DType::f64, {}};
-  return {{1, 2 * std::int64_t(all.size()), 1, 1}, DType::f64, {}};
+Form Parameters::squares_form(const PlaceOptions& options) const {
+  const std::int64_t sums = options.training ? 2 * std::int64_t(all.size()) : 0;
+  return {{1, sums, 1, 1}, DType::f64, {}};
 }
 
 void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
   MemorySpace& memory = options.backend->memory();
-  sums = Tensor(sums_form(options));
+  squares = Tensor(squares_form(options), memory);
   // What ranks sum or gather is where they can do so in place.
   const Form all_values = flat(total.parameters, options.dtype);
   values = options.shard_optimizer ? options.ranks.tensor(all_values, memory)

@@ -9,6 +9,8 @@
 #include <lamina/network/placed.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 namespace lamina {
 
@@ -125,6 +127,8 @@ void PlacedNetwork::plan_workspace() {
     memory_.workspace += p.workspace - p.messages, memory_.messages += p.messages;
     scratch = std::max(scratch, p.scratch);
   }
+  steps_[0].memory.workspace += StepNumbers::bytes();
+  memory_.workspace += StepNumbers::bytes();
   memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
 }
 
@@ -132,6 +136,7 @@ void PlacedNetwork::allocate() {
   check(!allocated_, "the network has its buffers already");
   allocate_activations();
   parameters_.allocate(options_, memory_);
+  numbers_ = StepNumbers(options_.backend->memory());
   allocated_ = true;
   if (source_) source_->refresh();
 }
@@ -203,15 +208,56 @@ void PlacedNetwork::forward(Context& context) {
   check(allocated_, "the network has no buffers yet");
   check(!source_ || source_->fresh(),
         "the network's parameters are another one's, which has changed them: expected refresh()");
-  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
+  tell(context);
+  numbers_.now.put(context.stream, {.seed = context.seed,
+                                    .step = context.step,
+                                    .micro_batch = micro_batch_,
+                                    .stop = double(context.stop)});
   for (std::size_t i = 1; i < steps_.size(); ++i)
     run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
   context.stream.enter(-1);
+  const Step& last = steps_.back();
+  numbers_.add_up = context.training && options_.micro_batches > 1 && last.layer->is_loss();
+  if (numbers_.add_up) add_up_found(context.stream);
+}
+
+void PlacedNetwork::tell(Context& context) {
+  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
+  context.now = numbers_.now.view();
+}
+
+void PlacedNetwork::add_up_found(Stream& stream) {
+  options_.backend->add_found(stream, shared_found(stream), micro_batch_ == 0, numbers_.totals);
+}
+
+View PlacedNetwork::found(Stream& stream) const {
+  const Step& loss = steps_.back();
+  check(loss.layer->is_loss(), "the network ends in ", loss.name,
+        ": expected a loss, SoftmaxCrossEntropy");
+  return numbers_.add_up ? numbers_.totals.view() : shared_found(stream);
+}
+
+/// Rank 0 takes part in everything, and tells the others. Who takes no part asks to stop here.
+View PlacedNetwork::shared_found(Stream& stream) const {
+  const Step& loss = steps_.back();
+  const int ranks = options_.ranks.size();
+  if (options_.splits.back().ways() == ranks) return loss.buffers.y;
+  const View& found = numbers_.found;
+  const View y = options_.ranks.rank() == 0 ? loss.buffers.y : View();
+  const Form one{{1, 1, 1, 1}, DType::f64, {}};
+  const Box all = Box::of(found.shape), single = Box::of(one.shape);
+  const View asks = numbers_.now.view().at(offsetof(StepValues, stop), one);
+  const std::array moves{BoxMove{y, all, found, all, all},
+                         BoxMove{asks, single, found.at(4 * sizeof(double), one), single, single}};
+  const std::size_t count = loss.active() ? 1 : 2;
+  options_.backend->move(stream, Pass::forward, "found", std::span(moves).first(count));
+  options_.ranks.all_reduce(stream, Pass::forward, found).wait(stream);
+  return found;
 }
 
 void PlacedNetwork::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
-  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
+  tell(context);
   for (Bucket& bucket : parameters_.buckets) bucket.micro_batch = micro_batch_;
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];

@@ -103,10 +103,13 @@ void check_finite(const PlacedNetwork& network, const std::string& path, std::in
   const Backend& backend = *network.placing().backend;
   Stream stream;
   std::size_t bad = all.size();
-  for (const NamedParameter& n : network.parameters())
-    if (std::size_t(n.number) < bad &&
-        !std::isfinite(backend.squared_norm(stream, Pass::update, n.parameter->value)))
-      bad = std::size_t(n.number);
+  const Tensor square({1, 1, 1, 1}, DType::f64, backend.memory());
+  double found = 0;
+  for (const NamedParameter& n : network.parameters()) {
+    backend.squared_norm(stream, Pass::update, n.parameter->value, square);
+    copy_bytes(square, {&found, square.view().form()});
+    if (!std::isfinite(found)) bad = std::min(bad, std::size_t(n.number));
+  }
   bad = network.placing().ranks.all_reduce_value(bad, ReduceOp::min);
   check(bad == all.size(), path, ": not saved: after step ", step, ' ',
         bad < all.size() ? all[bad].name : "",

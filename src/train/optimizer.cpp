@@ -202,80 +202,89 @@ void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate, std:
           bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",
           ": expected attach() before");
   network.changed();
-  if (network.sums() && (clip_norm_ > 0 || trust_ > 0)) add_up_squares(network, stream);
-  if (clip_norm_ > 0) scale = clipped(network, stream, scale);
+  network.update_values().put(stream, {rate, double(step), scale});
+  const UpdateStep all = step_of(network, stream);
+  const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());
+  if (ahead) add_up_squares(network, stream);
   for (Bucket& bucket : network.buckets()) {
     const char* layer = network.steps()[std::size_t(bucket.step)].name.c_str();
     const LayerScope scope(stream, bucket.step, layer, LayerRun::Phase::update);
     stream.enter(bucket.step, layer);
     bucket.sum.wait(stream);
-    for (const Bucket::Run& run : bucket.runs)
-      update(network, stream, run, {rate * run.rate, run.weight_decay, scale, step});
+    for (const Bucket::Run& run : bucket.runs) {
+      if (trust_ > 0 && !ahead && run.first->decay) square(network, stream, *run.first, run.number);
+      update(network, stream, run, all);
+    }
     bucket.update(stream);
   }
   stream.enter(-1);
   for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
 }
 
-void Optimizer::update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
-                       UpdateStep step) const {
-  const Parameter& p = *run.first;
-  if (trust_ > 0 && p.decay) {
-    const double w = std::sqrt(square(network, stream, p, run.number, Square::value));
-    const double dw =
-        step.grad_scale * std::sqrt(square(network, stream, p, run.number, Square::grad));
-    const double below = dw + step.weight_decay * w;
-    const double local = w > 0 && below > 0 ? trust_ * w / below : 1;
-    step.weight_decay *= local, step.grad_scale *= local;
+UpdateStep Optimizer::step_of(const PlacedNetwork& network, Stream& stream) const {
+  UpdateStep step{.values = network.update_values().view()};
+  const PlaceOptions& o = network.placing();
+  if (o.micro_batches > 1 && network.steps().back().layer->is_loss())
+    step.found = network.found(stream), step.samples = double(o.batch * o.micro_batches);
+  if (clip_norm_ > 0) {
+    const View& squares = network.squares();
+    step.squares = squares.at(0, {{1, squares.shape.c / 2, 1, 1}, DType::f64, {}});
+    step.clip_norm = clip_norm_;
   }
-  if (custom_)
-    stream.run(Pass::update, "update",
-               [&] { custom_(stream, step, run.value, run.grad, run.states); });
-  else
-    network.placing().backend->update(stream, rule_, step, run.value, run.grad, run.states);
+  return step;
 }
 
-double Optimizer::square(const PlacedNetwork& network, Stream& stream, const Parameter& p,
-                         int number, Square of) const {
-  if (network.sums()) return network.sums().as<double>()[2 * number + int(of)];
-  return network.placing().backend->squared_norm(stream, Pass::update,
-                                                 of == Square::value ? p.value : p.grad);
+void Optimizer::update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
+                       UpdateStep step) const {
+  step.rate = run.rate, step.weight_decay = run.weight_decay;
+  if (trust_ > 0 && run.first->decay) {
+    step.value_square = square_of(network, Square::value, run.number);
+    step.grad_square = square_of(network, Square::grad, run.number);
+    step.trust = trust_;
+  }
+  const Backend& backend = *network.placing().backend;
+  if (!custom_) return backend.update(stream, rule_, step, run.value, run.grad, run.states);
+  std::vector<Tensor> copies;
+  if (!backend.memory().on_host())
+    for (View* v : {&step.values, &step.found, &step.squares})
+      if (*v) copy_bytes(*v, copies.emplace_back(v->form())), *v = copies.back();
+  stream.run(Pass::update, "update",
+             [&] { custom_(stream, step.resolved(), run.value, run.grad, run.states); });
+}
+
+View Optimizer::square_of(const PlacedNetwork& network, Square of, int number) const {
+  const View& squares = network.squares();
+  const std::int64_t at = number + (of == Square::value ? squares.shape.c / 2 : 0);
+  return squares.at(std::size_t(at) * sizeof(double), {{1, 1, 1, 1}, DType::f64, {}});
+}
+
+void Optimizer::square(const PlacedNetwork& network, Stream& stream, const Parameter& p,
+                       int number) const {
+  const Backend& backend = *network.placing().backend;
+  if (p.own().size == 0) return;
+  const auto add_up = [&](const View& x, Square of) {
+    backend.squared_norm(stream, Pass::update, x, square_of(network, of, number));
+  };
+  add_up(p.own_grad(), Square::grad);
+  if (trust_ > 0 && p.decay) add_up(p.own_value(), Square::value);
 }
 
 void Optimizer::add_up_squares(PlacedNetwork& network, Stream& stream) const {
-  const View& sums = network.sums();
-  const Backend& backend = *network.placing().backend;
-  std::fill_n(sums.as<double>(), sums.shape.size(), 0.0);
+  const View& squares = network.squares();
+  const PlaceOptions& placing = network.placing();
+  if (network.scattered()) {
+    const Box all = Box::of(squares.shape);
+    const BoxMove zeros{{}, all, squares, all, all};
+    placing.backend->move(stream, Pass::update, "zero", {&zeros, 1});
+  }
   for (const auto& n : network.parameters()) {
-    Parameter& p = *n.parameter;
-    if (!p.trained || !n.counts) continue;
+    if (!n.parameter->trained || (network.scattered() && !n.counts)) continue;
     stream.enter(n.step, layer_name(network, n));
-    p.wait(stream);
-    double* s = sums.as<double>() + 2 * n.number;
-    if (p.own().size == 0) continue;
-    if (trust_ > 0 && p.decay)
-      s[int(Square::value)] = backend.squared_norm(stream, Pass::update, p.own_value());
-    s[int(Square::grad)] = backend.squared_norm(stream, Pass::update, p.own_grad());
+    n.parameter->wait(stream);
+    square(network, stream, *n.parameter, n.number);
   }
   stream.enter(-1);
-  network.placing().ranks.all_reduce(stream, Pass::update, sums).wait(stream);
-}
-
-double Optimizer::clipped(PlacedNetwork& network, Stream& stream, double scale) const {
-  double sum = 0;
-  if (network.sums()) {
-    for (std::size_t i = 0; i < network.all_parameters().size(); ++i)
-      sum += network.sums().as<double>()[2 * i + std::size_t(Square::grad)];
-  } else {
-    for (const auto& n : network.parameters()) {
-      if (!n.parameter->trained) continue;
-      stream.enter(n.step, layer_name(network, n));
-      n.parameter->wait(stream);
-      sum += square(network, stream, *n.parameter, n.number, Square::grad);
-    }
-  }
-  const double norm = scale * std::sqrt(sum);
-  return norm > clip_norm_ ? scale * clip_norm_ / norm : scale;
+  if (network.scattered()) placing.ranks.all_reduce(stream, Pass::update, squares).wait(stream);
 }
 
 }  // namespace lamina

@@ -13,32 +13,32 @@ Targets::Targets(const PlacedNetwork& network) {
   const Form whole = loss.layer->targets(loss.input_shapes);
   const Blocks loaded = Blocks::of(whole.shape, o.splits[0], Axis::batch, ranks);
   const Blocks wanted = loss.layer->target_blocks(loss.input_shapes, o.splits.back(), ranks);
-  MemorySpace& memory = o.backend->memory();
-  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype, memory);
+  memory_ = &o.backend->memory();
+  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype, *memory_);
   moves_ = !loaded.same(wanted);
   if (!moves_) return;
   exchange_ = Exchange(loaded, wanted, whole.dtype, o.ranks, o.backend.get());
-  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype, memory);
+  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype, *memory_);
 }
 
 void Targets::load(const void* from) const {
   copy_bytes({const_cast<void*>(from), loaded_.view().form()}, loaded_);
 }
 
-Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop) {
-  const PlaceOptions& o = network.placing();
-  const Step& loss = network.steps().back();
-  check(loss.layer && loss.layer->is_loss(), "the network ends in ", loss.name,
-        ": expected a loss, SoftmaxCrossEntropy");
-  double found[5] = {};
-  const View sum(found, {{1, 5, 1, 1}, DType::f64, {}});
-  const bool all_know = o.splits.back().ways() == o.ranks.size() || stream.silent();
-  if (loss.active() && (all_know || o.ranks.rank() == 0)) copy_bytes(loss.buffers.y, sum);
-  if (!all_know) {
-    if (!loss.active()) found[4] = stop;
-    o.ranks.all_reduce(stream, Pass::forward, sum).wait(stream);
-  }
-  return {found[0], found[1], found[2], found[3], found[4] > 0};
+void Targets::load(Stream& stream, const void* from) const {
+  const View& to = loaded_;
+  memory_->put(stream, from, to.data, to.bytes());
+}
+
+void PendingOutcome::ask(const PlacedNetwork& network, Stream& stream) {
+  const View found = network.found(stream);
+  network.placing().backend->memory().get(stream, found.data, found_.get(), found.bytes());
+  event_ = stream.event();
+}
+
+Outcome PendingOutcome::get() const {
+  event_.wait();
+  return {found_[0], found_[1], found_[2], found_[3], found_[4] > 0};
 }
 
 }  // namespace lamina

@@ -21,6 +21,7 @@ Trainer::Trainer(Network network, const Communicator& ranks, Optimizer optimizer
   if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
     evaluation_.emplace(*this);
   stream_.silence(!options_.communicate);
+  under_way_.reserve(outcomes_.size());
   progress_.seed = options_.seed;
 }
 
@@ -54,24 +55,46 @@ Loader Trainer::loader(const Dataset& data, bool training, const FitOptions& o) 
   return Loader(data, options);
 }
 
-StepResult Trainer::step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
-  const double begin = now();
-  StepResult r;
+void Trainer::start(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
+  check(under_way() < int(outcomes_.size()), "start: ", under_way(),
+        " steps are under way: expected finish()");
+  UnderWay step{.result = {}, .begin = now(), .samples = batch.global_valid};
+  StepResult& r = step.result;
   r.count = per_epoch;
   r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
-  const Outcome found = run(batch, r.rate);
-  r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
+  stream_.begin_step();
+  run(batch, r.rate);
   advance(r);
-  r.seconds = now() - begin;
-  r.images_per_second = double(batch.global_valid) / r.seconds;
+  outcomes_[std::size_t(r.step) % outcomes_.size()].ask(network_, stream_);
+  under_way_.push_back(step);
+}
+
+StepResult Trainer::finish() {
+  check(under_way() > 0, "finish: no step is under way: expected start()");
+  const UnderWay step = under_way_.front();
+  under_way_.erase(under_way_.begin());
+  StepResult r = step.result;
+  const Outcome found = outcomes_[std::size_t(r.step) % outcomes_.size()].get();
+  r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
+  if (r.index == 1) progress_.loss = progress_.top1 = 0;
+  progress_.loss += r.loss, progress_.top1 += r.top1;
+  const double end = now();
+  r.seconds = end - std::max(step.begin, finished_);
+  r.images_per_second = double(step.samples) / r.seconds;
+  finished_ = end;
   check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
         std::isnan(r.loss) ? "not a number" : "infinite",
         ": a lower learning rate, warm-up or gradient clipping may help");
   return r;
 }
 
+void Trainer::check_finished(const char* what) const {
+  check(under_way() == 0, what, ": a step is under way: expected finish()");
+}
+
 std::optional<Evaluation> Trainer::evaluate_unless(const Dataset& data,
                                                    const std::function<bool()>& stop) {
+  check_finished("evaluate");
   Loader loader = this->loader(data, false);
   PlacedNetwork& network = evaluation_ ? evaluation_->network : network_;
   Targets& targets = evaluation_ ? evaluation_->targets : targets_;
@@ -81,7 +104,7 @@ std::optional<Evaluation> Trainer::evaluate_unless(const Dataset& data,
     Context context = load(next(loader), network, targets, stop());
     context.training = false;
     network.forward(context);
-    const Outcome found = outcome(network, stream_, context.stop);
+    const Outcome found = outcome(network, stream_);
     if (found.stop) return std::nullopt;
     e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
     e.samples += std::int64_t(found.rows);
@@ -92,6 +115,7 @@ std::optional<Evaluation> Trainer::evaluate_unless(const Dataset& data,
 }
 
 void Trainer::save(const std::string& path, std::optional<Score> score) {
+  check_finished("save");
   if (!stream_.silent()) detail::check_finite(network_, path, progress_.step);
   describe();
   progress_.score = score;
@@ -99,6 +123,7 @@ void Trainer::save(const std::string& path, std::optional<Score> score) {
 }
 
 std::vector<std::string> Trainer::resume(const std::string& path) {
+  check_finished("resume");
   const Progress p = read_progress(path, ranks_);
   describe();
   for (const auto& [key, mine] : progress_.settings) {
@@ -113,25 +138,13 @@ std::vector<std::string> Trainer::resume(const std::string& path) {
   return std::move(resumed.averaged);
 }
 
-Outcome Trainer::run(const Batch& batch, double rate) {
-  Outcome all;
+void Trainer::run(const Batch& batch, double rate) {
   for (int i = 0; i < micro_batches(); ++i) {
     Context context = load(batch, network_, targets_, stop_, i, micro_batches());
     network_.forward(context);
-    if (micro_batches() == 1) {
-      network_.backward(context);  // nobody waits for the loss before the update
-      optimizer_.update(network_, stream_, rate, progress_.step + 1);
-      return outcome(network_, stream_, context.stop);
-    }
-    const Outcome found = outcome(network_, stream_, context.stop);
     network_.backward(context);
-    all.loss += found.loss * found.rows, all.top1 += found.top1, all.top5 += found.top5;
-    all.rows += found.rows, all.stop |= found.stop;
   }
-  const double rows = std::max(all.rows, 1.0);
-  all.loss /= rows;
-  optimizer_.update(network_, stream_, rate, progress_.step + 1, double(options_.batch) / rows);
-  return all;
+  optimizer_.update(network_, stream_, rate, progress_.step + 1);
 }
 
 PlaceOptions Trainer::placing(std::int64_t batch) const {
@@ -182,12 +195,9 @@ Context Trainer::load(const Batch& batch, const PlacedNetwork& network, Targets&
         micro_batches * rows);
   const View images = on_host(batch.images + micro_batch * x.shape.size(), x.shape);
   stream_.run(Pass::forward, "copy batch", [&] {
-    if (x.dtype == DType::f32)
-      copy_bytes(images, x);
-    else if (rows > 0)
-      network.placing().backend->copy(images, x);
-    targets.load(static_cast<const char*>(batch.targets) +
-                 std::size_t(micro_batch) * targets.loaded().bytes());
+    if (rows > 0) load_images(images, network);
+    targets.load(stream_, static_cast<const char*>(batch.targets) +
+                              std::size_t(micro_batch) * targets.loaded().bytes());
   });
   return {.stream = stream_,
           .seed = options_.seed,
@@ -196,10 +206,21 @@ Context Trainer::load(const Batch& batch, const PlacedNetwork& network, Targets&
           .stop = stop};
 }
 
+void Trainer::load_images(const View& images, const PlacedNetwork& network) {
+  const View& x = network.x();
+  const Backend& backend = *network.placing().backend;
+  MemorySpace& memory = backend.memory();
+  if (x.dtype == images.dtype) return memory.put(stream_, images.data, x.data, x.bytes());
+  if (memory.on_host()) return backend.copy(images, x);
+  if (images_.bytes() < images.bytes()) images_ = Tensor(images.form(), memory);
+  const View here = images_.view().at(0, images.form());
+  memory.put(stream_, images.data, here.data, here.bytes());
+  backend.convert(stream_, Pass::forward, "convert batch", here, x);
+}
+
 void Trainer::advance(StepResult& r) {
   Progress& p = progress_;
-  if (p.batch == 0) p.loss = p.top1 = 0;
-  p.loss += r.loss, p.top1 += r.top1, p.evaluation_due = false;
+  p.evaluation_due = false;
   r.epoch = p.epoch, r.index = ++p.batch, r.step = ++p.step;
   if (p.batch >= r.count) ++p.epoch, p.batch = 0;
 }

@@ -7,6 +7,7 @@
 #include <lamina/kernels/backends.hpp>
 
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,13 @@ inline Values read(const Backend& backend, const View& view) {
     check(!finite || std::isfinite(v), "the padding of ", view.form(), " was not written");
   }
   return values;
+}
+
+/// As kernels read them.
+inline Tensor passed(const StepValues& values) {
+  Tensor tensor(Passed<StepValues>::form());
+  std::memcpy(tensor.as<double>(), &values, sizeof values);
+  return tensor;
 }
 
 /// How a case is to be run: by which back end, in which type and layout.

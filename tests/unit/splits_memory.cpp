@@ -85,7 +85,7 @@ TEST_CASE("memory: what is planned is what is allocated", "[splits]") {
           return text(c.model, ", rank ", world.rank(), " of ", world.size(), ", ", backend, ": ");
         };
         // What its constructor made; messages in buckets come with the gradients.
-        const std::size_t sums = net.sums() ? net.sums().bytes() : 0;
+        const std::size_t sums = StepNumbers::bytes() + (net.squares() ? net.squares().bytes() : 0);
         std::size_t parts = 0, updated = 0;
         for (const Bucket& b : net.buckets()) {
           parts += b.part.bytes();

@@ -144,20 +144,19 @@ class Reference final : public Backend {
   void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
               const View& dw, std::span<const View> states) const override {
     stream.run(Pass::update, "update",
-               [&] { detail::reference_update(rule, step, w, dw, states); });
+               [&] { detail::reference_update(rule, step.resolved(), w, dw, states); });
   }
 
-  double squared_norm(Stream& stream, Pass pass, const View& x) const override {
+  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
     detail::check_form(x, "squared_norm");
-    double sum = 0;
+    check_operand(sum, detail::f64_vector(1), "squared_norm sum");
     stream.run(pass, "squared_norm", [&] {
-      sum = detail::with_type(x.dtype, [&](auto zero) {
+      *sum.as<double>() = detail::with_type(x.dtype, [&](auto zero) {
         double total = 0;
         for (const double v : x.elements<decltype(zero)>()) total += v * v;
         return total;
       });
     });
-    return sum;
   }
 
  private:
