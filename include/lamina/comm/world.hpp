@@ -1,9 +1,8 @@
 // World: all ranks of the job. The first object of a program, and the last to go.
 #pragma once
 
+#include <lamina/base/host.hpp>
 #include <lamina/comm/communicator.hpp>
-
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -137,9 +136,7 @@ class World {
     comm_ = Communicator(std::move(transport), queue_);
   }
   void gather_hosts(bool processes) {
-    char name[256] = "localhost";
-    if (processes) gethostname(name, sizeof name - 1);
-    hosts_ = comm_.all_gather_text(name);
+    hosts_ = comm_.all_gather_text(processes ? host_name() : "localhost");
     const auto& mine = hosts_[std::size_t(rank())];
     local_size_ = int(std::count(hosts_.begin(), hosts_.end(), mine));
     local_rank_ = int(std::count(hosts_.begin(), hosts_.begin() + rank(), mine));
