@@ -3,3 +3,4 @@
 
 #include <lamina/comm/impl/alike.hpp>
 #include <lamina/comm/impl/queue.hpp>
+#include <lamina/comm/impl/run.hpp>
