@@ -101,7 +101,7 @@ class Trainer;
 namespace detail {
 
 // Throw, on all ranks the same Error, where those have other options, or another state, than rank 0
-// (comm/alike.hpp). In src/train/alike.cpp.
+// (comm/alike.hpp). In train/impl/alike.hpp.
 void check_alike(const Communicator&, const Optimizer&, const TrainerOptions&);
 void check_alike(const Communicator&, const FitOptions&, const Progress&);
 /// Compares some of the images, too.

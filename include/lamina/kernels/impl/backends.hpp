@@ -1,0 +1,23 @@
+// The choice of a back end by name.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/kernels/backends.hpp>
+
+namespace lamina {
+
+LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype) {
+  if (name == "auto") {
+    return make_backend(has_onednn() && dtype == DType::f32 ? "onednn" : "reference", dtype);
+  }
+  check(name == "reference" || name == "onednn" || name == "cuda", "back end '", name,
+        "' is not known: expected auto, reference, onednn or cuda");
+  auto backend = name == "onednn" ? onednn_backend({.verdicts = kept_verdicts()})
+                 : name == "cuda" ? cuda_backend(0)
+                                  : reference_backend();
+  check(backend->supports(dtype), "back end '", name, "' does not support ", lamina::name(dtype),
+        ": expected reference");
+  return backend;
+}
+
+}  // namespace lamina

@@ -1,0 +1,18 @@
+// What a layer costs where it is placed.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/network/step.hpp>
+
+namespace lamina {
+
+LAMINA_INLINE Cost Step::cost(DType t) const {
+  Cost cost = layer->cost(input_shapes, split(), t);
+  cost.parameters *= trained;
+  for (Message& m : cost.messages)
+    if (m.pass == Pass::weight_grad) m.bytes *= trained;
+  if (trained == 0 && layer->multiplies()) cost.weight_grad = {};
+  return cost;
+}
+
+}  // namespace lamina
