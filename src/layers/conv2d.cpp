@@ -73,7 +73,7 @@ Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const 
   return cost;
 }
 
-Placement Conv2D::place(std::span<const Spec> xs, const Site& site) const {
+Placement Conv2D::place_with(const Epilogue& e, std::span<const Spec> xs, const Site& site) const {
   const std::array whole{xs[0].whole};
   const int ranks = site.split().ways();
   const Blocks held = input_blocks(0, whole, site.split(), ranks);
@@ -88,7 +88,7 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) const {
   g.pad = {rows.before, columns.before, rows.after, columns.after};
   g.channels = y.c.size;
   if (o_.groups > 1) g.groups = site.part(Axis::channel, o_.groups).size;
-  placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]));
+  placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]), e);
 
   const Shape w = geometry().weight(xs[0].whole);
   const double bound = 1 / std::sqrt(double(w.sample()));
@@ -98,13 +98,13 @@ Placement Conv2D::place(std::span<const Spec> xs, const Site& site) const {
       finish(site, std::move(layer), w, y.c, {w.n, w.c, w.h, w.w},
              o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
              o_.he_normal ? Initial{} : uniform);
-  if (placed.halo.prepare_overlap(site.backend()))
-    place_edges(site.backend(), g, y.h, rows.rows, whole[0].h, placed, p);
+  if (!e.add && placed.halo.prepare_overlap(site.backend()))
+    place_edges(site.backend(), e, g, y.h, rows.rows, whole[0].h, placed, p);
   return p;
 }
 
-void Conv2D::place_edges(const Backend& backend, ConvGeometry g, Part y, Part x, std::int64_t h,
-                         PlacedWeighted& placed, Placement& p) const {
+void Conv2D::place_edges(const Backend& backend, const Epilogue& e, ConvGeometry g, Part y, Part x,
+                         std::int64_t h, PlacedWeighted& placed, Placement& p) const {
   const Halo& halo = placed.halo;
   const auto begin = [&](std::int64_t row) { return row * o_.stride.h - o_.pad.top; };
   const std::int64_t window = (o_.kernel.h - 1) * o_.dilation.h + 1;
@@ -122,7 +122,7 @@ void Conv2D::place_edges(const Backend& backend, ConvGeometry g, Part y, Part x,
     placed.edges.push_back({});
     if (r.rows.size == 0) return placed.edges.clear();
     const Part at{r.rows.begin - x.begin, r.rows.size};
-    if (!placed.edges.back().place(backend, g, whole, at, *placed.kernel, rows.begin - y.begin))
+    if (!placed.edges.back().place(backend, g, e, whole, at, *placed.kernel, rows.begin - y.begin))
       return placed.edges.clear();
   }
   placed.overlaps = true;

@@ -18,7 +18,7 @@ std::vector<Memory> predict_memory(const Network& network, const PlaceOptions& o
       ranks,
       [&](World& world) {
         PlaceOptions mine = options;
-        mine.backend = planning_backend(), mine.ranks = world;
+        mine.backend = planning_backend(options.backend), mine.ranks = world;
         const PlacedNetwork placed(network, std::move(mine));
         Memory m = placed.memory();
         for (const NamedParameter& n : placed.parameters())
