@@ -82,6 +82,8 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--shard-optimizer", o.shard_optimizer,
                "each rank keeps and updates a part of what the ranks hold alike");
+  app.add_flag("--fuse,!--no-fuse", o.fuse,
+               "let a layer's kernel take over the activation or sum behind it");
   count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",
         1024);
   count(app, "--seed", o.seed, 0, "of weights, data order, augmentation and dropout", UINT64_MAX)

@@ -32,6 +32,7 @@ struct RunOptions {
   std::vector<std::string> frozen;     // parameters or patterns
   std::vector<std::string> param_groups;
   bool shard_optimizer = false;
+  bool fuse = false;
   std::string plan = "data", plan_out;
   std::vector<std::string> split;
   bool allow_fallback = false;

@@ -32,7 +32,7 @@ double squared_norm(const float* x, std::size_t n);
 /// shape and block alone, never on the number of threads.
 class BlockedNorm final : public NormKernel {
  public:
-  BlockedNorm(const Form& x, int block);
+  BlockedNorm(const Form& x, int block, const Epilogue& epilogue);
 
   void statistics(Stream&, const View& x, const View& sums) override;
   void finish(Stream&, const View& sums, double count, double epsilon, double momentum,
@@ -43,11 +43,13 @@ class BlockedNorm final : public NormKernel {
   void from_running(Stream&, const View& sums, int variants, double epsilon, const View& mean,
                     const View& inv_std) override;
   void normalize(Stream&, const View& x, const View& mean, const View& inv_std, const View& w,
-                 const View& b, const View& y) override;
+                 const View& b, const View& y, const View& added) override;
   void gradients(Stream&, const View& x, const View& mean, const View& inv_std, const View& dy,
-                 const View& sums, const View& dw, const View& db) override;
+                 const View& sums, const View& dw, const View& db, const View& y,
+                 const View& dadded) override;
   void input_grad(Stream&, const View& x, const View& mean, const View& inv_std, const View& w,
-                  const View& dy, const View& sums, double count, const View& dx) override;
+                  const View& dy, const View& sums, double count, const View& dx,
+                  const View& y) override;
 
  private:
   // A piece is a run of at most piece_size elements of the same `block` channels of one sample.
@@ -66,6 +68,7 @@ class BlockedNorm final : public NormKernel {
 
   std::int64_t channels_, block_, blocks_, run_, per_block_, pieces_;
   std::vector<float> coefficients_;  // three rows of padded channels, filled anew by each call
+  float slope_;                      // of the epilogue's activation; 1 = none
   std::vector<double> partials_;     // of each piece: `block` sums, then `block` sums more
 };
 

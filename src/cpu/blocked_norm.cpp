@@ -55,6 +55,46 @@ LAMINA_SIMD void grad_moments(const float* x, const float* dy, const float* mean
   for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
 }
 
+// An activation, and its gradient by the sign of y. Without a slope the product is left out: 0 *
+// infinity would not be 0.
+inline float rectified(float v, float slope) {
+  const float below = slope * v;
+  return v < 0 ? (slope == 0 ? 0 : below) : v;
+}
+inline float masked(float y, float dy, float slope) {
+  const float below = slope * dy;
+  return y <= 0 ? (slope == 0 ? 0 : below) : dy;
+}
+
+// The same behind an activation; its gradient goes to `kept` where there is one.
+LAMINA_SIMD void masked_moments(const float* x, const float* y, const float* dy, float slope,
+                                const float* mean, std::size_t n, float* kept, double* out) {
+  double s[lanes] = {}, q[lanes] = {};
+  float m[lanes];
+  for (int l = 0; l < lanes; ++l) m[l] = mean[l];
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    float d[lanes];
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) d[l] = masked(y[i + l], dy[i + l], slope);
+    if (kept) put16(d, kept + i, false);
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) {
+      const double g = d[l], v = x[i + l] - m[l];
+      s[l] += g;
+      q[l] += g * v;
+    }
+  }
+  for (int l = 0; i < n; ++i, ++l) {
+    const float d = masked(y[i], dy[i], slope);
+    if (kept) kept[i] = d;
+    const double g = d, v = x[i] - m[l];
+    s[l] += g;
+    q[l] += g * v;
+  }
+  for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
+}
+
 // y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits.
 LAMINA_SIMD void scale(const float* x, const float* mean, const float* a, const float* b, float* y,
                        std::size_t n, bool past) {
@@ -66,6 +106,27 @@ LAMINA_SIMD void scale(const float* x, const float* mean, const float* a, const 
     put16(v, y + i, past);
   }
   for (int l = 0; i < n; ++i, ++l) y[i] = (x[i] - mean[l]) * a[l] + b[l];
+  if (past) finish_puts();
+}
+
+// The same with an epilogue; nothing is added where `added` is null.
+LAMINA_SIMD void scale_into(const float* x, const float* mean, const float* a, const float* b,
+                            const float* added, float slope, float* y, std::size_t n, bool past) {
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    float v[lanes];
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) v[l] = (x[i + l] - mean[l]) * a[l] + b[l];
+    if (added) {
+#pragma omp simd
+      for (int l = 0; l < lanes; ++l) v[l] += added[i + l];
+    }
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l) v[l] = rectified(v[l], slope);
+    put16(v, y + i, past);
+  }
+  for (int l = 0; i < n; ++i, ++l)
+    y[i] = rectified((x[i] - mean[l]) * a[l] + b[l] + (added ? added[i] : 0), slope);
   if (past) finish_puts();
 }
 
@@ -83,9 +144,26 @@ LAMINA_SIMD void combine(const float* x, const float* dy, const float* mean, con
   if (past) finish_puts();
 }
 
+// The same behind an activation.
+LAMINA_SIMD void combine_masked(const float* x, const float* y, const float* dy, float slope,
+                                const float* mean, const float* a, const float* b, const float* c,
+                                float* dx, std::size_t n, bool past) {
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    float v[lanes];
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l)
+      v[l] = a[l] * masked(y[i + l], dy[i + l], slope) + (b[l] * (x[i + l] - mean[l]) + c[l]);
+    put16(v, dx + i, past);
+  }
+  for (int l = 0; i < n; ++i, ++l)
+    dx[i] = a[l] * masked(y[i], dy[i], slope) + (b[l] * (x[i] - mean[l]) + c[l]);
+  if (past) finish_puts();
+}
+
 }  // namespace
 
-BlockedNorm::BlockedNorm(const Form& x, int block)
+BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
     : channels_(x.shape.c),
       block_(block),
       blocks_((x.shape.c + block - 1) / block),
@@ -93,8 +171,10 @@ BlockedNorm::BlockedNorm(const Form& x, int block)
       per_block_((run_ + piece_size - 1) / piece_size),
       pieces_(x.shape.n * blocks_ * per_block_),
       coefficients_(std::size_t(4 * blocks_ * block)),
+      slope_(float(epilogue.slope())),
       partials_(std::size_t(pieces_ * 2 * block)) {
   inputs = {x};
+  if (epilogue.add) inputs.push_back(x);
   output = x;
   algorithm = text("lamina:", x.layout.name());
   workspace = coefficients_.size() * sizeof(float) + partials_.size() * sizeof(double);
@@ -194,7 +274,7 @@ void BlockedNorm::from_running(Stream& stream, const View& sums, int variants, d
 }
 
 void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                            const View& w, const View& b, const View& y) {
+                            const View& w, const View& b, const View& y, const View& added) {
   stream.run(Pass::forward, "normalize", [&] {
     // Coefficients of channels beyond the last stay zero, and with them the padding of y.
     float* rows = coefficients_.data();
@@ -207,14 +287,19 @@ void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, con
     for_pieces([&](std::int64_t, const Piece& p) {
       float m[lanes], a[lanes], shift[lanes];
       spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
+      const float* from = x.as<float>() + p.begin;
       float* to = y.as<float>() + p.begin;
-      scale(x.as<float>() + p.begin, m, a, shift, to, p.size, past_caches(2 * y.bytes(), to));
+      const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
+      if (!added && slope_ == 1) return scale(from, m, a, shift, to, p.size, past);
+      const float* more = added ? added.as<float>() + p.begin : nullptr;
+      scale_into(from, m, a, shift, more, slope_, to, p.size, past);
     });
   });
 }
 
 void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                            const View& dy, const View& sums, const View& dw, const View& db) {
+                            const View& dy, const View& sums, const View& dw, const View& db,
+                            const View& y, const View& dadded) {
   stream.run(Pass::weight_grad, "gradients", [&] {
     for (std::int64_t c = 0; c < channels_; ++c) coefficients_[c] = float(mean.as<double>()[c]);
     double* s = sums.as<double>();
@@ -222,7 +307,10 @@ void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, con
         [&](const Piece& p, double* both) {
           float m[lanes];
           spread(0, p.channel, m);
-          grad_moments(x.as<float>() + p.begin, dy.as<float>() + p.begin, m, p.size, both);
+          const float *from = x.as<float>() + p.begin, *given = dy.as<float>() + p.begin;
+          if (!y) return grad_moments(from, given, m, p.size, both);
+          float* kept = dadded ? dadded.as<float>() + p.begin : nullptr;
+          masked_moments(from, y.as<float>() + p.begin, given, slope_, m, p.size, kept, both);
         },
         s);
     for (std::int64_t c = 0; c < channels_; ++c) {
@@ -235,7 +323,7 @@ void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, con
 
 void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
                              const View& w, const View& dy, const View& sums, double count,
-                             const View& dx) {
+                             const View& dx, const View& y) {
   stream.run(Pass::input_grad, "input_grad", [&] {
     float* rows = coefficients_.data();
     const std::int64_t row = blocks_ * block_;
@@ -252,9 +340,11 @@ void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, co
       float m[lanes], a[lanes], b[lanes], c[lanes];
       spread(0, p.channel, m), spread(1, p.channel, a);
       spread(2, p.channel, b), spread(3, p.channel, c);
+      const float *from = x.as<float>() + p.begin, *given = dy.as<float>() + p.begin;
       float* to = dx.as<float>() + p.begin;
-      combine(x.as<float>() + p.begin, dy.as<float>() + p.begin, m, a, b, c, to, p.size,
-              past_caches(3 * dx.bytes(), to));
+      const bool past = past_caches((y ? 4 : 3) * dx.bytes(), to);
+      if (!y) return combine(from, given, m, a, b, c, to, p.size, past);
+      combine_masked(from, y.as<float>() + p.begin, given, slope_, m, a, b, c, to, p.size, past);
     });
   });
 }

@@ -56,11 +56,18 @@ class OneDnn final : public Backend {
 
   bool supports(DType t) const override { return t == DType::f32; }
 
-  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
+  bool fuses(Fusible kernel, const Epilogue& e) const override {
+    return kernel == Fusible::batch_norm && e.rectifies();
+  }
+
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
+                                       const Epilogue& e) const override {
+    check(!e, "conv: the oneDNN back end has no epilogues of convolutions");
     return made("conv", x, [&] { return make_conv(runtime_, g, x); });
   }
-  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
-                                         const Form& x) const override {
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                         const Epilogue& e) const override {
+    check(!e, "linear: the oneDNN back end has no epilogues of linear layers");
     return made("linear", x, [&] { return make_linear(runtime_, features, bias, x); });
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
@@ -87,11 +94,11 @@ class OneDnn final : public Backend {
     return make_concat(xs);
   }
 
-  std::unique_ptr<NormKernel> batch_norm(const Form& x) const override {
+  std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {
     check_input(x, "batch_norm");
     const int block = channel_block(x);
-    if (block > 0) return std::make_unique<BlockedNorm>(x, block);
-    return std::make_unique<BlockedNorm>(Form{x.shape, x.dtype, {}}, 1);
+    if (block > 0) return std::make_unique<BlockedNorm>(x, block, e);
+    return std::make_unique<BlockedNorm>(Form{x.shape, x.dtype, {}}, 1, e);
   }
   std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
                                          const Box& box) const override {

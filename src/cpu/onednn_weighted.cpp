@@ -37,7 +37,7 @@ void* OneDnnWeighted::staged(Stream& stream, Pass pass, Staged& operand, const c
 }
 
 void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, const View& b_,
-                             const View& y) {
+                             const View& y, const View&) {
   check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
   if (bias_) check_operand(b_, b, what_);
   void* weights = blocked(stream, Pass::forward, w_);

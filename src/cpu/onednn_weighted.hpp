@@ -15,7 +15,8 @@ namespace lamina::detail {
 class OneDnnWeighted : public WeightedKernel {
  public:
   void take_plain_weights() final;
-  void forward(Stream&, const View& x, const View& w, const View& b, const View& y) final;
+  void forward(Stream&, const View& x, const View& w, const View& b, const View& y,
+               const View& added) final;
   void input_grad(Stream&, const View& w, const View& dy, const View& dx) final;
   void weight_grad(Stream&, const View& x, const View& dy, const View& dw, const View& db) final;
 

@@ -9,13 +9,13 @@
 #include <lamina/comm/nccl.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/network/fusion.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/profile/counters.hpp>
 
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -34,16 +34,36 @@ std::string macs(double n) {
                     : format("%.3f kMAC", n / 1e3);
 }
 
-/// The layers of a model, their shapes, parameters and work, for one sample.
-void print_model(const RunOptions& o) {
+Network model_of(const RunOptions& o) {
   Shape input = ModelOptions{}.input;
   if (o.image_size > 0) {
     input = make_model(o.model).sample();
     input.h = input.w = o.image_size;
   }
-  const Network net = make_model(o.model, {.classes = o.classes, .input = input});
-  std::vector<std::array<std::string, 6>> rows = {
-      {"layer", "type", "options", "output", "parameters", "forward"}};
+  return make_model(o.model, {.classes = o.classes, .input = input});
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+/// Of which the first `left` columns are words, and the others numbers.
+void print_columns(const Rows& rows, std::size_t left) {
+  std::vector<std::size_t> width(rows[0].size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string space(width[i] - row[i].size(), ' ');
+      line += (i > 0 ? "  " : "") + (i < left ? row[i] + space : space + row[i]);
+    }
+    std::printf("%s\n", line.substr(0, line.find_last_not_of(' ') + 1).c_str());
+  }
+}
+
+/// The layers of a model, their shapes, parameters and work, for one sample.
+void print_model(const RunOptions& o) {
+  const Network net = model_of(o);
+  Rows rows = {{"layer", "type", "options", "output", "parameters", "forward"}};
   double parameters = 0, work = 0;
   for (const auto& v : net.graph()) {
     if (!v.layer) continue;
@@ -56,25 +76,41 @@ void print_model(const RunOptions& o) {
     parameters += cost.parameters;
     if (v.layer->multiplies()) work += cost.forward.flops / 2;
   }
-  std::array<std::size_t, 6> width{};
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(width[i] - row[i].size(), ' ');
-      line += (i > 0 ? "  " : "") + (i < 3 ? row[i] + space : space + row[i]);
-    }
-    std::printf("%s\n", line.substr(0, line.find_last_not_of(' ') + 1).c_str());
-  }
+  print_columns(rows, 3);
   const Shape x = net.sample();
   std::printf("%s: input %s, %.0f parameters (%.1f MB of f32), %s forward per image\n",
               o.model.c_str(), text(x.c, 'x', x.h, 'x', x.w).c_str(), parameters,
               parameters * 4 / 1e6, macs(work).c_str());
 }
 
+/// Which layers of a model are absorbed by the kernels of others, on the back end at hand.
+void print_fused(const RunOptions& o) {
+  const Network net = model_of(o);
+  const auto backend = make_backend(o.backend, DType::f32);
+  const Fusion fusion = plan_fusion(net, {.backend = backend});
+  const auto& graph = net.graph();
+  Rows rows = {{"layer", "type", "absorbs", "and adds"}};
+  std::vector<std::string> absorbed(graph.size());
+  std::size_t count = 0;
+  for (std::size_t v = 0; v < graph.size(); ++v) {
+    if (fusion.vertices[v].absorbed_by < 0) continue;
+    const auto by = std::size_t(fusion.vertices[v].absorbed_by);
+    absorbed[by] += (absorbed[by].empty() ? "" : ", ") + graph[v].name;
+    ++count;
+  }
+  for (std::size_t v = 0; v < graph.size(); ++v) {
+    const int added = fusion.vertices[v].added;
+    if (!absorbed[v].empty())
+      rows.push_back({graph[v].name, std::string(graph[v].layer->type()), absorbed[v],
+                      added >= 0 ? graph[std::size_t(added)].name : ""});
+  }
+  if (count > 0) print_columns(rows, 4);
+  std::printf("%s: of %zu layers %zu are absorbed by kernels of the back end %s\n", o.model.c_str(),
+              graph.size() - 1, count, backend->name().c_str());
+}
+
 struct InfoOptions : RunOptions {
-  bool machine = false, measure = false;
+  bool machine = false, measure = false, fused = false;
 };
 
 /// "5 minutes old", as files go.
@@ -106,13 +142,14 @@ void print_machine(const InfoOptions& o, const World& world) {
 
 int info(const InfoOptions& o, World& world) {
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+  check(!o.fused || !o.model.empty(), "--fused: expected --model NAME with it");
   if (o.machine || o.measure) return print_machine(o, world), 0;
   const auto hosts = world.comm().all_gather_text(
       text(world.hosts()[std::size_t(world.rank())], ", device cpu, ", threads(),
            threads() == 1 ? " thread of " : " threads of ", processors(),
            processors() == 1 ? " processor" : " processors"));
   if (world.rank() != 0) return 0;
-  if (!o.model.empty()) return print_model(o), 0;
+  if (!o.model.empty()) return o.fused ? print_fused(o) : print_model(o), 0;
   constexpr const char* absent = "not built in";
   std::printf("lamina %s\n", version);
   std::printf("reference  %s\n", reference_backend()->description().c_str());
@@ -140,10 +177,13 @@ Command info_command(CLI::App& app) {
   count(*sub, "--image-size", o->image_size, 0, "height and width of its input; 0 = its own",
         65535);
   count(*sub, "--classes", o->classes, 0, "its outputs; 0 = its own");
+  sub->add_flag("--fused", o->fused,
+                "print which of its layers are absorbed by the kernels of others");
   sub->add_flag("--machine", o->machine,
                 "print what this machine can do at most; measures it once");
   sub->add_flag("--measure", o->measure, "measure the machine again, and print that");
-  word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured")->capture_default_str();
+  word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured, or absorb layers")
+      ->capture_default_str();
   count(*sub, "--threads", o->threads, 0,
         "threads per rank; 0 = this rank's share of the processors", 4096);
   return {sub, [o](World& world) { return info(*o, world); }};

@@ -290,9 +290,9 @@ class On : public Base {
 
 struct Weighted final : On<WeightedKernel> {
   using On::On;
-  void forward(Stream& s, const View& x, const View& weight, const View& bias,
-               const View& y) override {
-    call(s, &WeightedKernel::forward, x, weight, bias, y);
+  void forward(Stream& s, const View& x, const View& weight, const View& bias, const View& y,
+               const View& added) override {
+    call(s, &WeightedKernel::forward, x, weight, bias, y, added);
   }
   void input_grad(Stream& s, const View& weight, const View& dy, const View& dx) override {
     call(s, &WeightedKernel::input_grad, weight, dy, dx);
@@ -344,16 +344,18 @@ struct Norm final : On<NormKernel> {
     call(s, &NormKernel::from_running, sums, variants, epsilon, mean, inv_std);
   }
   void normalize(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
-                 const View& b, const View& y) override {
-    call(s, &NormKernel::normalize, x, mean, inv_std, w, b, y);
+                 const View& b, const View& y, const View& added) override {
+    call(s, &NormKernel::normalize, x, mean, inv_std, w, b, y, added);
   }
   void gradients(Stream& s, const View& x, const View& mean, const View& inv_std, const View& dy,
-                 const View& sums, const View& dw, const View& db) override {
-    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db);
+                 const View& sums, const View& dw, const View& db, const View& y,
+                 const View& dadded) override {
+    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db, y, dadded);
   }
   void input_grad(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
-                  const View& dy, const View& sums, double count, const View& dx) override {
-    call(s, &NormKernel::input_grad, x, mean, inv_std, w, dy, sums, count, dx);
+                  const View& dy, const View& sums, double count, const View& dx,
+                  const View& y) override {
+    call(s, &NormKernel::input_grad, x, mean, inv_std, w, dy, sums, count, dx, y);
   }
 };
 
@@ -396,12 +398,14 @@ class Telltale final : public Backend {
   MemorySpace& memory() const override { return *device_->memory; }
   View inside(const View& v) const { return device_->in(v); }
 
-  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
-    return on<Weighted>(host().conv(g, x));
+  bool fuses(Fusible kernel, const Epilogue& e) const override { return host().fuses(kernel, e); }
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
+                                       const Epilogue& e) const override {
+    return on<Weighted>(host().conv(g, x, e));
   }
-  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
-                                         const Form& x) const override {
-    return on<Weighted>(host().linear(features, bias, x));
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                         const Epilogue& e) const override {
+    return on<Weighted>(host().linear(features, bias, x, e));
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
     return on<Unary>(host().activation(a, x));
@@ -428,8 +432,8 @@ class Telltale final : public Backend {
   std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
     return on<Nary>(host().concat(xs));
   }
-  std::unique_ptr<NormKernel> batch_norm(const Form& x) const override {
-    return on<Norm>(host().batch_norm(x));
+  std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {
+    return on<Norm>(host().batch_norm(x, e));
   }
   std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
                                          const Box& box) const override {

@@ -20,6 +20,7 @@ namespace lamina::test {
 struct Whole {
   std::vector<double> y;
   std::map<std::string, std::vector<double>> parameters;
+  int absorbed = 0;  ///< layers
 };
 
 struct StepOn {
@@ -31,6 +32,8 @@ struct StepOn {
   std::map<std::string, Split> splits = {};  ///< by layer; all others by batch
   bool training = true;
   int threads = 0;  ///< 0: as many as there are
+  bool fuse = false;
+  std::vector<bool> recompute = {};
 };
 
 inline std::shared_ptr<const Backend> backend_of(const StepOn& o, int rank) {
@@ -58,9 +61,11 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
                                     .backend = backend_of(o, ranks.rank()),
                                     .ranks = ranks,
                                     .splits = splits_of(net, o, ranks.size()),
+                                    .recompute = o.recompute,
                                     .dtype = o.dtype,
                                     .bucket_mb = 1e-4,
-                                    .first_bucket_mb = 1e-4});
+                                    .first_bucket_mb = 1e-4,
+                                    .fuse = o.fuse});
   placed.initialize(7);
   const Part rows = placed.rows();
   const auto skip = std::size_t(rows.begin * net.sample().size());
@@ -89,6 +94,7 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
   for (const auto& n : placed.parameters())
     if (o.training) n.parameter->wait(stream);
   const std::lock_guard lock(mutex);
+  whole.absorbed = int(std::ranges::count_if(placed.steps(), &Step::absorbed));
   if (placed.steps().back().active()) {
     const auto y = peek(placed.y()).elements<double>();
     whole.y.assign(y.begin(), y.end());

@@ -52,17 +52,18 @@ class PaddedReference : public Backend {
   std::string description() const override { return "padded"; }
   bool supports(DType t) const override { return t == DType::f32; }
 
-  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
-    return reference_->conv(g, x);
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
+                                       const Epilogue& e) const override {
+    return reference_->conv(g, x, e);
   }
-  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
-                                         const Form& x) const override {
-    auto kernel = reference_->linear(features, bias, x);
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                         const Epilogue& e) const override {
+    auto kernel = reference_->linear(features, bias, x, e);
     kernel->w.layout = Layout(std::make_shared<Padded>(kernel->w.shape, kernel->w.dtype));
     return kernel;
   }
-  std::unique_ptr<NormKernel> batch_norm(const Form& x) const override {
-    return reference_->batch_norm(x);
+  std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {
+    return reference_->batch_norm(x, e);
   }
   void copy(const View& from, const View& to) const override {
     const auto* in = dynamic_cast<const Padded*>(from.layout.kind());

@@ -20,7 +20,7 @@ LAMINA_MEMBERS(Work, a, b)
 LAMINA_MEMBERS(Counts, a, b, c, d)
 LAMINA_MEMBERS(ProfileKernel, a, b, c, d, e)
 LAMINA_MEMBERS(ProfileRow, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x,
-               y)
+               y, z)
 LAMINA_MEMBERS(StepSpread, a, b, c, d, e)
 LAMINA_MEMBERS(LayerMemory, a, b, c)
 LAMINA_MEMBERS(TimelineSpan, a, b, c, d, e, f, g)

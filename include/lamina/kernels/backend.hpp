@@ -41,6 +41,9 @@ class Kernel {
 };
 
 /// Convolution and linear: an operation with weights. `b` and `db` are absent without a bias.
+///
+/// An epilogue is forward's alone: dy is the gradient of what lies before it. Both backward passes
+/// read dy, so that the activation's own kernel had better run before them, once.
 class WeightedKernel : public Kernel {
  public:
   Form w, b;  ///< wanted forms of weights {k, c/groups, r, s} and bias {1, k, 1, 1}
@@ -49,7 +52,8 @@ class WeightedKernel : public Kernel {
   /// weights, but whose kernels want them differently.
   virtual void take_plain_weights() { check(w.layout.plain(), "weights in ", w, " only"); }
 
-  virtual void forward(Stream&, const View& x, const View& w, const View& b, const View& y) = 0;
+  virtual void forward(Stream&, const View& x, const View& w, const View& b, const View& y,
+                       const View& added = {}) = 0;
   virtual void input_grad(Stream&, const View& w, const View& dy, const View& dx) = 0;
   virtual void weight_grad(Stream&, const View& x, const View& dy, const View& dw,
                            const View& db) = 0;
@@ -83,6 +87,10 @@ class NaryKernel : public Kernel {
 /// forward:  statistics -> [all-reduce sums] -> finish -> normalize
 /// backward: gradients  -> [all-reduce sums] -> input_grad
 /// inference: running   -> [all-reduce sums] -> from_running -> normalize
+///
+/// With an epilogue, dy is the gradient of what that makes. Where it has an activation, y tells on
+/// which side of zero an element was, and the gradient of the operand that it adds is `dadded`;
+/// without one that is dy itself.
 class NormKernel : public Kernel {
  public:
   /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
@@ -102,15 +110,17 @@ class NormKernel : public Kernel {
                             const View& mean, const View& inv_std) = 0;
   /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} in the dtype of x, absent = 1 and 0.
   virtual void normalize(Stream&, const View& x, const View& mean, const View& inv_std,
-                         const View& w, const View& b, const View& y) = 0;
+                         const View& w, const View& b, const View& y, const View& added = {}) = 0;
   /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which
-  /// are written where present.
+  /// are written where present. So is dadded, which may lie where dy lies.
   virtual void gradients(Stream&, const View& x, const View& mean, const View& inv_std,
-                         const View& dy, const View& sums, const View& dw, const View& db) = 0;
+                         const View& dy, const View& sums, const View& dw, const View& db,
+                         const View& y = {}, const View& dadded = {}) = 0;
   /// dx = w * inv_std * (dy - sum(dy)/M - xhat * sum(dy * xhat)/M), sums over all M = count values.
+  /// Without y, dy is what `gradients` made of it: dadded.
   virtual void input_grad(Stream&, const View& x, const View& mean, const View& inv_std,
                           const View& w, const View& dy, const View& sums, double count,
-                          const View& dx) = 0;
+                          const View& dx, const View& y = {}) = 0;
 };
 
 /// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an
@@ -177,6 +187,9 @@ inline void add_found(const View& found, bool first, const View& totals) {
   for (int i = 1; i < 5; ++i) to[i] += from[i];
 }
 
+/// The kernels that may take an epilogue.
+enum class Fusible { conv, linear, batch_norm };
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -187,10 +200,13 @@ class Backend {
   /// Where all operands of its kernels lie. It must outlive the tensors there.
   virtual MemorySpace& memory() const { return host_memory(); }
 
-  virtual std::unique_ptr<WeightedKernel> conv(const ConvGeometry&, const Form& x) const = 0;
+  /// Whether these kernels take this epilogue, and are the faster for it. The same on all ranks.
+  virtual bool fuses(Fusible, const Epilogue&) const { return false; }
+  virtual std::unique_ptr<WeightedKernel> conv(const ConvGeometry&, const Form& x,
+                                               const Epilogue& = {}) const = 0;
   /// y[n,k] = b[k] + sum_c w[k,c] x[n,c]; x of any height and width counts as c*h*w features.
-  virtual std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
-                                                 const Form& x) const = 0;
+  virtual std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                                 const Epilogue& = {}) const = 0;
   virtual std::unique_ptr<UnaryKernel> activation(const Activation&, const Form& x) const = 0;
   virtual std::unique_ptr<UnaryKernel> pool(const PoolGeometry&, const Form& x) const = 0;
   virtual std::unique_ptr<UnaryKernel> lrn(const LrnGeometry&, const Form& x) const = 0;
@@ -210,7 +226,7 @@ class Backend {
   virtual std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const = 0;
   /// Along the channel axis.
   virtual std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const = 0;
-  virtual std::unique_ptr<NormKernel> batch_norm(const Form& x) const = 0;
+  virtual std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& = {}) const = 0;
   /// x is the block `box` of a tensor of shape `whole`.
   virtual std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
                                                  const Box& box) const = 0;

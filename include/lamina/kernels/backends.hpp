@@ -13,8 +13,8 @@ namespace lamina {
 std::shared_ptr<const Backend> reference_backend();
 
 /// The reference back end without memory: its kernels say what they take, but nothing is allocated,
-/// and nothing can run. For whoever plans (network/predict.hpp).
-std::shared_ptr<const Backend> planning_backend();
+/// and nothing can run. For whoever plans (network/predict.hpp). Fuses what `like` fuses, if given.
+std::shared_ptr<const Backend> planning_backend(std::shared_ptr<const Backend> like = {});
 
 /// oneDNN, f32. Throws Error where it is not built in. Kernels that are not the direct ones
 /// (Winograd) are compared with those on random data when they are made, unless the verdict is

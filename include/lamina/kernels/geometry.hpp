@@ -4,6 +4,8 @@
 #include <lamina/base/error.hpp>
 #include <lamina/tensor/shape.hpp>
 
+#include <optional>
+
 namespace lamina {
 
 /// Zero rows and columns around an image; may differ on the four sides.
@@ -95,6 +97,27 @@ struct Activation {
   enum class Kind { relu, leaky_relu, sigmoid, tanh };
   Kind kind = Kind::relu;
   double slope = 0;  ///< of leaky_relu below zero
+  bool operator==(const Activation&) const = default;
+};
+
+/// What a kernel does with its result before it writes it: y = activation(result + added).
+struct Epilogue {
+  bool add = false;  ///< there is one more operand, like y
+  std::optional<Activation> activation = {};
+
+  explicit operator bool() const { return add || activation; }
+  bool operator==(const Epilogue&) const = default;
+  /// Whether there is no activation but ReLU, or a leaky one.
+  bool rectifies() const {
+    using Kind = Activation::Kind;
+    return !activation || activation->kind == Kind::relu || activation->kind == Kind::leaky_relu;
+  }
+  /// Of that below zero; 1 without one. Throws Error for other activations.
+  double slope() const {
+    check(rectifies(), "an epilogue has no activation but relu and leaky_relu");
+    if (!activation) return 1;
+    return activation->kind == Activation::Kind::relu ? 0 : activation->slope;
+  }
 };
 
 }  // namespace lamina

@@ -12,7 +12,7 @@
 
 namespace lamina {
 
-class Reference final : public Backend {
+class Reference : public Backend {
  public:
   /// Kernels have their workspace in `memory`. They run on the host: in that of another device, or
   /// of none, they can be made and asked what they take, but not run.
@@ -26,21 +26,24 @@ class Reference final : public Backend {
   bool supports(DType t) const override { return t == DType::f32 || t == DType::f64; }
   MemorySpace& memory() const override { return *memory_; }
 
-  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
+  bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
+
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
+                                       const Epilogue& e) const override {
     detail::check_form(x, "conv");
     check(g.channels > 0 && g.groups > 0 && g.channels % g.groups == 0 && x.shape.c % g.groups == 0,
           "conv: ", g.groups, " groups do not divide ", x.shape.c, " input and ", g.channels,
           " output channels");
     check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
     check_output("conv", x.shape, g.output(x.shape));
-    return make<WeightedKernel, detail::ReferenceConv>(x, g, x, *memory_);
+    return make<WeightedKernel, detail::ReferenceConv>(x, g, x, e, *memory_);
   }
 
-  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias,
-                                         const Form& x) const override {
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                         const Epilogue& e) const override {
     detail::check_form(x, "linear");
     check(features > 0, "linear: expected at least one feature, got ", features);
-    return make<WeightedKernel, detail::ReferenceLinear>(x, features, bias, x);
+    return make<WeightedKernel, detail::ReferenceLinear>(x, features, bias, x, e);
   }
 
   /// The slope of leaky_relu must not be negative: its gradient is found from y.
@@ -104,9 +107,9 @@ class Reference final : public Backend {
     return make<NaryKernel, detail::ReferenceConcat>(xs[0], xs);
   }
 
-  std::unique_ptr<NormKernel> batch_norm(const Form& x) const override {
+  std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {
     detail::check_form(x, "batch_norm");
-    return make<NormKernel, detail::ReferenceNorm>(x, x);
+    return make<NormKernel, detail::ReferenceNorm>(x, x, e);
   }
 
   std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,

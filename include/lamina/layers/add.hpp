@@ -19,6 +19,7 @@ class Add final : public Layer {
   Axis splits() const override { return all_but_input; }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) const override;
+  std::optional<Epilogue> as_epilogue() const override { return Epilogue{.add = true}; }
 
  private:
   struct Placed;

@@ -41,7 +41,16 @@ class BatchNorm final : public Layer {
   /// In training, a variance takes two values or more.
   void check_split(std::span<const Shape> xs, const Split& split, bool training) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) const override {
+    return place_with({}, xs, site);
+  }
+  bool fuses(const Backend& backend, const Epilogue& e, const Split&) const override {
+    return backend.fuses(Fusible::batch_norm, e);
+  }
+  bool fuses_backward() const override { return true; }
+  Cost epilogue_cost(const Epilogue& e, const Shape& y, DType t) const override;
+  Placement place_with(const Epilogue& e, std::span<const Spec> xs,
+                       const Site& site) const override;
 
  private:
   struct Placed;
@@ -53,7 +62,7 @@ class BatchNorm final : public Layer {
 };
 
 struct BatchNorm::Placed final : PlacedLayer {
-  explicit Placed(Options options) : o(options) {}
+  Placed(Options options, const Epilogue& e) : o(options), epilogue(e) {}
 
   void forward(Context& context, std::span<const View> xs, const View& y) override {
     Stream& s = context.stream;
@@ -69,17 +78,22 @@ struct BatchNorm::Placed final : PlacedLayer {
       variants.all_reduce(s, Pass::forward, sums).wait(s);
       kernel->from_running(s, sums, variants.size(), o.epsilon, mean, inv_std);
     }
-    kernel->normalize(s, xs[0], mean, inv_std, w.value, b.value, y);
+    kernel->normalize(s, xs[0], mean, inv_std, w.value, b.value, y, epilogue.add ? xs[1] : View());
   }
 
-  void backward(Context& context, std::span<const View> xs, const View&, const View& dy,
+  void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
                 std::span<const View> dxs) override {
     Stream& s = context.stream;
-    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad);
+    // What gets past the activation is kept where it is the gradient of what was added, too.
+    const View tells = epilogue.activation ? y : View();
+    const View kept = tells && epilogue.add ? dxs[1] : View();
+    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad, tells, kept);
     Pending total = group.all_reduce(s, Pass::input_grad, sums);
     w.reduce(s), b.reduce(s);
     total.wait(s);
-    if (dxs[0]) kernel->input_grad(s, xs[0], mean, inv_std, w.value, dy, sums, count, dxs[0]);
+    if (dxs[0])
+      kernel->input_grad(s, xs[0], mean, inv_std, w.value, kept ? kept : dy, sums, count, dxs[0],
+                         kept ? View() : tells);
   }
 
   std::vector<Parameter*> parameters() override {
@@ -89,6 +103,7 @@ struct BatchNorm::Placed final : PlacedLayer {
   bool writes_frozen(const Parameter&) const override { return false; }
 
   Options o;
+  Epilogue epilogue;
   std::unique_ptr<NormKernel> kernel;
   Communicator group;     ///< the ranks that share statistics
   Communicator variants;  ///< those that have statistics of their own

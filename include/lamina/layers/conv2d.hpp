@@ -42,9 +42,11 @@ class Conv2D final : public WeightedLayer {
                       int ranks) const override;
   Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) const override;
+  Placement place_with(const Epilogue& e, std::span<const Spec> xs,
+                       const Site& site) const override;
 
  protected:
+  Fusible kernel() const override { return Fusible::conv; }
   bool has_bias() const override { return o_.bias; }
   /// With groups, the channels of x go with those of y.
   Axis input_axes() const override {
@@ -57,8 +59,8 @@ class Conv2D final : public WeightedLayer {
 
   /// The rows `y` of a block whose windows see other ranks' rows of `x`: a kernel of its own for
   /// the first and for the last ones. `g` is the geometry of the block, `h` all rows of x.
-  void place_edges(const Backend& backend, ConvGeometry g, Part y, Part x, std::int64_t h,
-                   PlacedWeighted& placed, Placement& p) const;
+  void place_edges(const Backend& backend, const Epilogue& e, ConvGeometry g, Part y, Part x,
+                   std::int64_t h, PlacedWeighted& placed, Placement& p) const;
 
   /// A whole axis keeps its own padding; also where a stride leaves some of it unused.
   Reach reach_rows(Part y, std::int64_t h) const;

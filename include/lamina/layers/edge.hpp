@@ -15,8 +15,8 @@ class Edge {
   /// For rows `x` of the plain `whole`, with the geometry of these rows alone; its y goes to the
   /// rows of block.output from `to` on. False where the back end has no way to do so with the
   /// weights as the kernel of the block wants them.
-  bool place(const Backend& backend, const ConvGeometry& g, const Form& whole, Part x,
-             const WeightedKernel& block, std::int64_t to);
+  bool place(const Backend& backend, const ConvGeometry& g, const Epilogue& e, const Form& whole,
+             Part x, const WeightedKernel& block, std::int64_t to);
 
   std::size_t workspace() const { return kernel_->workspace + x_.bytes() + y_.bytes(); }
   std::size_t scratch() const;

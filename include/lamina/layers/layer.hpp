@@ -10,6 +10,7 @@
 
 #include <concepts>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,10 +63,12 @@ struct Placement {
   bool reads_y = false;      ///< backward reads y
   bool in_place = false;     ///< y may lie where x lies, and dx where dy lies
   bool passes_gradient = false;  ///< every dx equals dy: the network aliases them (Add)
-  bool alias = false;            ///< y is x under another shape, dx is dy: nothing runs (Flatten)
-  std::string algorithm;         ///< of the kernels
-  std::string remark;            ///< theirs (Kernel::remark)
-  std::size_t workspace = 0;     ///< bytes that the layer owns beside parameters
+  bool writes_added = false;  ///< dx of what an epilogue adds, which may lie where dy lies; it is
+                              ///< dy itself otherwise
+  bool alias = false;         ///< y is x under another shape, dx is dy: nothing runs (Flatten)
+  std::string algorithm;      ///< of the kernels
+  std::string remark;         ///< theirs (Kernel::remark)
+  std::size_t workspace = 0;  ///< bytes that the layer owns beside parameters
   std::size_t dx_workspace = 0;  ///< and takes only where its dx is wanted
   std::size_t messages = 0;      ///< of `workspace`: where what travels between ranks waits
   std::size_t scratch = 0;       ///< bytes of the back end's shared buffer that it uses
@@ -148,6 +151,28 @@ class Layer {
   /// Makes the kernels for this rank's block and describes the parameters. Called in forward order,
   /// after `output` of all layers; not on ranks that take no part (Site::active).
   virtual Placement place(std::span<const Spec> xs, const Site& site) const = 0;
+
+  // Fusion (network/fusion.hpp): a layer that is absorbed, and one that absorbs.
+
+  /// With what epilogue the kernel that makes x does this layer's work; none where it cannot.
+  virtual std::optional<Epilogue> as_epilogue() const { return std::nullopt; }
+  /// Whether this layer's kernel can have such an epilogue there, and under this split: not where
+  /// ranks add up their y.
+  virtual bool fuses(const Backend&, const Epilogue&, const Split&) const { return false; }
+  /// Whether its dy is then that of the epilogue. Otherwise an activation that is absorbed goes on
+  /// computing its own gradient.
+  virtual bool fuses_backward() const { return false; }
+  /// What an epilogue adds to its cost, where a rank's part of y has this shape.
+  virtual Cost epilogue_cost(const Epilogue& e, const Shape& y, DType t) const {
+    const double n = double(y.size()), added = e.add ? n : 0;
+    return {.forward = {added + (e.activation ? n : 0), added * double(size_of(t))}};
+  }
+  /// place() with an epilogue; what that adds is the last of xs, and y's block of it.
+  virtual Placement place_with(const Epilogue& e, std::span<const Spec> xs,
+                               const Site& site) const {
+    check(!e, "its kernel takes no epilogue");
+    return place(xs, site);
+  }
 };
 
 /// What a network can add: a class derived from Layer, with the Options that it is made from.

@@ -21,13 +21,16 @@ class LeakyReLU final : public UnaryLayer {
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     return per_element(split.of_output(only(xs)), t, 1, 1);
   }
+  std::optional<Epilogue> as_epilogue() const override { return Epilogue{.activation = kind()}; }
 
  protected:
   std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const override {
-    return backend.activation({Activation::Kind::leaky_relu, o_.slope}, x);
+    return backend.activation(kind(), x);
   }
 
  private:
+  Activation kind() const { return {Activation::Kind::leaky_relu, o_.slope}; }
+
   Options o_;
 };
 

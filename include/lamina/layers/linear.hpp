@@ -32,9 +32,11 @@ class Linear final : public WeightedLayer {
   std::string_view limit(Axis axis, std::span<const Shape> xs) const override;
 
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
-  Placement place(std::span<const Spec> xs, const Site& site) const override;
+  Placement place_with(const Epilogue& e, std::span<const Spec> xs,
+                       const Site& site) const override;
 
  protected:
+  Fusible kernel() const override { return Fusible::linear; }
   bool has_bias() const override { return o_.bias; }
 
  private:

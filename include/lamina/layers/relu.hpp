@@ -14,11 +14,15 @@ class ReLU final : public UnaryLayer {
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override {
     return per_element(split.of_output(only(xs)), t, 1, 1);
   }
+  std::optional<Epilogue> as_epilogue() const override { return Epilogue{.activation = kind()}; }
 
  protected:
   std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const override {
-    return backend.activation({Activation::Kind::relu}, x);
+    return backend.activation(kind(), x);
   }
+
+ private:
+  static Activation kind() { return {Activation::Kind::relu}; }
 };
 
 }  // namespace lamina

@@ -29,8 +29,16 @@ class WeightedLayer : public Layer {
   }
   Blocks input_blocks(std::size_t, std::span<const Shape> xs, const Split& split,
                       int ranks) const override;
+  Placement place(std::span<const Spec> xs, const Site& site) const final {
+    return place_with({}, xs, site);
+  }
+  /// Under `input` y is complete only when the ranks have added it up.
+  bool fuses(const Backend& backend, const Epilogue& e, const Split& split) const override {
+    return split.input == 1 && backend.fuses(kernel(), e);
+  }
 
  protected:
+  virtual Fusible kernel() const = 0;
   virtual bool has_bias() const = 0;
   /// The axes that cut x; along all others ranks hold copies of it.
   virtual Axis input_axes() const { return Axis::batch | Axis::input | Axis::height | Axis::width; }
@@ -61,7 +69,7 @@ struct PlacedWeighted : PlacedLayer {
     // The bias joins in once: where the first input channels are.
     const View& b = first_input || !bias.value ? bias.value : no_bias.view();
     const View& sum = summed ? summed->y.view() : y;
-    kernel->forward(s, x, weight.value, b, sum);
+    kernel->forward(s, x, weight.value, b, sum, xs.size() > 1 ? xs[1] : View());
     if (overlaps) {
       const View& whole = halo.finish(s, xs[0]);
       for (Edge& edge : edges) edge.forward(s, whole, weight.value, b, sum);

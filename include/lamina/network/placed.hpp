@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lamina/network/activations.hpp>
+#include <lamina/network/fusion.hpp>
 #include <lamina/network/network.hpp>
 #include <lamina/network/parameters.hpp>
 
@@ -52,6 +53,8 @@ class PlacedNetwork {
   /// What was placed.
   const Network& network() const { return network_; }
   const PlaceOptions& placing() const { return options_; }
+  /// Which layers are absorbed by others' kernels; none without PlaceOptions::fuse.
+  const Fusion& fusion() const { return fusion_; }
   const std::vector<Step>& steps() const { return steps_; }
   /// This rank's part of the batch, as it is given to x(): rows [begin, begin + size). Where there
   /// are fewer samples than ranks, the last ranks have none.
@@ -119,6 +122,7 @@ class PlacedNetwork {
 
   Network network_;
   PlaceOptions options_;
+  Fusion fusion_;
   Part rows_;
   std::vector<std::unique_ptr<Layer>> inserted_;  // whose steps stand between the network's
   std::vector<std::unique_ptr<Site>> sites_;

@@ -16,8 +16,8 @@ namespace lamina {
 /// itself. They meet as often as real ones do while a network is placed, so that it takes
 /// milliseconds for one rank, but seconds for a deep network on dozens of them.
 ///
-/// Of `options` the back end and the ranks do not count. Throws Error where the network cannot be
-/// placed so, or is to have the parameters of another one.
+/// Of `options` the ranks do not count, and of the back end only what it fuses, if there is one.
+/// Throws Error where the network cannot be placed so, or is to have the parameters of another one.
 std::vector<Memory> predict_memory(const Network& network, const PlaceOptions& options, int ranks,
                                    const UpdateRule& rule = {});
 

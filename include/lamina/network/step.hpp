@@ -37,6 +37,8 @@ struct PlaceOptions {
   /// A step takes so many batches, one after the other: backward adds up their gradients, and sums
   /// them over the ranks in that of the last one (Context::micro_batch).
   int micro_batches = 1;
+  /// Whether kernels take over the layers behind them where they can: see network/fusion.hpp.
+  bool fuse = false;
   /// For inference: has the parameters of this network, which is of the same layers, instead of its
   /// own. See PlacedNetwork::refresh().
   const PlacedNetwork* parameters_of = nullptr;
@@ -67,6 +69,8 @@ struct Step {
   Placement placement = {};
   bool needs_grad = false;
   double trained = 1;       ///< part of the elements that the layer trains which is not frozen
+  Epilogue epilogue = {};   ///< of its kernel; what that adds is its last input
+  int absorber = -1;        ///< the step whose kernel makes y in its stead; -1 = none
   bool recomputed = false;  ///< backward reads y, which is computed once more instead of kept
   std::vector<int> recomputes =
       {};              ///< steps whose forward runs once more before this one's backward
@@ -77,11 +81,16 @@ struct Step {
   bool active() const { return placement.layer != nullptr; }
   /// Whether it stands between layers of the network.
   bool inserted() const { return kind == Kind::reorder || kind == Kind::reshard; }
+  /// Whether another layer's kernel does its work.
+  bool absorbed() const { return absorber >= 0; }
+  /// Whether x number i is what the epilogue adds, which backward does not read.
+  bool adds(std::size_t i) const { return epilogue.add && i + 1 == inputs.size(); }
   /// That of the layer, which says what it costs. In a reshard all ranks take part.
   Split split() const {
     return kind == Kind::reshard ? Split{.batch = blocks.ranks()} : output.split;
   }
-  /// The layer's, without what is frozen; with elements of type t.
+  /// The layer's, without what is frozen, with what it absorbs and without what absorbs it; with
+  /// elements of type t.
   Cost cost(DType t) const;
   /// Of this rank; none where it takes no part.
   std::vector<Parameter*> parameters() const {

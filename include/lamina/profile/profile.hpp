@@ -37,11 +37,12 @@ struct ProfileRow {
   int layer = -1;  ///< the step's index in the network; -1 for work outside of layers
   std::string name, type, describe, split, algorithm;
   Pass pass = Pass::forward;
-  Shape output;           ///< of the layer, whole, across all ranks
-  double workspace = 0;   ///< bytes, of the layer and of the shared scratch that it uses
-  Work work;              ///< of the rank with the largest part; compulsory bytes
-  Spread time;            ///< in kernels
-  Spread comm;            ///< in collectives, on the communication thread
+  std::string fused_into = {};  ///< of forward: the layer whose kernel did it, and has its time
+  Shape output;                 ///< of the layer, whole, across all ranks
+  double workspace = 0;         ///< bytes, of the layer and of the shared scratch that it uses
+  Work work;                    ///< of the rank with the largest part; compulsory bytes
+  Spread time;                  ///< in kernels
+  Spread comm;                  ///< in collectives, on the communication thread
   Spread exposed;         ///< on the compute thread: handing collectives over, waiting, waking up
   Spread late;            ///< of `exposed`: while a rank that was needed had not come
   Spread transfer;        ///< of `exposed`: while all had come, and bytes moved

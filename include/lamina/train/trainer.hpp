@@ -35,6 +35,7 @@ struct TrainerOptions {
   std::vector<Split> splits = {};        ///< see PlaceOptions
   std::vector<bool> recompute = {};      ///< see PlaceOptions
   std::vector<std::string> frozen = {};  ///< see PlaceOptions
+  bool fuse = false;                     ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   bool shard_optimizer = false;  ///< see PlaceOptions

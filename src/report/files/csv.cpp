@@ -57,7 +57,7 @@ void write_profile_csv(const std::string& path, const Profile& profile) {
     line.add(r.work.intensity());
     line.add(r.flops_per_second() / 1e9).add(r.bytes_per_second() / 1e9);
     line.add_if(ceilings && work, top.flops / 1e9).add_if(ceilings && work, top.fraction * 100);
-    line.add(ceilings ? name(top.bound) : "").add_if(ceilings, top.wasted * 1e6);
+    line.add(ceilings && r.seconds() > 0 ? name(top.bound) : "").add_if(ceilings, top.wasted * 1e6);
     line.add(r.comm.mean * 1e6).add(r.exposed.mean * 1e6).add(r.late.mean * 1e6);
     line.add(r.transfer.mean * 1e6).add(r.comm_bytes).add(r.wire_bytes);
     line.add_if(r.alone.max > 0, r.alone.mean * 1e6).add_if(r.predicted > 0, r.predicted * 1e6);

@@ -79,6 +79,7 @@ Json to_json(const ProfileRow& r) {
             {"algo", r.algorithm},
             {"ws_bytes", r.workspace},
             {"kernels", kernels}};
+  if (!r.fused_into.empty()) j["fused_into"] = r.fused_into;
   if (!r.counts) return j;
   Json counts = Json::object();
   for (const auto& [key, member] : counters)
@@ -158,6 +159,7 @@ class ProfileReader {
     r.name = j.at("layer").string(), r.type = j.at("type").string();
     r.describe = j.at("describe").string(), r.split = j.at("split").string();
     r.algorithm = j.at("algo").string();
+    if (const auto fused = j.find("fused_into")) r.fused_into = fused->string();
     r.pass = Pass(j.at("pass").one_of(pass_count, [](int i) { return name(Pass(i)); }));
     const JsonPart output = j.at("output");
     if (output.size() != 4) output.fail("four extents");

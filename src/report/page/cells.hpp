@@ -25,6 +25,7 @@ inline std::string bar(const std::string& shown, double part, const char* kind) 
 inline std::string layer_cell(const ProfileRow& r) {
   std::string about = escape_xml(r.type);
   if (!r.describe.empty()) about += ' ' + escape_xml(r.describe);
+  if (!r.fused_into.empty()) about += ", in " + escape_xml(r.fused_into);
   return text("<b>", escape_xml(r.name), "</b>",
               about.empty() ? about : text("<small>", about, "</small>"));
 }

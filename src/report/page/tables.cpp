@@ -70,7 +70,8 @@ std::vector<PageColumn> columns_of(const Profile& p, const std::vector<Line>& li
        &ProfileRow::split);
   if (has_ceilings(p)) {
     c.push_back({"bound", "what held the row up most; kernel: far below both roofs", "core",
-                 [](auto& l) { return bound_label(l.roof); }, true});
+                 [](auto& l) { return l.seconds() > 0 ? bound_label(l.roof) : std::string(); },
+                 true});
     add("% of roof", "least possible time / time in kernels", "core", [](auto& l) {
       return bar(number(100 * l.roof.fraction, 1), l.roof.fraction,
                  !l.roof.above           ? "roof"

@@ -1,7 +1,7 @@
 // Reference batch normalisation, in the steps between which a layer may communicate.
 #pragma once
 
-#include <lamina/kernels/reference/common.hpp>
+#include <lamina/kernels/reference/epilogue.hpp>
 
 #include <cmath>
 
@@ -10,8 +10,9 @@ namespace lamina::detail {
 template <class T>
 class ReferenceNorm final : public NormKernel {
  public:
-  explicit ReferenceNorm(const Form& x) : x_(x.shape) {
+  ReferenceNorm(const Form& x, const Epilogue& e) : x_(x.shape), epilogue_(e) {
     inputs = {x};
+    if (e.add) inputs.push_back(x);
     output = x;
     algorithm = "loops";
   }
@@ -81,34 +82,42 @@ class ReferenceNorm final : public NormKernel {
   }
 
   void normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                 const View& w, const View& b, const View& y) override {
+                 const View& w, const View& b, const View& y, const View& added) override {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(y, output, "batch_norm y");
     check_statistics(mean, inv_std);
     if (w) check_operand(w, parameter(), "batch_norm w");
     if (b) check_operand(b, parameter(), "batch_norm b");
+    epilogue_.check_added(added, output, "batch_norm added");
     stream.run(Pass::forward, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double scale = inv_std.as<double>()[c] * (w ? w.as<T>()[c] : T(1));
         const double shift = b ? b.as<T>()[c] : T(0), m = mean.as<double>()[c];
-        positions([&](Index i) { y.as<T>()[i] = T((x.as<T>()[i] - m) * scale + shift); });
+        positions([&](Index i) {
+          y.as<T>()[i] = epilogue_.value(T((x.as<T>()[i] - m) * scale + shift), added, i);
+        });
       });
     });
   }
 
   void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                 const View& dy, const View& sums, const View& dw, const View& db) override {
+                 const View& dy, const View& sums, const View& dw, const View& db, const View& y,
+                 const View& dadded) override {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
     check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     if (dw) check_operand(dw, parameter(), "batch_norm dw");
     if (db) check_operand(db, parameter(), "batch_norm db");
+    if (epilogue_.activates()) check_operand(y, output, "batch_norm y");
+    if (dadded) check_operand(dadded, output, "batch_norm dadded");
     stream.run(Pass::weight_grad, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
         double sum = 0, dot = 0;
         positions([&](Index i) {
-          sum += dy.as<T>()[i];
-          dot += dy.as<T>()[i] * ((x.as<T>()[i] - m) * s);
+          const T g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : dy.as<T>()[i];
+          if (dadded) dadded.as<T>()[i] = g;
+          sum += g;
+          dot += g * ((x.as<T>()[i] - m) * s);
         });
         sums.as<double>()[c] = sum;
         sums.as<double>()[x_.c + c] = dot;
@@ -119,8 +128,8 @@ class ReferenceNorm final : public NormKernel {
   }
 
   void input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                  const View& w, const View& dy, const View& sums, double count,
-                  const View& dx) override {
+                  const View& w, const View& dy, const View& sums, double count, const View& dx,
+                  const View& y) override {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
     if (w) check_operand(w, parameter(), "batch_norm w");
@@ -133,7 +142,8 @@ class ReferenceNorm final : public NormKernel {
         const double sum = sums.as<double>()[c] / count, dot = sums.as<double>()[x_.c + c] / count;
         positions([&](Index i) {
           const double xhat = (x.as<T>()[i] - m) * s;
-          dx.as<T>()[i] = T(scale * (dy.as<T>()[i] - sum - xhat * dot));
+          const T g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : dy.as<T>()[i];
+          dx.as<T>()[i] = T(scale * (g - sum - xhat * dot));
         });
       });
     });
@@ -162,6 +172,7 @@ class ReferenceNorm final : public NormKernel {
   }
 
   Shape x_;
+  ReferenceEpilogue<T> epilogue_;
 };
 
 }  // namespace lamina::detail

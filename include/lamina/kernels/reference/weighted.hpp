@@ -1,7 +1,7 @@
 // Reference convolution (im2col and a matrix product per sample and group) and linear.
 #pragma once
 
-#include <lamina/kernels/reference/common.hpp>
+#include <lamina/kernels/reference/epilogue.hpp>
 
 namespace lamina::detail {
 
@@ -10,14 +10,16 @@ namespace lamina::detail {
 template <class T>
 class ReferenceConv final : public WeightedKernel {
  public:
-  ReferenceConv(const ConvGeometry& g, const Form& x, MemorySpace& memory)
+  ReferenceConv(const ConvGeometry& g, const Form& x, const Epilogue& e, MemorySpace& memory)
       : g_(g),
         x_(x.shape),
         y_(g.output(x.shape)),
         rows_(x_.c / g.groups * g.kernel.h * g.kernel.w),
-        columns_(y_.h * y_.w) {
+        columns_(y_.h * y_.w),
+        epilogue_(e) {
     inputs = {x};
     output = {y_, x.dtype, {}};
+    if (e.add) inputs.push_back(output);
     w = {g.weight(x_), x.dtype, {}};
     if (g.bias) b = {{1, g.channels, 1, 1}, x.dtype, {}};
     // The columns of a 1x1 convolution are the image itself.
@@ -27,11 +29,12 @@ class ReferenceConv final : public WeightedKernel {
     workspace = buffer_.bytes();
   }
 
-  void forward(Stream& stream, const View& x, const View& w_, const View& b_,
-               const View& y) override {
+  void forward(Stream& stream, const View& x, const View& w_, const View& b_, const View& y,
+               const View& added) override {
     check_operand(x, inputs[0], "conv x"), check_operand(w_, w, "conv w");
     check_operand(y, output, "conv y");
     if (g_.bias) check_operand(b_, b, "conv b");
+    epilogue_.check_added(added, output, "conv added");
     stream.run(Pass::forward, "conv", [&] {
       each_sample_and_group([&](Index n, Index group) {
         auto out = matrix(y.as<T>() + y_at(n, group), channels(), columns_);
@@ -40,6 +43,7 @@ class ReferenceConv final : public WeightedKernel {
         }
         add_product(weights(w_.as<const T>(), group), gather(x.as<T>() + x_at(n, group)), out);
       });
+      epilogue_.apply(y, added);
     });
   }
 
@@ -147,32 +151,36 @@ class ReferenceConv final : public WeightedKernel {
   Index rows_, columns_;
   bool direct_ = false;
   Tensor buffer_;
+  ReferenceEpilogue<T> epilogue_;
 };
 
 /// y = x w^T + b,  dx = dy w,  dw = dy^T x.
 template <class T>
 class ReferenceLinear final : public WeightedKernel {
  public:
-  ReferenceLinear(Index features, bool bias, const Form& x)
-      : n_(x.shape.n), c_(x.shape.sample()), k_(features), bias_(bias) {
+  ReferenceLinear(Index features, bool bias, const Form& x, const Epilogue& e)
+      : n_(x.shape.n), c_(x.shape.sample()), k_(features), bias_(bias), epilogue_(e) {
     inputs = {x};
     output = {{n_, k_, 1, 1}, x.dtype, {}};
+    if (e.add) inputs.push_back(output);
     w = {{k_, x.shape.c, x.shape.h, x.shape.w}, x.dtype, {}};
     if (bias) b = {{1, k_, 1, 1}, x.dtype, {}};
     algorithm = "gemm";
   }
 
-  void forward(Stream& stream, const View& x, const View& w_, const View& b_,
-               const View& y) override {
+  void forward(Stream& stream, const View& x, const View& w_, const View& b_, const View& y,
+               const View& added) override {
     check_operand(x, inputs[0], "linear x"), check_operand(w_, w, "linear w");
     check_operand(y, output, "linear y");
     if (bias_) check_operand(b_, b, "linear b");
+    epilogue_.check_added(added, output, "linear added");
     stream.run(Pass::forward, "linear", [&] {
       auto out = matrix(y.as<T>(), n_, k_);
       out.setZero();
       if (bias_) out.rowwise() += matrix(b_.as<const T>(), 1, k_).row(0);
       add_product(matrix(x.as<const T>(), n_, c_), matrix(w_.as<const T>(), k_, c_).transpose(),
                   out);
+      epilogue_.apply(y, added);
     });
   }
 
@@ -207,6 +215,7 @@ class ReferenceLinear final : public WeightedKernel {
  private:
   Index n_, c_, k_;
   bool bias_;
+  ReferenceEpilogue<T> epilogue_;
 };
 
 }  // namespace lamina::detail

@@ -40,9 +40,20 @@ LAMINA_INLINE Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split
   return cost;
 }
 
-LAMINA_INLINE Placement BatchNorm::place(std::span<const Spec> xs, const Site& site) const {
-  auto placed = std::make_unique<Placed>(o_);
-  placed->kernel = site.backend().batch_norm(xs[0]);
+/// Both backward passes read y; but where the gradient of what is added is wanted, the first writes
+/// that, which is all that the second needs.
+LAMINA_INLINE Cost BatchNorm::epilogue_cost(const Epilogue& e, const Shape& y, DType t) const {
+  Cost cost = Layer::epilogue_cost(e, y, t);
+  if (!e.activation) return cost;
+  const double n = double(y.size()), bytes = n * double(size_of(t));
+  cost.weight_grad = {n, e.add ? 2 * bytes : bytes}, cost.input_grad = {0, e.add ? 0 : bytes};
+  return cost;
+}
+
+LAMINA_INLINE Placement BatchNorm::place_with(const Epilogue& e, std::span<const Spec> xs,
+                                              const Site& site) const {
+  auto placed = std::make_unique<Placed>(o_, e);
+  placed->kernel = site.backend().batch_norm(xs[0], e);
   const Communicator replicas = site.along(replica_axes);
   placed->group = site.along(group_axes());
   placed->variants = o_.global || !site.training() ? Communicator() : site.along(Axis::batch);
@@ -71,6 +82,7 @@ LAMINA_INLINE Placement BatchNorm::place(std::span<const Spec> xs, const Site& s
   placed->running_mean = vector_of("running_mean", 0, false);
   placed->running_var = vector_of("running_var", 1, false);
   Placement p = placement_of(*placed->kernel);
+  p.reads_y = e.activation.has_value(), p.writes_added = e.add && e.activation;
   p.workspace += placed->mean.bytes() + placed->inv_std.bytes() + placed->sums.bytes();
   p.layer = std::move(placed);
   return p;

@@ -78,7 +78,8 @@ LAMINA_INLINE Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, D
   return cost;
 }
 
-LAMINA_INLINE Placement Conv2D::place(std::span<const Spec> xs, const Site& site) const {
+LAMINA_INLINE Placement Conv2D::place_with(const Epilogue& e, std::span<const Spec> xs,
+                                           const Site& site) const {
   const std::array whole{xs[0].whole};
   const int ranks = site.split().ways();
   const Blocks held = input_blocks(0, whole, site.split(), ranks);
@@ -93,7 +94,7 @@ LAMINA_INLINE Placement Conv2D::place(std::span<const Spec> xs, const Site& site
   g.pad = {rows.before, columns.before, rows.after, columns.after};
   g.channels = y.c.size;
   if (o_.groups > 1) g.groups = site.part(Axis::channel, o_.groups).size;
-  placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]));
+  placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]), e);
 
   const Shape w = geometry().weight(xs[0].whole);
   const double bound = 1 / std::sqrt(double(w.sample()));
@@ -103,13 +104,14 @@ LAMINA_INLINE Placement Conv2D::place(std::span<const Spec> xs, const Site& site
       finish(site, std::move(layer), w, y.c, {w.n, w.c, w.h, w.w},
              o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
              o_.he_normal ? Initial{} : uniform);
-  if (placed.halo.prepare_overlap(site.backend()))
-    place_edges(site.backend(), g, y.h, rows.rows, whole[0].h, placed, p);
+  if (!e.add && placed.halo.prepare_overlap(site.backend()))
+    place_edges(site.backend(), e, g, y.h, rows.rows, whole[0].h, placed, p);
   return p;
 }
 
-LAMINA_INLINE void Conv2D::place_edges(const Backend& backend, ConvGeometry g, Part y, Part x,
-                                       std::int64_t h, PlacedWeighted& placed, Placement& p) const {
+LAMINA_INLINE void Conv2D::place_edges(const Backend& backend, const Epilogue& e, ConvGeometry g,
+                                       Part y, Part x, std::int64_t h, PlacedWeighted& placed,
+                                       Placement& p) const {
   const Halo& halo = placed.halo;
   const auto begin = [&](std::int64_t row) { return row * o_.stride.h - o_.pad.top; };
   const std::int64_t window = (o_.kernel.h - 1) * o_.dilation.h + 1;
@@ -127,7 +129,7 @@ LAMINA_INLINE void Conv2D::place_edges(const Backend& backend, ConvGeometry g, P
     placed.edges.push_back({});
     if (r.rows.size == 0) return placed.edges.clear();
     const Part at{r.rows.begin - x.begin, r.rows.size};
-    if (!placed.edges.back().place(backend, g, whole, at, *placed.kernel, rows.begin - y.begin))
+    if (!placed.edges.back().place(backend, g, e, whole, at, *placed.kernel, rows.begin - y.begin))
       return placed.edges.clear();
   }
   placed.overlaps = true;

@@ -62,10 +62,11 @@ LAMINA_INLINE bool Halo::prepare_overlap(const Backend& backend) {
   return true;
 }
 
-LAMINA_INLINE bool Edge::place(const Backend& backend, const ConvGeometry& g, const Form& whole,
-                               Part x, const WeightedKernel& block, std::int64_t to) {
+LAMINA_INLINE bool Edge::place(const Backend& backend, const ConvGeometry& g, const Epilogue& e,
+                               const Form& whole, Part x, const WeightedKernel& block,
+                               std::int64_t to) {
   const Shape rows{whole.shape.n, whole.shape.c, x.size, whole.shape.w};
-  kernel_ = backend.conv(g, {rows, whole.dtype, {}});
+  kernel_ = backend.conv(g, {rows, whole.dtype, {}}, e);
   if (kernel_->w != block.w || kernel_->b != block.b) return false;
   const Form &in = kernel_->inputs[0], &out = kernel_->output;
   take_ = backend.reorder_rows(whole, x.begin, in, 0, x.size);

@@ -26,13 +26,14 @@ LAMINA_INLINE Cost Linear::cost(std::span<const Shape> xs, const Split& split, D
   return cost_of(x, y, double(y.c) * double(x.sample()), x.size(), split, t);
 }
 
-LAMINA_INLINE Placement Linear::place(std::span<const Spec> xs, const Site& site) const {
+LAMINA_INLINE Placement Linear::place_with(const Epilogue& e, std::span<const Spec> xs,
+                                           const Site& site) const {
   const std::array whole{xs[0].whole};
   const Blocks x = input_blocks(0, whole, site.split(), site.split().ways());
   auto placed = std::make_unique<PlacedWeighted>();
   placed->halo = Halo(x, x, xs[0], site, Axis::none);
   const Part features = site.part(Axis::channel, o_.features);
-  placed->kernel = site.backend().linear(features.size, o_.bias, xs[0]);
+  placed->kernel = site.backend().linear(features.size, o_.bias, xs[0], e);
   const std::int64_t inputs = xs[0].whole.sample();
   const bool normal = o_.normal > 0;
   const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(double(inputs))};

@@ -68,7 +68,7 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Site& site,
   if (has_bias() && !placed->first_input) placed->no_bias = Tensor(kernel.b, memory);
 
   Placement p = placement_of(kernel);
-  p.inputs = {halo.outside()};
+  p.inputs[0] = halo.outside();
   p.reads_x = !halo.keeps();
   if (!placed->sums.alike(kernel.output)) {
     placed->summed = std::make_unique<PlacedWeighted::Summed>();

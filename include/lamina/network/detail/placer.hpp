@@ -15,9 +15,9 @@ namespace lamina::detail {
 class Placer {
  public:
   /// Layers that it inserts and sites that it makes go to `inserted` and `sites`.
-  Placer(const Network& network, const PlaceOptions& options,
+  Placer(const Network& network, const PlaceOptions& options, const Fusion& fusion,
          std::vector<std::unique_ptr<Layer>>& inserted, std::vector<std::unique_ptr<Site>>& sites)
-      : network_(network), options_(options), inserted_(inserted), sites_(sites) {}
+      : network_(network), options_(options), fusion_(fusion), inserted_(inserted), sites_(sites) {}
 
   /// Collective.
   std::vector<Step> steps();
@@ -25,6 +25,8 @@ class Placer {
  private:
   Step place_input();
   Step place_vertex(int vertex);
+  Step place_absorbed(int vertex);
+  void take_no_part(Step& step) const;
   void freeze(Step& step) const;
   const Site& site_of(const Split& split);
   Spec spec_of(const Form& form, const Blocks& blocks, const Split& split) const;
@@ -35,6 +37,7 @@ class Placer {
 
   const Network& network_;
   const PlaceOptions& options_;
+  const Fusion& fusion_;
   std::vector<std::unique_ptr<Layer>>& inserted_;
   std::vector<std::unique_ptr<Site>>& sites_;
   std::vector<Step> steps_;

@@ -39,7 +39,8 @@ LAMINA_INLINE void plan_recomputation(std::vector<Step>& steps, const std::vecto
     };
     if (read(s, reads_y)) last[i] = int(i);
     for (const Reader& e : consumers[i]) {
-      if (read(steps[std::size_t(e.step)], reads_x)) last[i] = std::max(last[i], e.step);
+      const Step& by = steps[std::size_t(e.step)];
+      if (!by.adds(std::size_t(e.slot)) && read(by, reads_x)) last[i] = std::max(last[i], e.step);
       last[i] = std::max(last[i], last[std::size_t(e.step)]);
     }
   }
@@ -106,7 +107,8 @@ class ActivationPlanner {
                   !q.alias && consumers_[std::size_t(from)].size() == 1 &&
                   (!s.recomputed || producer.recomputed);  // else x is needed again
     }
-    to_.y[at] = p.alias || over_[at] ? to_.y[std::size_t(from)] : bring(i, s.output, i);
+    over_[at] = over_[at] || p.alias || s.absorbed();
+    to_.y[at] = over_[at] ? to_.y[std::size_t(from)] : bring(i, s.output, i);
     use(to_.y[at], i);
     for (const int input : s.inputs) use(to_.y[std::size_t(input)], i);
   }
@@ -118,8 +120,8 @@ class ActivationPlanner {
       const auto at = std::size_t(r);
       const Step& again = step(r);
       // Not one more activation of the step: the first is gone when this one comes.
-      to_.kept[at] = again.placement.alias || over_[at] ? to_.kept[std::size_t(again.inputs[0])]
-                                                        : allocate(again.output, time);
+      to_.kept[at] =
+          over_[at] ? to_.kept[std::size_t(again.inputs[0])] : allocate(again.output, time);
       for (const int input : again.inputs) use(to_.kept[std::size_t(input)], time);
     }
   }
@@ -129,7 +131,8 @@ class ActivationPlanner {
     if (!s.needs_grad) return;
     if (s.placement.reads_y) use(to_.kept[std::size_t(i)], time_of_backward(i));
     if (!s.placement.reads_x) return;
-    for (const int input : s.inputs) use(to_.kept[std::size_t(input)], time_of_backward(i));
+    for (std::size_t k = 0; k < s.inputs.size(); ++k)
+      if (!s.adds(k)) use(to_.kept[std::size_t(s.inputs[k])], time_of_backward(i));
   }
 
   /// A gradient per edge; those of one value are added up where it has several consumers.
@@ -153,9 +156,11 @@ class ActivationPlanner {
     for (std::size_t k = 0; k < s.inputs.size(); ++k) {
       const Step& input = step(s.inputs[k]);
       if (!input.needs_grad) continue;
-      const bool same = given >= 0 && (s.placement.alias || s.placement.passes_gradient);
-      const bool in_place = given >= 0 && s.placement.in_place && !shared_[std::size_t(given)] &&
-                            input.output.form() == s.output.form();
+      const Placement& p = s.placement;
+      const bool passes = s.adds(k) ? !p.writes_added : p.alias || p.passes_gradient;
+      const bool same = given >= 0 && passes;
+      const bool in_place = given >= 0 && (s.adds(k) || p.in_place) &&
+                            !shared_[std::size_t(given)] && input.output.form() == s.output.form();
       to_.dx[at][k] = same || in_place ? given : bring(i, input.output, time);
       passed += same;
     }
@@ -165,7 +170,7 @@ class ActivationPlanner {
   const std::vector<Step>& steps_;
   std::vector<std::vector<Reader>> consumers_;
   ActivationPlan to_;
-  std::vector<bool> over_;    // by step: y lies over x
+  std::vector<bool> over_;    // by step: y lies where x lies
   std::vector<bool> shared_;  // by storage: dy that several edges pass on, to be left as it is
 };
 

@@ -32,6 +32,7 @@ LAMINA_INLINE void compare_ranks(const Network& network, const PlaceOptions& o) 
                              {"shard_optimizer", text(o.shard_optimizer)},
                              {"training", text(o.training)},
                              {"frozen", lamina::in_words(o.frozen)},
+                             {"fuse", text(o.fuse)},
                              {"micro_batches", text(o.micro_batches)},
                              {"parameters_of", o.parameters_of ? "given" : ""}};
   for (const Network::Vertex& v : graph) facts.push_back({v.name, in_words(network, v)});

@@ -78,7 +78,9 @@ LAMINA_INLINE PlacedNetwork::PlacedNetwork(const Network& network, PlaceOptions 
     : network_(network), options_(std::move(options)) {
   detail::check_options(network_, options_);
   rows_ = detail::input_rows(options_);
-  steps_ = detail::Placer(network_, options_, inserted_, sites_).steps();
+  fusion_.vertices.resize(network_.graph().size());
+  if (options_.fuse) fusion_ = plan_fusion(network_, options_);
+  steps_ = detail::Placer(network_, options_, fusion_, inserted_, sites_).steps();
   plan_recomputed();
   arena_ = plan_activations(steps_, options_.training);
   memory_.activations = arena_.bytes;
@@ -295,7 +297,7 @@ LAMINA_INLINE void PlacedNetwork::run_forward(Context& context, std::size_t i,
                                               std::span<const View> xs, const View& y,
                                               LayerRun::Phase phase) {
   const Step& step = steps_[i];
-  if (!step.active()) return;
+  if (!step.active() || step.absorbed()) return;
   context.layer = step.vertex;
   const auto index = std::int32_t(i);
   const LayerScope scope(context.stream, index, step.name.c_str(), phase);

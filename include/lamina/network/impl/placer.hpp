@@ -4,6 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/base/pattern.hpp>
+#include <lamina/layers/alias.hpp>
 #include <lamina/layers/reorder.hpp>
 #include <lamina/layers/reshard.hpp>
 #include <lamina/network/detail/placer.hpp>
@@ -15,7 +16,9 @@ namespace lamina::detail {
 
 LAMINA_INLINE std::vector<Step> Placer::steps() {
   for (int i = 0; i < int(network_.graph().size()); ++i) {
-    Step step = i == 0 ? place_input() : place_vertex(i);
+    Step step = i == 0                           ? place_input()
+                : fusion_.of(i).absorbed_by >= 0 ? place_absorbed(i)
+                                                 : place_vertex(i);
     step.output.has_gradient = options_.training && step.needs_grad;
     step_of_.push_back(int(steps_.size()));
     steps_.push_back(std::move(step));
@@ -40,7 +43,9 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
   const Split& split = options_.splits[std::size_t(vertex)];
   const Site& site = site_of(split);
   const int ranks = options_.ranks.size();
+  const Fusion::Role& role = fusion_.of(vertex);
   Step step{.layer = v.layer.get(), .name = v.name, .vertex = vertex};
+  step.epilogue = role.epilogue;
   step.input_shapes = network_.input_shapes(v, options_.batch);
   step.output.split = split;
   for (const int input : v.inputs) step.inputs.push_back(step_of_[std::size_t(input)]);
@@ -48,6 +53,10 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
     step.inputs[k] =
         insert_reshard(step, k, v.layer->input_blocks(k, step.input_shapes, split, ranks));
   step.blocks = v.layer->output_blocks(step.input_shapes, split, ranks);
+  if (role.added >= 0) {
+    step.inputs.push_back(step_of_[std::size_t(role.added)]);
+    step.inputs.back() = insert_reshard(step, step.inputs.size() - 1, step.blocks);
+  }
   const bool trained = v.layer->cost(step.input_shapes, split, options_.dtype).parameters > 0;
   if (site.active()) {
     std::vector<Spec> xs;
@@ -56,7 +65,8 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
       xs.back().split = split;
     }
     naming(title(v), [&] {
-      step.placement = v.layer->place(xs, site);
+      step.placement =
+          role.epilogue ? v.layer->place_with(role.epilogue, xs, site) : v.layer->place(xs, site);
       check(step.active(), "place() gave no PlacedLayer");
       for (const Parameter* p : step.parameters())
         check(!p->trained || trained, "its cost counts no parameters, but ", p->name,
@@ -64,14 +74,48 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
     });
     insert_reorders(step, site);
   } else {
-    step.placement.output = {{0, 0, 0, 0}, options_.dtype, {}};
-    step.placement.reads_x = false;
+    take_no_part(step);
   }
   step.output = spec_of(step.placement.output, step.blocks, split);
   if (trained && options_.training && !options_.frozen.empty()) freeze(step);
   step.needs_grad = trained && step.trained > 0;
   for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
   return step;
+}
+
+/// A layer that another one's kernel has absorbed: its y is what lies before it already. An
+/// activation computes its own gradient where the kernel does not.
+LAMINA_INLINE Step Placer::place_absorbed(int vertex) {
+  const Network::Vertex& v = network_.graph()[std::size_t(vertex)];
+  const Split& split = options_.splits[std::size_t(vertex)];
+  const Site& site = site_of(split);
+  const int by = fusion_.of(vertex).absorbed_by;
+  const auto before = std::find_if(v.inputs.begin(), v.inputs.end(), [&](int input) {
+    return input == by || fusion_.of(input).absorbed_by == by;
+  });
+  Step step{.layer = v.layer.get(), .name = v.name, .vertex = vertex};
+  step.absorber = step_of_[std::size_t(by)];
+  step.inputs = {step_of_[std::size_t(*before)]};
+  step.input_shapes = network_.input_shapes(v, options_.batch);
+  const Step& absorber = steps_[std::size_t(step.absorber)];
+  step.blocks = absorber.blocks;
+  if (site.active()) {
+    const Spec& x = steps_[std::size_t(step.inputs[0])].output;
+    const bool nothing_left =
+        absorber.layer->fuses_backward() || !v.layer->as_epilogue()->activation;
+    step.placement = nothing_left ? place_alias(x, x) : v.layer->place({&x, 1}, site);
+    check(step.placement.output == x.form(), title(v), ": cannot be absorbed in layout ", x);
+  } else {
+    take_no_part(step);
+  }
+  step.output = spec_of(step.placement.output, step.blocks, split);
+  step.needs_grad = steps_[std::size_t(step.inputs[0])].needs_grad;
+  return step;
+}
+
+LAMINA_INLINE void Placer::take_no_part(Step& step) const {
+  step.placement.output = {{0, 0, 0, 0}, options_.dtype, {}};
+  step.placement.reads_x = false;
 }
 
 /// What is frozen of its parameters. Those who take no part learn how much that is. Collective.
@@ -152,7 +196,7 @@ LAMINA_INLINE int Placer::insert_step(const Step& step, std::size_t input, Step:
                .name = text(step.name, suffix, input ? text(input) : ""),
                .vertex = step.vertex,
                .inputs = {from},
-               .input_shapes = {step.input_shapes[input]},
+               .input_shapes = {steps_[std::size_t(from)].blocks.whole},
                .blocks = std::move(blocks)};
   between.placement = layer->place({&steps_[std::size_t(from)].output, 1}, site);
   insert_reorders(between, site);

@@ -22,7 +22,7 @@ LAMINA_INLINE std::vector<Memory> predict_memory(const Network& network,
       ranks,
       [&](World& world) {
         PlaceOptions mine = options;
-        mine.backend = planning_backend(), mine.ranks = world;
+        mine.backend = planning_backend(options.backend), mine.ranks = world;
         const PlacedNetwork placed(network, std::move(mine));
         Memory m = placed.memory();
         for (const NamedParameter& n : placed.parameters())

@@ -12,6 +12,13 @@ LAMINA_INLINE Cost Step::cost(DType t) const {
   for (Message& m : cost.messages)
     if (m.pass == Pass::weight_grad) m.bytes *= trained;
   if (trained == 0 && layer->multiplies()) cost.weight_grad = {};
+  if (absorbed()) cost.forward = cost.recompute = {};
+  if (absorbed() && placement.alias) cost.input_grad = {};
+  if (epilogue) {
+    const Cost more = layer->epilogue_cost(epilogue, split().of_output(output.whole), t);
+    cost.forward += more.forward, cost.recompute += more.recompute;
+    cost.input_grad += more.input_grad, cost.weight_grad += more.weight_grad;
+  }
   return cost;
 }
 

@@ -24,9 +24,21 @@ inline int digits_before_point(double v) {
   return digits;
 }
 
+/// "bn1" for "layer1.0.bn1" beside "layer1.0.relu1": without the parts that both begin with, but
+/// not a number alone.
+inline std::string_view short_name(std::string_view name, std::string_view beside) {
+  std::size_t shared = 0;
+  for (std::size_t i = 0; i + 1 < std::min(name.size(), beside.size()); ++i) {
+    if (name[i] != beside[i]) break;
+    if (name[i] == '.' && (name[i + 1] < '0' || name[i + 1] > '9')) shared = i + 1;
+  }
+  return name.substr(shared);
+}
+
 inline double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 inline Cell bound_cell(In l) {
+  if (l.seconds() <= 0) return {"-"};
   constexpr const char* names[] = {"compute", "memory", "comm", "overhead", "kernel"};
   constexpr const char* colours[] = {"\033[32m", "\033[36m", "\033[35m", "\033[33m", "\033[34m"};
   return {names[int(l.roof.bound)], colours[int(l.roof.bound)]};
@@ -49,7 +61,7 @@ class Columns {
     const auto pass = [&](const char* head, Pass p) {
       micros(head, Worth::needed, [p](Row r) { return r.pass == p ? r.time.mean : 0; });
     };
-    pass("fwd_us", Pass::forward), pass("again_us", Pass::recompute);
+    pass("fwd_us", Pass::forward), mark_fused("fwd_us"), pass("again_us", Pass::recompute);
     pass("dx_us", Pass::input_grad), pass("dw_us", Pass::weight_grad);
     pass("upd_us", Pass::update);
     comm(Worth::comm, Worth::exposed, Worth::late);
@@ -74,7 +86,7 @@ class Columns {
       const bool one = std::all_of(l.rows.begin(), l.rows.end(), same);
       return Cell{one ? std::string(name(l.first().pass)) : ""};
     });
-    micros("time_us", always, [](In l) { return l.time(); });
+    micros("time_us", always, [](In l) { return l.time(); }), mark_fused("time_us");
     micros("std_us", rest, [](In l) { return l.rows.size() == 1 ? l.first().step_std : 0; });
     shares();
     apart();
@@ -105,6 +117,17 @@ class Columns {
       fixed("layers", options_.wide ? Worth::needed : Worth::layers, 0,
             [](In l) { return l.first().layer < 0 ? 0 : l.layers(); });
     if (by != Group::type) words("type", type, &ProfileRow::type);
+  }
+
+  /// In the column of this head, the last one: a layer that another one's kernel has absorbed says
+  /// whose.
+  void mark_fused(const std::string& head) {
+    if (columns_.back().head != head) return;
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      const ProfileRow& row = lines_[i].first();
+      if (!row.fused_into.empty() && lines_[i].layers() == 1)
+        columns_.back().cells[i] = {text("in ", short_name(row.fused_into, row.name)), dim};
+    }
   }
 
   void comm(Worth all, Worth exposed, Worth late) {

@@ -368,6 +368,8 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
         row = detail::making::describe_row(*step, i, pass, rule, placing.micro_batches);
       else
         row.name = i < 0 ? outside_layers : "input", row.layer = i, row.pass = pass;
+      if (step && step->absorbed() && pass == Pass::forward)
+        row.fused_into = network.steps()[std::size_t(step->absorber)].name;
       const auto of = [&](Lane lane) { return cell.seconds[std::size_t(lane)] / steps; };
       mine.push_back({detail::making::key_of_row(row.name, pass), of(Lane::compute),
                       of(Lane::communication), of(Lane::wait)});
@@ -407,7 +409,7 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
     p.rows[i].wire_bytes = detail::making::spread(rows, &detail::making::RankRow::wire_bytes).max;
   }
   std::erase_if(p.rows, [](const ProfileRow& r) {
-    return r.time.max <= 0 && r.comm.max <= 0 && r.exposed.max <= 0;
+    return r.time.max <= 0 && r.comm.max <= 0 && r.exposed.max <= 0 && r.fused_into.empty();
   });
   // Work outside of layers last: it has no place in the network's order.
   std::stable_partition(p.rows.begin(), p.rows.end(),

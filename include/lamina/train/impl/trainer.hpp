@@ -162,7 +162,8 @@ LAMINA_INLINE PlaceOptions Trainer::placing(std::int64_t batch) const {
           .first_bucket_mb = options_.first_bucket_mb,
           .shard_optimizer = options_.shard_optimizer,
           .frozen = options_.frozen,
-          .micro_batches = micro_batches()};
+          .micro_batches = micro_batches(),
+          .fuse = options_.fuse};
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::place(Network network) {

@@ -6,6 +6,7 @@
 #include <lamina/kernels/reference.hpp>
 
 #include <limits>
+#include <utility>
 
 namespace lamina {
 
@@ -33,11 +34,28 @@ class NoMemory final : public MemorySpace {
   }
 };
 
+inline MemorySpace& no_memory() {
+  static NoMemory memory;
+  return memory;
+}
+
+class Planning final : public Reference {
+ public:
+  explicit Planning(std::shared_ptr<const Backend> like)
+      : Reference(no_memory()), like_(std::move(like)) {}
+
+  bool fuses(Fusible kernel, const Epilogue& e) const override {
+    return like_ ? like_->fuses(kernel, e) : Reference::fuses(kernel, e);
+  }
+
+ private:
+  std::shared_ptr<const Backend> like_;
+};
+
 }  // namespace detail
 
-LAMINA_INLINE std::shared_ptr<const Backend> planning_backend() {
-  static detail::NoMemory memory;
-  return std::make_shared<const Reference>(memory);
+LAMINA_INLINE std::shared_ptr<const Backend> planning_backend(std::shared_ptr<const Backend> like) {
+  return std::make_shared<const detail::Planning>(std::move(like));
 }
 
 }  // namespace lamina

@@ -1,0 +1,177 @@
+// Kernels with an epilogue compute what the kernels do that it stands for, one after the other.
+#include "catch.hpp"
+#include "support/operands.hpp"
+
+#include <lamina/kernels/backends.hpp>
+
+#include <limits>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+std::vector<std::shared_ptr<const Backend>> backends() {
+  std::vector<std::shared_ptr<const Backend>> all{reference_backend()};
+  if (has_onednn()) all.push_back(onednn_backend());
+  return all;
+}
+
+/// Calls f(setup) for each back end, dtype and layout that there is.
+template <class F>
+void on_all(F&& f) {
+  for (const auto& backend : backends())
+    for (const DType dtype : {DType::f32, DType::f64})
+      for (const bool native : {false, true}) {
+        if (!backend->supports(dtype)) continue;
+        INFO(backend->name() << ' ' << name(dtype) << (native ? " native" : " plain"));
+        Setup setup{*backend, dtype, native};
+        f(setup);
+      }
+}
+
+const Epilogue epilogues[] = {
+    {.add = true},
+    {.activation = Activation{Activation::Kind::relu}},
+    {.activation = Activation{Activation::Kind::leaky_relu, 0.25}},
+    {.add = true, .activation = Activation{Activation::Kind::relu}},
+    {.add = true, .activation = Activation{Activation::Kind::leaky_relu, 0.25}}};
+
+Form f64_vector(std::int64_t c) { return {{1, c, 1, 1}, DType::f64, {}}; }
+
+struct Results {
+  Values y, dx, dadded, sums;
+};
+
+/// Of batch norm with its statistics, gradients included, and what the epilogue says behind it. In
+/// one kernel if `fused`; dadded lies where dy lies if `in_place`.
+Results norm(Setup& s, const Shape& shape, const Epilogue& e, bool fused, bool in_place = false) {
+  const std::int64_t c = shape.c, size = shape.size();
+  const auto kernel = s.backend.batch_norm(s.form(shape), fused ? e : Epilogue());
+  const Form form = kernel->output, vector{{1, c, 1, 1}, s.dtype, {}};
+  const Tensor x = s.place(form, random_values(size, 1)),
+               added = s.place(form, random_values(size, 2));
+  const Tensor w = s.place(vector, random_values(c, 3)), b = s.place(vector, random_values(c, 4));
+  const Tensor dy = s.place(form, random_values(size, 5)), y = dirty(form), dx = dirty(form);
+  const Tensor mean = dirty(f64_vector(c)), inv_std = dirty(f64_vector(c));
+  const Tensor running(vector), variance(vector), sums = dirty(f64_vector(2 * c));
+  const double count = double(size / c);
+  kernel->statistics(s.stream, x, sums);
+  kernel->finish(s.stream, sums, count, 1e-5, 0.1, mean, inv_std, running, variance);
+  if (fused) {
+    const View tells = e.activation ? y.view() : View();
+    const Tensor other = dirty(form);
+    const View kept = !e.add || !e.activation ? View() : in_place ? dy.view() : other.view();
+    kernel->normalize(s.stream, x, mean, inv_std, w, b, y, e.add ? added.view() : View());
+    kernel->gradients(s.stream, x, mean, inv_std, dy, sums, {}, {}, tells, kept);
+    kernel->input_grad(s.stream, x, mean, inv_std, w, kept ? kept : dy.view(), sums, count, dx,
+                       kept ? View() : tells);
+    return {s.read(y), s.read(dx), e.add ? s.read(kept ? kept : dy.view()) : Values(),
+            s.read(sums)};
+  }
+  kernel->normalize(s.stream, x, mean, inv_std, w, b, y);
+  const std::vector<Form> two(2, form);
+  const std::vector<View> both{y, added};
+  if (e.add) s.backend.sum(two)->forward(s.stream, both, y);
+  if (e.activation) {
+    const auto activation = s.backend.activation(*e.activation, form);
+    activation->forward(s.stream, y, y);
+    activation->input_grad(s.stream, y, y, dy, dy);
+  }
+  kernel->gradients(s.stream, x, mean, inv_std, dy, sums, {}, {});
+  kernel->input_grad(s.stream, x, mean, inv_std, w, dy, sums, count, dx);
+  return {s.read(y), s.read(dx), e.add ? s.read(dy) : Values(), s.read(sums)};
+}
+
+void check_norm(Setup& s, const Shape& shape) {
+  for (const Epilogue& e : epilogues) {
+    INFO(shape.text() << (e.add ? ", add" : "") << ", slope " << e.slope());
+    REQUIRE(s.backend.fuses(Fusible::batch_norm, e));
+    const double tolerance = s.dtype == DType::f64 ? 1e-12 : 1e-5;
+    const Results apart = norm(s, shape, e, false);
+    for (const bool in_place : {false, true}) {
+      const Results fused = norm(s, shape, e, true, in_place);
+      CHECK(difference(fused.y, apart.y) < tolerance);
+      CHECK(difference(fused.dx, apart.dx) < tolerance);
+      CHECK(difference(fused.dadded, apart.dadded) < tolerance);
+      CHECK(difference(fused.sums, apart.sums) < tolerance);
+    }
+  }
+}
+
+/// y of a kernel with weights, and what the epilogue says behind it.
+Values weighted(Setup& s, Fusible which, const Epilogue& e, bool fused) {
+  const Shape shape{2, 5, 6, 7};
+  const ConvGeometry g{.channels = 9, .kernel = 3, .pad = 1};
+  const Epilogue its = fused ? e : Epilogue();
+  const auto kernel = which == Fusible::conv ? s.backend.conv(g, s.form(shape), its)
+                                             : s.backend.linear(9, true, s.form(shape), its);
+  const Form out = kernel->output;
+  const Tensor x = s.place(kernel->inputs[0], random_values(shape.size(), 1));
+  const Tensor w = s.place(kernel->w, random_values(kernel->w.shape.size(), 2));
+  const Tensor b = s.place(kernel->b, random_values(9, 3)), y = dirty(out);
+  const Tensor added = s.place(out, random_values(out.shape.size(), 4));
+  kernel->forward(s.stream, x, w, b, y, fused && e.add ? added.view() : View());
+  if (fused) return s.read(y);
+  const std::vector<Form> two(2, out);
+  const std::vector<View> both{y, added};
+  if (e.add) s.backend.sum(two)->forward(s.stream, both, y);
+  if (e.activation) s.backend.activation(*e.activation, out)->forward(s.stream, y, y);
+  return s.read(y);
+}
+
+}  // namespace
+
+TEST_CASE("batch norm with an epilogue is batch norm, sum and activation") {
+  on_all([](Setup& s) {
+    check_norm(s, {3, 20, 5, 7});  // neither channels nor rows fill a vector
+    check_norm(s, {2, 32, 8, 8});
+    check_norm(s, {1, 3, 1, 5});
+  });
+}
+
+TEST_CASE("batch norm with an epilogue goes past the caches", "[host]") {
+  if (!has_onednn()) return;
+  const auto backend = onednn_backend();
+  Setup s{*backend, DType::f32, true};
+  check_norm(s, {2, 16, 300, 400});  // 15 MB
+}
+
+TEST_CASE("kernels with weights and an epilogue are those, sum and activation") {
+  on_all([](Setup& s) {
+    for (const Fusible which : {Fusible::conv, Fusible::linear})
+      for (const Epilogue& e : epilogues) {
+        if (!s.backend.fuses(which, e)) continue;
+        INFO((e.add ? "add, " : "") << "slope " << e.slope());
+        CHECK(difference(weighted(s, which, e, true), weighted(s, which, e, false)) < 1e-6);
+      }
+  });
+}
+
+TEST_CASE("an epilogue lets a NaN through, and no other activation than a rectifier in") {
+  on_all([](Setup& s) {
+    const Epilogue e{.add = true, .activation = Activation{Activation::Kind::relu}};
+    const auto kernel = s.backend.batch_norm(s.form({1, 2, 2, 2}), e);
+    const Form form = kernel->output, vector{{1, 2, 1, 1}, s.dtype, {}};
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const double inf = std::numeric_limits<double>::infinity();
+    const Tensor x = s.place(form, {nan, 1, -1, 2, -inf, inf, -3, 3}), y = dirty(form);
+    const Tensor added = s.place(form, {0, nan, 0, 0, 0, 0, 0, 0});
+    const Tensor mean = s.place(f64_vector(2), {0, 0}), inv_std = s.place(f64_vector(2), {1, 1});
+    kernel->normalize(s.stream, x, mean, inv_std, {}, {}, y, added);
+    const Tensor plain(form.shape, form.dtype);
+    s.backend.copy(y, plain);
+    std::vector<double> found;
+    for (std::int64_t i = 0; i < form.shape.size(); ++i)
+      found.push_back(s.dtype == DType::f64 ? plain.as<double>()[i] : plain.as<float>()[i]);
+    CHECK((std::isnan(found[0]) && std::isnan(found[1])));
+    CHECK(std::vector<double>(found.begin() + 2, found.end()) ==
+          std::vector<double>{0, 2, 0, inf, 0, 3});
+    for (const auto kind : {Activation::Kind::sigmoid, Activation::Kind::tanh}) {
+      const Epilogue other{.activation = Activation{kind}};
+      CHECK_FALSE(s.backend.fuses(Fusible::batch_norm, other));
+      CHECK_THROWS_WITH(s.backend.batch_norm(form, other),
+                        ContainsSubstring("no activation but relu and leaky_relu"));
+    }
+  });
+}
