@@ -251,6 +251,22 @@ TEST_CASE("predicted memory knows what is absorbed", "[splits]") {
   }
 }
 
+TEST_CASE("a prediction absorbs no more than the back end would", "[splits]") {
+  if (!has_onednn()) return;  // has no epilogues of convolutions
+  Network net = start();
+  const Node x = net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv");
+  net.join<Add>({x.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "it"), x}, {}, "add");
+  net.add<Linear>({.features = 3}, "fc");
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  const Split rows{.height = 2}, samples{.batch = 2};
+  PlaceOptions o{.batch = 4, .splits = {samples, rows, rows, rows, samples, samples}};
+  const auto apart = predict_memory(net, o, 2);
+  o.fuse = true;
+  CHECK(predict_memory(net, o, 2) != apart);  // where something is added, rows do not overlap
+  o.backend = onednn_backend();
+  CHECK(predict_memory(net, o, 2) == apart);
+}
+
 TEST_CASE("a step with absorbed layers allocates nothing") {
   if (!counts_allocations()) return;
   const auto data = small_data();
