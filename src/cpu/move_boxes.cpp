@@ -29,7 +29,7 @@ void add(const BoxMove& m) {
   const T* const from = m.from.as<T>();
   T* const to = m.to.as<T>();
   for_runs(m.box, m.from_block, m.to_block, [&](std::int64_t f, std::int64_t t, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) to[t + i] += from[f + i];
+    for (std::int64_t i = 0; i < n; ++i) to[t + i] = T(to[t + i] + from[f + i]);
   });
 }
 
@@ -41,12 +41,8 @@ void move_boxes(std::span<const BoxMove> moves) {
       zero(m);
     else if (!m.add)
       copy(m);
-    else if (m.to.dtype == DType::f32)
-      add<float>(m);
-    else if (m.to.dtype == DType::f64)
-      add<double>(m);
     else
-      add<std::int32_t>(m);
+      visit(m.to.dtype, [&]<class T>(T) { add<T>(m); });
   }
 }
 
