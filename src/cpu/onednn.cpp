@@ -54,7 +54,7 @@ class OneDnn final : public Backend {
 
   std::string description() const override { return library(); }
 
-  bool supports(DType t) const override { return t == DType::f32; }
+  bool supports(const Precision& p) const override { return p == Precision(DType::f32); }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x) const override {
     return made("conv", x, [&] { return make_conv(runtime_, g, x); });
