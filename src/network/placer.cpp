@@ -30,7 +30,8 @@ Step Placer::place_input() {
   const Split& split = options_.splits[0];
   step.blocks = Blocks::of(whole, split, Axis::batch, options_.ranks.size());
   const auto me = std::size_t(options_.ranks.rank());
-  step.output = spec_of({step.blocks.box[me].shape(), options_.dtype, {}}, step.blocks, split);
+  step.output =
+      spec_of({step.blocks.box[me].shape(), options_.dtype.compute, {}}, step.blocks, split);
   return step;
 }
 
@@ -47,7 +48,8 @@ Step Placer::place_vertex(int vertex) {
     step.inputs[k] =
         insert_reshard(step, k, v.layer->input_blocks(k, step.input_shapes, split, ranks));
   step.blocks = v.layer->output_blocks(step.input_shapes, split, ranks);
-  const bool trained = v.layer->cost(step.input_shapes, split, options_.dtype).parameters > 0;
+  const bool trained =
+      v.layer->cost(step.input_shapes, split, options_.dtype.compute).parameters > 0;
   if (site.active()) {
     std::vector<Spec> xs;
     for (const int input : step.inputs) {
@@ -63,7 +65,7 @@ Step Placer::place_vertex(int vertex) {
     });
     insert_reorders(step, site);
   } else {
-    step.placement.output = {{0, 0, 0, 0}, options_.dtype, {}};
+    step.placement.output = {{0, 0, 0, 0}, options_.dtype.compute, {}};
     step.placement.reads_x = false;
   }
   step.output = spec_of(step.placement.output, step.blocks, split);
@@ -90,8 +92,8 @@ void Placer::freeze(Step& step) const {
 const Site& Placer::site_of(const Split& split) {
   for (const auto& site : sites_)
     if (site->split() == split) return *site;
-  sites_.push_back(
-      std::make_unique<Site>(*options_.backend, split, options_.ranks, options_.training));
+  sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks,
+                                          options_.training, options_.dtype));
   return *sites_.back();
 }
 

@@ -3,11 +3,13 @@
 
 namespace lamina {
 
-Cost Step::cost(DType t) const {
-  Cost cost = layer->cost(input_shapes, split(), t);
+Cost Step::cost(const Precision& precision) const {
+  Cost cost = layer->cost(input_shapes, split(), precision.compute);
   cost.parameters *= trained;
+  // The layer counts sums of gradients as if they were of the type in which it computes.
+  const double wider = double(size_of(precision.gradients)) / double(size_of(precision.compute));
   for (Message& m : cost.messages)
-    if (m.pass == Pass::weight_grad) m.bytes *= trained;
+    if (m.pass == Pass::weight_grad) m.bytes *= trained * wider;
   if (trained == 0 && layer->multiplies()) cost.weight_grad = {};
   return cost;
 }
