@@ -69,27 +69,37 @@ int bench(const BenchOptions& o, World& world) {
   std::optional<cli::StopSignals> signals;  // without communication ranks could not agree on a step
   if (o.comm != "none" || world.size() == 1) signals.emplace();
   bool stopped = false;
-  const auto step = [&] {
+  const auto start = [&] {
     if (signals && signals->received()) trainer.request_stop();
-    StepResult r =
-        fixed ? trainer.step(*batch, loader.batches(), total) : trainer.step(loader, total);
-    stopped = r.stop;
+    fixed ? trainer.start(*batch, loader.batches(), total) : trainer.start(loader, total);
+  };
+  const auto finish = [&] {
+    const StepResult r = trainer.finish();
+    stopped = stopped || r.stop;
     return r;
   };
+  // A device that runs behind its caller has the next step before this one has ended.
+  const auto run = [&](std::int64_t steps, const auto& on_step) {
+    for (std::int64_t i = 1; i <= steps && !stopped; ++i) {
+      start();
+      const int left = i < steps && trainer.ahead() ? 1 : 0;
+      while (trainer.under_way() > (stopped ? 0 : left)) on_step(finish());
+    }
+  };
 
-  for (std::int64_t i = 0; i < o.warmup && !stopped; ++i) step();
+  run(o.warmup, [](const StepResult&) {});
   std::vector<double> speeds;
   world.comm().barrier();
   const double begin = now();
-  for (std::int64_t i = 1; i <= o.iters && !stopped; ++i) {
-    const StepResult r = step();
+  run(o.iters, [&](const StepResult& r) {
     speeds.push_back(r.images_per_second);
+    const auto i = std::int64_t(speeds.size());
     if (first && (i % o.display_every == 0 || i == o.iters || stopped)) {
       std::printf("%lld\timages/sec: %s\tloss %.3f\n", static_cast<long long>(i),
                   statistics(speeds).c_str(), r.loss);
       std::fflush(stdout);
     }
-  }
+  });
   world.comm().barrier();
   const double speed =
       double(std::int64_t(speeds.size()) * trainer.options().batch) / (now() - begin);
@@ -100,7 +110,7 @@ int bench(const BenchOptions& o, World& world) {
     if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
     struct Stopped {};
     const auto recorded = [&] {
-      step();
+      start(), finish();
       // All ranks know at the same step, unless it was one without communication.
       if (stopped && !trainer.stream().silent()) throw Stopped();
     };

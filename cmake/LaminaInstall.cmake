@@ -7,7 +7,7 @@ set(_where ${CMAKE_INSTALL_LIBDIR}/cmake/Lamina)
 
 install(TARGETS lamina lamina_headers lamina_reference lamina_kernels lamina_no_cpu lamina_no_mpi
                 lamina_core lamina_cuda lamina_nccl
-  EXPORT LaminaTargets FILE_SET HEADERS)
+  EXPORT LaminaTargets FILE_SET HEADERS FILE_SET implementation)
 install(TARGETS lamina_cpu EXPORT LaminaCpuTargets)
 install(TARGETS lamina_mpi EXPORT LaminaMpiTargets)
 foreach(_export IN ITEMS LaminaTargets LaminaCpuTargets LaminaMpiTargets)

@@ -1,4 +1,5 @@
-// Everything but the kernels of the reference back end.
+// Everything but the kernels of the reference back end, and what is compiled once (impl/); with
+// LAMINA_HEADER_ONLY those, too, and nothing needs to be linked.
 #pragma once
 
 #include <lamina/base/version.hpp>
@@ -38,3 +39,7 @@
 #include <lamina/profile/table.hpp>
 #include <lamina/profile/trace.hpp>
 #include <lamina/train/trainer.hpp>
+
+#ifdef LAMINA_HEADER_ONLY
+#include <lamina/header_only.hpp>
+#endif

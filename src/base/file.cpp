@@ -1,6 +1,7 @@
 // Files, over POSIX calls.
 #include <lamina/base/error.hpp>
 #include <lamina/base/file.hpp>
+#include <lamina/base/host.hpp>
 #include <lamina/base/naming.hpp>
 
 #include <dirent.h>
@@ -35,11 +36,6 @@ void sync_directory(const std::string& path) {
   const int failed = ::fsync(descriptor) != 0 && errno != EINVAL ? errno : 0;
   ::close(descriptor);
   check(!failed, path, ": saved, but cannot sync its directory: ", std::strerror(failed));
-}
-
-std::string host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 constexpr std::string_view temporary = ".tmp.";

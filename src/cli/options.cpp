@@ -187,6 +187,8 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& 
   set_help(app);
   refuse_flags_as_values(app);
   return lamina::run(argc, argv, [&](World& world) {
+    check(lamina::detail::thread_ranks() == 0,
+          "LAMINA_RANKS is for programs of one's own: start this one with mpirun");
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

@@ -1,7 +1,6 @@
 #include "terminal.hpp"
 
-#include "base/wrap.hpp"
-
+#include <lamina/base/detail/wrap.hpp>
 #include <lamina/base/text.hpp>
 #include <lamina/comm/world.hpp>
 

@@ -118,17 +118,18 @@ class OneDnn final : public Backend {
       buffers[i] = states[i].as<float>();
     }
     stream.run(Pass::update, "update", [&] {
-      detail::update(rule, step, w.as<float>(), dw.as<float>(), buffers, w.bytes() / sizeof(float));
+      detail::update(rule, step.resolved(), w.as<float>(), dw.as<float>(), buffers,
+                     w.bytes() / sizeof(float));
     });
   }
 
-  double squared_norm(Stream& stream, Pass pass, const View& x) const override {
+  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
     check_input(x, "squared_norm");
     check_operand(x, x, "squared_norm");
-    double sum = 0;
-    stream.run(pass, "squared_norm",
-               [&] { sum = detail::squared_norm(x.as<float>(), x.bytes() / sizeof(float)); });
-    return sum;
+    check_operand(sum, {{1, 1, 1, 1}, DType::f64, {}}, "squared_norm sum");
+    stream.run(pass, "squared_norm", [&] {
+      *sum.as<double>() = detail::squared_norm(x.as<float>(), x.bytes() / sizeof(float));
+    });
   }
 
  private:

@@ -16,12 +16,13 @@ class Dropout final : public DropoutKernel {
     algorithm = "lamina:philox";
   }
 
-  void apply(Stream& stream, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
+  void apply(Stream& stream, Pass pass, const View& now, std::int32_t layer, const View& x,
              const View& y) override {
     check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
+    check_operand(now, Passed<StepValues>::form(), "dropout now");
     stream.run(pass, "dropout", [&] {
-      dropout(DropoutMask(rate_, key, skip), float(1 / (1 - rate_)), whole_, box_, x.as<float>(),
-              y.as<float>());
+      const DropoutMask mask(rate_, Passed<StepValues>::in(now), layer, whole_.size());
+      dropout(mask, float(1 / (1 - rate_)), whole_, box_, x.as<float>(), y.as<float>());
     });
   }
 

@@ -1,8 +1,8 @@
-// What the sources of images share: options resolved, whole files read, images held in memory.
+// What the sources of images share: whole files read, images held in memory.
 #pragma once
 
 #include <lamina/base/error.hpp>
-#include <lamina/train/data/dataset.hpp>
+#include <lamina/train/data/detail/options.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -10,15 +10,6 @@
 #include <vector>
 
 namespace lamina::detail {
-
-/// `own`, where `options` do not ask for another shape.
-Shape wanted(const DataOptions& options, Shape own);
-
-/// Statistics for an image of `channels` channels: a mean over colours if it is to be grey.
-void normalise(Transform& transform, std::array<float, 3> mean, std::array<float, 3> deviation);
-
-/// Keeps `limit` images, evenly spaced.
-std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> data, std::int64_t limit);
 
 /// The whole file, into a buffer that is reused. Throws Error naming it.
 void read_file(const std::string& path, std::vector<std::uint8_t>& to);

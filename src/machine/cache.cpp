@@ -5,10 +5,10 @@
 #include "machine/measure.hpp"
 
 #include <lamina/base/file.hpp>
+#include <lamina/base/host.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/threads.hpp>
-
-#include <unistd.h>
+#include <lamina/profile/detail/best.hpp>
 
 #include <cstdint>
 #include <cstdlib>
@@ -33,9 +33,7 @@ std::string dump(const Json& json, int indent = -1) {
 
 /// What the ceilings depend on. What is measured for one of these holds for no other.
 Json key(const World& world, const Backend& backend) {
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  return {{"host", host},
+  return {{"host", host_name()},
           {"cpu", processor_name()},
           {"processors", processors()},
           {"threads", threads()},

@@ -15,13 +15,6 @@ std::string cache_folder();
 /// LAMINA_CACHE is 0.
 std::string cache_file(const World& world, const Backend& backend);
 
-/// Two measurements of the same machine, as the better of each ceiling that is plausible.
-/// Disturbance takes away and adds nothing, so that the higher one counts, with two exceptions
-/// where it is more than a quarter higher than one that was not disturbed: it is not believed if it
-/// was disturbed itself, nor if it is the older one, since then the machine has changed. Which
-/// ceilings there are, `newer` says.
-Machine best_of(const Machine& older, const Machine& newer);
-
 /// What cached_machine() does, with measure_machine() or what stands for it.
 Machine cached_or(Machine (*measure)(const World&, const Backend&), const World& world,
                   const Backend& backend, bool again);

@@ -5,10 +5,9 @@
 #include "machine/json.hpp"
 #include "machine/time_collective.hpp"
 
+#include <lamina/base/host.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/profile/usage.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -337,9 +336,7 @@ std::string processor_name() {
 
 Machine measure_machine(const World& world, const Backend& backend) {
   Machine machine;
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  machine.host = host;
+  machine.host = host_name();
   machine.cpu = detail::processor_name();
   machine.backend = backend.description();
   machine.threads = threads();
@@ -362,33 +359,6 @@ Machine measure_machine(const World& world, const Backend& backend) {
                         : std::string();
   return detail::machine_from_json(
       detail::JsonPart(nlohmann::ordered_json::parse(world.comm().broadcast_text(json))));
-}
-
-int Machine::disturbed() const {
-  const auto count = [](const auto& ceilings) {
-    return int(
-        std::count_if(ceilings.begin(), ceilings.end(), [](auto& c) { return c.disturbed; }));
-  };
-  return count(compute) + count(memory) + count(comm);
-}
-
-bool Machine::disturbed(DType t) const {
-  const double best = peak(t);
-  for (const ComputeCeiling& c : compute)
-    if (c.kind == ComputeCeiling::Kind::fma && c.dtype == t && c.flops.together == best &&
-        c.disturbed)
-      return true;
-  return bandwidth() > 0 && memory.back().disturbed;
-}
-
-double Machine::bus_bandwidth(Collective op, int group) const {
-  double best = 0, any = 0;
-  for (const CommCeiling& c : comm) {
-    if (c.op != op) continue;
-    any = std::max(any, c.bus_bandwidth());
-    if (c.ranks == group) best = std::max(best, c.bus_bandwidth());
-  }
-  return best > 0 ? best : any;
 }
 
 }  // namespace lamina

@@ -12,9 +12,6 @@ namespace lamina {
 
 namespace {
 
-constexpr double Usage::*members[] = {&Usage::processor, &Usage::switches, &Usage::denied,
-                                      &Usage::stolen, &Usage::processors};
-
 /// The beginning of a file of /proc, without asking for memory; empty where there is none.
 template <int Size>
 const char* read(const char* path, char (&text)[Size]) {
@@ -47,21 +44,6 @@ void read_machine(Usage& usage) {
 }
 
 }  // namespace
-
-Usage& Usage::operator+=(const Usage& more) {
-  for (const auto member : members) {
-    double& mine = this->*member;
-    mine = mine < 0 || more.*member < 0 ? -1 : mine + more.*member;
-  }
-  return *this;
-}
-
-Usage Usage::operator-(const Usage& earlier) const {
-  Usage difference = *this;
-  for (const auto member : members)
-    if (double& mine = difference.*member; mine >= 0) mine -= earlier.*member;
-  return difference;
-}
 
 Usage usage() {
   Usage now;

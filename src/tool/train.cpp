@@ -34,11 +34,13 @@ struct TrainOptions : RunOptions {
 };
 
 /// Records some steps in the middle of a training: the first few are left out, and no step at the
-/// end of an epoch is followed into the evaluation.
+/// end of an epoch is followed into the evaluation. Until it has them, steps do not overlap.
 class StepRecorder {
  public:
   StepRecorder(Trainer& trainer, int steps, RunTrace* trace)
-      : trainer_(trainer), trace_(trace), left_(steps) {}
+      : trainer_(trainer), trace_(trace), left_(steps) {
+    trainer_.run_ahead(left_ == 0);
+  }
 
   void after(const StepResult& r) {
     if (open_) {
@@ -47,6 +49,7 @@ class StepRecorder {
     }
     open_ = left_ > 0 && ++seen_ >= 3 && r.index < r.count;
     open_ ? profiler_.start(trainer_.stream()) : profiler_.stop();
+    trainer_.run_ahead(left_ == 0);
   }
   const Profiler& profiler() const { return profiler_; }
 

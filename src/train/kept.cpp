@@ -75,10 +75,6 @@ void on_first_naming(const Communicator& ranks, const std::string& path, const W
 
 }  // namespace
 
-bool Score::better_than(const Score& other) const {
-  return validated && top1 != other.top1 ? top1 > other.top1 : loss < other.loss;
-}
-
 void keep_checkpoint(const std::string& path, const Communicator& ranks) {
   on_first_naming(ranks, path, [&] { keep(path); });
 }
@@ -89,8 +85,6 @@ void drop_checkpoints(const std::string& path, int most, const Communicator& ran
     for (std::size_t i = std::size_t(most); i < files.size(); ++i) fs::remove(files[i]);
   });
 }
-
-std::string best_checkpoint(const std::string& path) { return path + ".best"; }
 
 std::optional<Score> read_score(const std::string& path, bool validated, const Progress& mine,
                                 const Communicator& ranks) {

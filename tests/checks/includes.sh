@@ -1,18 +1,13 @@
 #!/usr/bin/env bash
 # Includes go down only: a header may include its own floor's folder and lower floors, never an SDK,
-# and asks about no built-in component. So do the sources of cost/, which is arithmetic for whoever
-# plans without ranks or a back end. First the check is tried on planted violations.
+# and asks about no built-in component. An interface does not include what is compiled once. First
+# the check is tried on planted violations.
 set -euo pipefail
 cd "$LAMINA_SOURCE"
 
-# scan ROOT: prints one line per violation under ROOT/include/lamina and ROOT/src/cost.
+# scan ROOT: prints one line per violation under ROOT/include/lamina.
 scan() {
-  scan_files "$1/include/lamina" . '*.hpp'
-  if [[ -d $1/src/cost ]]; then scan_files "$1/src" cost '*.cpp'; fi
-}
-# scan_files FOLDER UNDER PATTERN: files are named as they lie in FOLDER, the floor first.
-scan_files() {
-  (cd "$1" && find "$2" -name "$3" | sed 's,^\./,,' | sort | xargs awk '
+  (cd "$1/include/lamina" && find . -name '*.hpp' | sed 's,^\./,,' | sort | xargs awk '
     BEGIN {
       split("base 0 tensor 1 cost 2 kernels 3 comm 3 layers 4 network 5 profile 6 plan 7 " \
             "train 8", f)
@@ -39,6 +34,8 @@ scan_files() {
         else if (part[2] != own && floor[part[2]] >= floor[own])
           bad(own " may not include " part[2])
       }
+      if (file ~ /\/impl(\/|\.hpp>)/ && FILENAME !~ /(^|\/)(impl|header_only)\.hpp$/)
+        bad("includes what is compiled once: " file)
     }')
 }
 
@@ -47,9 +44,8 @@ temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 plant() {
   local file=$temp/include/lamina/$1
-  if [[ $1 == src/* ]]; then file=$temp/$1; fi
-  rm -rf "$temp/include" "$temp/src"
-  mkdir -p "$temp/include/lamina" "$(dirname "$file")"
+  rm -rf "$temp/include"
+  mkdir -p "$(dirname "$file")"
   printf '%s\n' '#pragma once' "$2" >"$file"
   [[ $(scan "$temp" | wc -l) == "$3" ]] ||
     { echo "self-test: $1: $2: expected $3 finding(s)"; exit 1; }
@@ -61,9 +57,13 @@ plant plan/a.hpp '#include <lamina/lamina.hpp>' 1
 plant cost/a.hpp '#include <lamina/kernels/backend.hpp>' 1
 plant cost/a.hpp '#include <lamina/comm/communicator.hpp>' 1
 plant cost/a.hpp '#include <lamina/layers/site.hpp>' 1
-plant src/cost/a.cpp '#include <lamina/comm/communicator.hpp>' 1
-plant src/cost/a.cpp '#include <lamina/cost/blocks.hpp>' 0
-plant src/layers/a.cpp '#include <lamina/comm/communicator.hpp>' 0
+plant cost/impl/a.hpp '#include <lamina/comm/communicator.hpp>' 1
+plant cost/impl/a.hpp '#include <lamina/cost/blocks.hpp>' 0
+plant layers/impl/a.hpp '#include <lamina/comm/communicator.hpp>' 0
+plant layers/a.hpp '#include <lamina/layers/impl/conv2d.hpp>' 1
+plant layers/a.hpp '#include <lamina/cost/impl.hpp>' 1
+plant layers/impl.hpp '#include <lamina/layers/impl/conv2d.hpp>' 0
+plant layers/impl/a.hpp '#include <lamina/layers/impl/conv2d.hpp>' 1
 plant comm/a.hpp '#include <lamina/cost/collective.hpp>' 0
 plant comm/a.hpp '#include <mpi.h>' 1
 plant layers/a.hpp '#include <Eigen/Core>' 1

@@ -7,10 +7,7 @@ cd "$LAMINA_SOURCE"
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 
-# The first block of C++ that has a main().
-awk '/^```cpp/ { block = ""; inside = 1; next }
-     /^```/ && inside { inside = 0; if (block ~ /int main/) { printf "%s", block; exit } }
-     inside { block = block $0 "\n" }' README.md >"$temp/main.cpp"
+awk -f tests/support/readme_program.awk README.md >"$temp/main.cpp"
 [[ -s $temp/main.cpp ]] || { echo "README.md shows no program"; exit 1; }
 
 echo "== the README's program"

@@ -45,8 +45,6 @@ class TelltaleQueue final : public StreamQueue {
     thread_.join();
   }
 
-  bool mine() const { return owner_ == std::this_thread::get_id(); }
-
   void push(std::unique_ptr<Work> work) override {
     const std::lock_guard lock(mutex_);
     works_.push_back(std::move(work));
@@ -54,13 +52,6 @@ class TelltaleQueue final : public StreamQueue {
   std::uint64_t mark() override {
     const std::lock_guard lock(mutex_);
     return works_.size();
-  }
-  void wait(std::uint64_t mark) override {
-    std::unique_lock lock(mutex_);
-    waits_ += mine();
-    want(mark);
-    changed_.wait(lock, [&] { return done_ >= mark; });
-    if (error_) std::rethrow_exception(error_);
   }
   /// wait() for all that is there, whatever came of it.
   void settle() {
@@ -75,10 +66,13 @@ class TelltaleQueue final : public StreamQueue {
     want(works_.size());
     if (wanted_ > done_) changed_.wait_for(lock, std::chrono::microseconds(50));
   }
-  /// How often the thread that fills the queue waited for it.
-  std::size_t waits() {
-    const std::lock_guard lock(mutex_);
-    return waits_;
+
+ protected:
+  void run_to(std::uint64_t mark) override {
+    std::unique_lock lock(mutex_);
+    want(mark);
+    changed_.wait(lock, [&] { return done_ >= mark; });
+    if (error_) std::rethrow_exception(error_);
   }
 
  private:
@@ -108,13 +102,11 @@ class TelltaleQueue final : public StreamQueue {
     }
   }
 
-  const std::thread::id owner_ = std::this_thread::get_id();
   const Random random_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Work>> works_;  // those that have run are null
   std::uint64_t done_ = 0, wanted_ = 0, draws_ = 0;
-  std::size_t waits_ = 0;
   std::exception_ptr error_;
   bool ending_ = false;
   std::thread thread_;
@@ -186,10 +178,26 @@ class TelltaleMemory final : public MemorySpace {
     for (const auto& queue : queues_.all()) queue->hurry();
     if (bytes > 0) std::memmove(reach(to), reach(const_cast<void*>(from)), bytes);
   }
+  void put(Stream& stream, const void* from, void* to, std::size_t bytes) override {
+    const auto* first = static_cast<const char*>(from);
+    fill(stream);
+    stream.then([to = reach(to), kept = std::vector<char>(first, first + bytes)] {
+      std::copy(kept.begin(), kept.end(), static_cast<char*>(to));
+    });
+  }
+  void get(Stream& stream, const void* from, void* to, std::size_t bytes) override {
+    fill(stream);
+    stream.then([from = reach(const_cast<void*>(from)), to, bytes] {
+      if (bytes > 0) std::memmove(to, from, bytes);
+    });
+  }
+  /// Gives it a queue, if it has none.
+  void fill(Stream& stream) {
+    if (!stream.queue()) stream.put_into(queues_.add());
+  }
   std::size_t total_bytes() const override { return size; }
   std::size_t free_bytes() const override { return size - used_; }
 
-  TelltaleQueues& queues() { return queues_; }
   bool has(const void* p) const { return p >= outside_ && p < outside_ + size; }
   /// Where a kernel finds what lies at an address that was handed out.
   void* reach(void* p) const { return has(p) ? inside_ + (static_cast<char*>(p) - outside_) : p; }
@@ -237,6 +245,11 @@ struct Device {
     for (BoxMove& m : all) m.from = in(m.from), m.to = in(m.to);
     return all;
   }
+  UpdateStep kept(const UpdateStep& step) const {
+    UpdateStep s = step;
+    for (View* v : {&s.values, &s.found, &s.squares, &s.value_square, &s.grad_square}) *v = in(*v);
+    return s;
+  }
   template <class T>
   const T& kept(const T& value) const {
     return value;
@@ -246,7 +259,7 @@ struct Device {
   template <class Of, class Member, class... Arguments>
   void call(Stream& stream, std::shared_ptr<Of> on, Member member,
             const Arguments&... arguments) const {
-    if (!stream.queue()) stream.put_into(memory->queues().add());
+    memory->fill(stream);
     Stream inner = stream;  // for what is recorded
     inner.put_into(nullptr);
     stream.then([on, member, inner, kept = std::make_tuple(kept(arguments)...)]() mutable {
@@ -346,17 +359,17 @@ struct Norm final : On<NormKernel> {
 
 struct Dropped final : On<DropoutKernel> {
   using On::On;
-  void apply(Stream& s, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
+  void apply(Stream& s, Pass pass, const View& now, std::int32_t layer, const View& x,
              const View& y) override {
-    call(s, &DropoutKernel::apply, pass, key, skip, x, y);
+    call(s, &DropoutKernel::apply, pass, now, layer, x, y);
   }
 };
 
 struct Loss final : On<LossKernel> {
   using On::On;
-  void largest(Stream& s, const View& x, const View& labels, bool flag,
+  void largest(Stream& s, const View& x, const View& labels, const View& now,
                const View& largest) override {
-    call(s, &LossKernel::largest, x, labels, flag, largest);
+    call(s, &LossKernel::largest, x, labels, now, largest);
   }
   void sums(Stream& s, const View& x, const View& labels, const View& largest, const View& p,
             const View& sums) override {
@@ -438,11 +451,15 @@ class Telltale final : public Backend {
               const View& dw, std::span<const View> states) const override {
     device_->call(s, device_->host, &Backend::update, rule, step, w, dw, states);
   }
-  double squared_norm(Stream& s, Pass pass, const View& x) const override {
-    memory().settle();
-    Stream now = s;
-    now.put_into(nullptr);
-    return host().squared_norm(now, pass, device_->in(x));
+  void squared_norm(Stream& s, Pass pass, const View& x, const View& sum) const override {
+    device_->call(s, device_->host, &Backend::squared_norm, pass, x, sum);
+  }
+  void convert(Stream& s, Pass pass, const char* what, const View& from,
+               const View& to) const override {
+    device_->call(s, device_->host, &Backend::convert, pass, what, from, to);
+  }
+  void add_found(Stream& s, const View& found, bool first, const View& totals) const override {
+    device_->call(s, device_->host, &Backend::add_found, found, first, totals);
   }
 
  private:

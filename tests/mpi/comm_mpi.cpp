@@ -1,8 +1,9 @@
 // Collectives between the processes of mpirun, against closed forms.
 #include "catch.hpp"
 #include "mpi/world.hpp"
-#include "profile/late.hpp"
-#include "profile/pack.hpp"
+
+#include <lamina/profile/detail/late.hpp>
+#include <lamina/profile/detail/pack.hpp>
 
 #include <chrono>
 #include <cmath>

@@ -254,9 +254,9 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
              setup.place({{x.n, 1, 1, 1}, DType::i32, {}}, Values(labels.begin(), labels.end()));
          const Tensor totals = dirty(vector(5)), rows = dirty(vector(1)), dx = dirty(logits);
          const Tensor largest = dirty(vector(2 * x.n + 1));
-         const Tensor row_sums = dirty({{3, x.n, 1, 1}, DType::f64, {}});
+         const Tensor row_sums = dirty({{3, x.n, 1, 1}, DType::f64, {}}), now = passed({});
          setup.run([&] {
-           kernel->largest(setup.stream, in_x, label, true, largest);
+           kernel->largest(setup.stream, in_x, label, now, largest);
            kernel->sums(setup.stream, in_x, label, largest, p, row_sums);
            kernel->finish(setup.stream, label, largest, row_sums, p, totals);
          });
@@ -268,6 +268,8 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
        }});
 }
 
+constexpr StepValues dropped{.seed = 7, .step = 2, .micro_batch = 3};
+
 /// Of a block that starts at position `first` of a whole.
 void dropout(Shape whole, double rate, Box box) {
   const Shape x = box.shape();
@@ -275,16 +277,17 @@ void dropout(Shape whole, double rate, Box box) {
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
     const auto kernel = setup.backend.dropout(rate, setup.form(x), whole, box);
     const Tensor from = setup.place(kernel->inputs[0], in[0]), y = dirty(kernel->output);
-    setup.run([&] { kernel->apply(setup.stream, Pass::forward, 7, 1000, from, y); });
+    const Tensor now = passed(dropped);
+    setup.run([&] { kernel->apply(setup.stream, Pass::forward, now.view(), 3, from, y); });
     Results results{setup.read(y)};
     if (dy.empty()) return results;
     const Tensor gradient = setup.place(kernel->output, dy), dx = dirty(kernel->inputs[0]);
-    setup.run([&] { kernel->apply(setup.stream, Pass::input_grad, 7, 1000, gradient, dx); });
+    setup.run([&] { kernel->apply(setup.stream, Pass::input_grad, now.view(), 3, gradient, dx); });
     results.push_back(setup.read(dx));
     return results;
   };
   c.naive = [=](const Inputs& in) {
-    const DropoutMask mask(rate, 7, 1000);
+    const DropoutMask mask(rate, dropped, 3, whole.size());
     Values y = in[0];
     std::size_t i = 0;
     for (std::int64_t n = box.n.begin; n < box.n.end(); ++n)

@@ -8,6 +8,7 @@
 #include <lamina/kernels/backends.hpp>
 
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,13 @@ inline Values rounded(Values values, DType t) {
     for (double& v : values) v = double(T(v));
   });
   return values;
+}
+
+/// As kernels read them.
+inline Tensor passed(const StepValues& values) {
+  Tensor tensor(Passed<StepValues>::form());
+  std::memcpy(tensor.as<double>(), &values, sizeof values);
+  return tensor;
 }
 
 /// How a case is to be run: by which back end, in which type and layout.

@@ -10,6 +10,9 @@ namespace lamina::test {
 /// Set by a device whose memory the host cannot read.
 inline View (*device_peek)(const View&) = nullptr;
 
+/// Whether there is one.
+inline bool on_device() { return device_peek != nullptr; }
+
 /// The same buffer for the host to read and write, when nothing is under way on its device.
 inline View peek(const View& v) { return v.space ? device_peek(v) : v; }
 

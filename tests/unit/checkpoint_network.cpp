@@ -94,7 +94,7 @@ class PaddedReference : public Backend {
   }
   void update(Stream&, const UpdateRule&, const UpdateStep&, const View&, const View&,
               std::span<const View>) const override {}
-  double squared_norm(Stream&, Pass, const View&) const override { return 0; }
+  void squared_norm(Stream&, Pass, const View&, const View&) const override {}
 
  private:
   std::shared_ptr<const Backend> reference_ = reference_backend();

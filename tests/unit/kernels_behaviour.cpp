@@ -58,7 +58,7 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   const Tensor totals = dirty(f64_vector(5)), rows = dirty(f64_vector(1));
   const Tensor largest = dirty(f64_vector(2 * form.shape.n + 1));
   const Tensor sums = dirty({{3, form.shape.n, 1, 1}, DType::f64, {}});
-  kernel->largest(s.stream, x, label, true, largest);
+  kernel->largest(s.stream, x, label, passed({.stop = 1}), largest);
   kernel->sums(s.stream, x, label, largest, p, sums);
   kernel->finish(s.stream, label, largest, sums, p, totals);
   kernel->input_grad(s.stream, p, label, rows, 1 / scale, dx);
@@ -331,6 +331,41 @@ TEST_CASE("Adam and AdamW follow their formulas") {
   });
 }
 
+TEST_CASE("an update takes from where the kernels are what is not known before") {
+  on_all([](Setup& s) {
+    const UpdateRule rule;  // w -= rate (scale dw + decay w)
+    const auto numbers = [](Values values) {
+      const Tensor t({1, std::int64_t(values.size()), 1, 1}, DType::f64);
+      std::copy(values.begin(), values.end(), t.as<double>());
+      return t;
+    };
+    const auto of = [&](UpdateStep step) { return updated(s, rule, step, {2}, {{1}})[0]; };
+    const UpdateStep plain{.rate = 0.5, .weight_decay = 0.25, .grad_scale = 3};
+    CHECK(of(plain) == Approx(2 - 0.5 * (3 + 0.5)));
+    UpdateStep step = plain;
+    const Tensor values = numbers({0.1, 1, 2});
+    step.values = values;
+    CHECK(of(step) == Approx(2 - 0.05 * (6 + 0.5)));
+    const Tensor found = numbers({9, 9, 9, 8, 9});
+    step = plain, step.found = found, step.samples = 16;
+    CHECK(of(step) == Approx(2 - 0.5 * (6 + 0.5)));
+    const Tensor none = numbers({0, 0, 0, 0, 0});
+    step.found = none;
+    CHECK(of(step) == Approx(2 - 0.5 * (48 + 0.5)));  // no row counts: no division by zero
+    const Tensor squares = numbers({9, 7});           // of norm 4, thrice that of what is scaled
+    step = plain, step.squares = squares, step.clip_norm = 6;
+    CHECK(of(step) == Approx(2 - 0.5 * (1.5 + 0.5)));
+    step.clip_norm = 12;
+    CHECK(of(step) == of(plain));
+    const Tensor value = numbers({4}), grad = numbers({1});  // of norms 2 and 1
+    step = plain, step.value_square = value, step.grad_square = grad, step.trust = 0.7;
+    CHECK(of(step) == Approx(2 - 0.5 * (0.7 * 2 / (3 + 0.5)) * (3 + 0.5)));
+    const Tensor zero = numbers({0});
+    step.value_square = zero;
+    CHECK(of(step) == of(plain));
+  });
+}
+
 TEST_CASE("all back ends update alike over many weights and steps") {
   const auto reference = reference_backend();
   std::vector<UpdateRule> rules(4);
@@ -356,12 +391,17 @@ TEST_CASE("the squared norm counts every element once, whatever the layout") {
     double want = 0;
     for (const double v : values) want += v * v;
     const Tensor x = s.place(s.form({2, 19, 3, 3}), values);
-    const double got = s.backend.squared_norm(s.stream, Pass::update, x);
+    const auto norm = [&](const Tensor& of) {
+      const Tensor sum = dirty(f64_vector(1));
+      s.backend.squared_norm(s.stream, Pass::update, of, sum);
+      return sum.as<double>()[0];
+    };
+    const double got = norm(x);
     CHECK(got == Approx(want).epsilon(1e-9));
-    CHECK(s.backend.squared_norm(s.stream, Pass::update, x) == got);
+    CHECK(norm(x) == got);
     // 2^24 + 1 is the first integer that f32 cannot hold.
     const Tensor many = s.place({{1, 2, 1, 1}, s.dtype, {}}, {4096, 1});
-    CHECK(s.backend.squared_norm(s.stream, Pass::update, many) == 16777217.0);
+    CHECK(norm(many) == 16777217.0);
   });
 }
 
@@ -376,9 +416,10 @@ TEST_CASE(
     box.n.begin = first;
     const auto kernel = s.backend.dropout(rate, s.form(x), shape, box);
     const Tensor from = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
-    kernel->apply(s.stream, pass, key, 0, from, y);
+    const Tensor now = passed({.seed = key});
+    kernel->apply(s.stream, pass, now, 1, from, y);
     const Values apart = s.read(y);
-    kernel->apply(s.stream, pass, key, 0, from, from);
+    kernel->apply(s.stream, pass, now, 1, from, from);
     CHECK(s.read(from) == apart);
     return apart;
   };
@@ -488,7 +529,7 @@ TEST_CASE("every kernel is recorded under its layer and pass") {
     kernel->forward(s.stream, x, w, b, y);
     kernel->input_grad(s.stream, w, y, x);
     kernel->weight_grad(s.stream, x, y, w, b);
-    s.backend.squared_norm(s.stream, Pass::update, w);
+    s.backend.squared_norm(s.stream, Pass::update, w, Tensor(f64_vector(1)));
     REQUIRE(kept.spans.size() >= 4);
     CHECK(kept.spans.front().pass == Pass::forward);
     CHECK(kept.spans.back().pass == Pass::update);

@@ -9,6 +9,7 @@
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/profile/detail/best.hpp>
 
 #include <unistd.h>
 

@@ -211,7 +211,7 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
   run_ranks(2, [&](World& world) {
     Rank& mine = all[std::size_t(world.rank())];
     PlacedNetwork net = place(small(), world.comm());
-    const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);
+    const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32, net.placing().backend->memory());
     Stream stream;
     Context context{.stream = stream, .targets = labels};
     const UpdateRule rule;
@@ -264,7 +264,7 @@ TEST_CASE("what is computed twice has a row for either time") {
          .splits = {{.batch = 2}, {.batch = 2}, {.input = 2}, {.channel = 2}, {.channel = 2}},
          .recompute = {false, true, true, false, false}});
     net.initialize(1);
-    const Tensor labels({4, 1, 1, 1}, DType::i32);
+    const Tensor labels({4, 1, 1, 1}, DType::i32, net.placing().backend->memory());
     Stream stream;
     Context context{.stream = stream, .targets = labels};
     const auto step = [&] { net.forward(context), net.backward(context); };

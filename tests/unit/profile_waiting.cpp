@@ -1,12 +1,12 @@
 // Waiting told apart: posting and waking up, ranks that come late, bytes that move.
 #include "catch.hpp"
-#include "profile/denied.hpp"
-#include "profile/late.hpp"
 #include "profile_made.hpp"
 #include "profile_same.hpp"
 #include "profile_small.hpp"
 
 #include <lamina/comm/threads.hpp>
+#include <lamina/profile/detail/denied.hpp>
+#include <lamina/profile/detail/late.hpp>
 #include <lamina/profile/table.hpp>
 
 #include <unistd.h>

@@ -57,9 +57,10 @@ PlacedNetwork place(const Network& net, const Communicator& ranks, std::int64_t 
 
 /// The profile of a step with its update.
 Profile measured(PlacedNetwork& net) {
-  const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32);
+  MemorySpace& memory = net.placing().backend->memory();
+  const Tensor labels({net.rows().size, 1, 1, 1}, DType::i32, memory);
   std::vector<Tensor> states;
-  for (const auto& n : net.parameters()) states.emplace_back(n.parameter->form);
+  for (const auto& n : net.parameters()) states.emplace_back(n.parameter->form, memory);
   Stream stream;
   Context context{.stream = stream, .targets = labels};
   const auto step = [&] {

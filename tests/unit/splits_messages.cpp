@@ -106,13 +106,15 @@ std::string wrong(const Network& net, std::int64_t batch, const std::vector<Spli
                                       .first_bucket_mb = 0});
     placed.initialize(1);
     const Blocks rows = Blocks::of({batch, 1, 1, 1}, splits.back(), Axis::batch, ranks);
-    const Tensor labels({rows.box[std::size_t(world.rank())].n.size, 1, 1, 1}, DType::i32);
+    const Tensor labels({rows.box[std::size_t(world.rank())].n.size, 1, 1, 1}, DType::i32,
+                        placed.placing().backend->memory());
     Stream stream;
     Context context{stream};
     context.targets = labels;
     stream.record_to(&spans[std::size_t(world.rank())]);
     placed.forward(context), placed.backward(context);
     for (const auto& n : placed.parameters()) n.parameter->wait(stream);
+    stream.wait();
     world.comm().barrier();  // each has recorded
     if (world.rank() > 0) return;
     Bytes padding;

@@ -1,6 +1,7 @@
 // Wrapping: what a terminal is too narrow for goes on in the next line.
-#include "base/wrap.hpp"
 #include "catch.hpp"
+
+#include <lamina/base/detail/wrap.hpp>
 
 using lamina::detail::wrap;
 

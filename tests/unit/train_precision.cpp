@@ -146,19 +146,18 @@ TEST_CASE("micro-batches with bf16 train as the whole batch") {
 }
 
 TEST_CASE("other optimizers, norms and rules of one's own work on master weights") {
-  const CustomRule own{
-      .name = "signs",
-      .rate = 1e-3,
-      .states = 1,
-      .update = [](Stream& stream, const UpdateStep& step, const View& w, const View& dw,
-                   std::span<const View> states) {
-        stream.then([=, m = states[0]] {
-          check(w.dtype == DType::f32 && dw.dtype == DType::f32 && m.dtype == DType::f32, "dtype");
-          const auto values = peek(w).elements<float>(), grads = peek(dw).elements<float>();
-          for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] -= float(step.rate) * float((grads[i] > 0) - (grads[i] < 0));
-        });
-      }};
+  const CustomRule own{.name = "signs",
+                       .rate = 1e-3,
+                       .states = 1,
+                       .update = [](Stream& stream, const UpdateStep& step, const View& w,
+                                    const View& dw, std::span<const View> states) {
+                         stream.wait();
+                         check(states[0].dtype == DType::f32, "a state is ", name(states[0].dtype));
+                         const auto values = peek(w).elements<float>(),
+                                    grads = peek(dw).elements<float>();
+                         for (std::size_t i = 0; i < values.size(); ++i)
+                           values[i] -= float(step.rate) * float((grads[i] > 0) - (grads[i] < 0));
+                       }};
   Optimizer clipped = Adam{.rate = 3e-3};
   clipped.clip_norm(0.5);
   for (const Optimizer& optimizer :

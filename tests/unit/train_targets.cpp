@@ -300,7 +300,7 @@ TEST_CASE("logits of pixels are those of as many samples, kernel by kernel", "[h
       const Tensor by({1, 1, 1, 1}, DType::f64), p(form);
       Tensor dx(form);
       Stream s;
-      kernel->largest(s, logits, of, true, largest);
+      kernel->largest(s, logits, of, passed({.stop = 1}), largest);
       kernel->sums(s, logits, of, largest, p, sums);
       kernel->finish(s, of, largest, sums, p, totals);
       kernel->input_grad(s, p, of, by, 4, dx);

@@ -9,7 +9,7 @@
 
 namespace lamina {
 
-/// Compiled once (src/comm/queue.cpp): threads and locks are slow to include.
+/// In comm/impl/queue.hpp: threads and locks are slow to include.
 class CommQueue {
  public:
   /// Jobs are numbered from 1 in program order, so "done" is one comparison.

@@ -1,9 +1,8 @@
 // World: all ranks of the job. The first object of a program, and the last to go.
 #pragma once
 
+#include <lamina/base/host.hpp>
 #include <lamina/comm/communicator.hpp>
-
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,8 @@
 #include <vector>
 
 namespace lamina {
+
+class World;
 
 namespace detail {
 
@@ -44,6 +45,13 @@ inline bool launched() {
 /// mpi_absent.cpp.
 std::unique_ptr<Job> start_mpi(int& argc, char**& argv);
 
+/// How many threads LAMINA_RANKS asks for as ranks; 0 where it is not set. Throws Error where it
+/// asks for none or for more than 1024, and under a launcher, which has started ranks already.
+int thread_ranks();
+
+/// lamina::run() with `main(world, of)` as the body.
+int run(int argc, char** argv, int (*main)(World&, void*), void* of);
+
 }  // namespace detail
 
 /// Move-only.
@@ -53,8 +61,11 @@ class World {
   World() : hosts_{"localhost"} {}
 
   /// The ranks that mpirun (or another launcher) started; one rank, without touching MPI, if none
-  /// did. Removes the launcher's arguments from argv.
+  /// did. Removes the launcher's arguments from argv. Throws Error where LAMINA_RANKS is set, of
+  /// which only run() can make ranks.
   World(int& argc, char**& argv) {
+    check(detail::thread_ranks() == 0, "LAMINA_RANKS is set, but this program makes its World ",
+          "without lamina::run()");
     if (detail::launched()) job_ = detail::start_mpi(argc, argv);
     if (job_) connect(job_->transport());
     gather_hosts(job_ != nullptr);
@@ -137,9 +148,7 @@ class World {
     comm_ = Communicator(std::move(transport), queue_);
   }
   void gather_hosts(bool processes) {
-    char name[256] = "localhost";
-    if (processes) gethostname(name, sizeof name - 1);
-    hosts_ = comm_.all_gather_text(name);
+    hosts_ = comm_.all_gather_text(processes ? host_name() : "localhost");
     const auto& mine = hosts_[std::size_t(rank())];
     local_size_ = int(std::count(hosts_.begin(), hosts_.end(), mine));
     local_rank_ = int(std::count(hosts_.begin(), hosts_.begin() + rank(), mine));
@@ -156,30 +165,18 @@ class World {
 /// The body of a program's main(): makes the World, calls `main(world)` for the exit status, and
 /// turns an exception into one line on stderr and status 1, once for all ranks that share it.
 ///
+/// With LAMINA_RANKS=N in the environment and no launcher, `main` runs on N threads at the same
+/// time, a rank each: what it captures by reference they share.
+///
 ///   int main(int argc, char** argv) {
 ///     return lamina::run(argc, argv, [&](lamina::World& world) { ...; return 0; });
 ///   }
 template <class Main>
 int run(int argc, char** argv, Main&& main) {
-  try {
-    World world(argc, argv);
-    std::string error;
-    int code = 1;
-    try {
-      code = main(world);
-      if (code == 0) world.leave("", 0);
-    } catch (const PeerError&) {
-      code = 1;
-    } catch (const std::exception& e) {
-      code = 1;
-      error = e.what();
-    }
-    if (code != 0) World::say(world.leave(error, code));
-    return code;
-  } catch (const std::exception& e) {
-    World::say(e.what());
-    return 1;
-  }
+  auto call = [&](World& world) -> int { return main(world); };
+  return detail::run(
+      argc, argv, [](World& world, void* f) { return (*static_cast<decltype(call)*>(f))(world); },
+      &call);
 }
 
 }  // namespace lamina

@@ -5,6 +5,7 @@
 
 #include <lamina/cost/update_rule.hpp>
 #include <lamina/kernels/geometry.hpp>
+#include <lamina/kernels/step_values.hpp>
 #include <lamina/tensor/box.hpp>
 #include <lamina/tensor/precision.hpp>
 #include <lamina/tensor/stream.hpp>
@@ -115,13 +116,13 @@ class NormKernel : public Kernel {
 };
 
 /// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an
-/// element is a function of (key, its index in the whole tensor, across all ranks), so it depends
-/// on neither threads, ranks, splits nor layout, and backward computes it anew. x == y and dy == dx
-/// are allowed.
+/// element is a function of the seed, the step, the layer and its index in the whole tensor, across
+/// all ranks and micro-batches (kernels/dropout_mask.hpp), so it depends on neither threads, ranks,
+/// splits nor layout, and backward computes it anew. x == y and dy == dx are allowed.
 class DropoutKernel : public Kernel {
  public:
-  /// y = mask * x, with the mask of a tensor that has `skip` elements before those of `whole`.
-  virtual void apply(Stream&, Pass, std::uint64_t key, std::uint64_t skip, const View& x,
+  /// y = mask * x; `now`: StepValues.
+  virtual void apply(Stream&, Pass, const View& now, std::int32_t layer, const View& x,
                      const View& y) = 0;
 };
 
@@ -135,15 +136,15 @@ class DropoutKernel : public Kernel {
 class LossKernel : public Kernel {
  public:
   /// largest f64 {1,2r+1,1,1}: the largest logit of each row; that of its label: -infinity where
-  /// the label is not among the classes of x; the flag, which is for `finish` to pass on.
-  virtual void largest(Stream&, const View& x, const View& labels, bool flag,
+  /// the label is not among the classes of x; StepValues::stop, which is for `finish` to pass on.
+  virtual void largest(Stream&, const View& x, const View& labels, const View& now,
                        const View& largest) = 0;
   /// p = exp(x - largest), of the form `output`; sums f64 {3,r,1,1}: of each row the sum of p, the
   /// sum of x, and how many classes precede the label.
   virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
                     const View& sums) = 0;
   /// p becomes the probabilities; totals f64 {1,5,1,1}: sum over the rows that count of the loss,
-  /// of top-1 hits and of top-5 hits, how many these rows are, and the flag.
+  /// of top-1 hits and of top-5 hits, how many these rows are, and the stop.
   virtual void finish(Stream&, const View& labels, const View& largest, const View& sums,
                       const View& p, const View& totals) = 0;
   /// The loss among the summed `totals` becomes the mean; rows f64 {1,1,1,1}: by what it was
@@ -152,14 +153,6 @@ class LossKernel : public Kernel {
   /// dx = (p - target) / rows, divided by `samples` instead where that is not 0.
   virtual void input_grad(Stream&, const View& p, const View& labels, const View& rows,
                           double samples, const View& dx) = 0;
-};
-
-/// What changes from step to step, or from parameter to parameter.
-struct UpdateStep {
-  double rate = 0;          ///< learning rate
-  double weight_decay = 0;  ///< L2 (sgd, adam) or decoupled (adamw)
-  double grad_scale = 1;    ///< multiplies dw first: clipping
-  std::int64_t step = 1;    ///< counts from 1, for Adam's bias correction
 };
 
 /// The elements of `box`, a block of some tensor: from where they lie in one larger block of it to
@@ -174,6 +167,17 @@ struct BoxMove {
 
 /// One after the other, on the host.
 void move_boxes(std::span<const BoxMove> moves);
+
+/// What a loss found (Layer::is_loss) joins `totals`, what others found, or takes their place: a
+/// mean over all rows, and sums. On the host.
+inline void add_found(const View& found, bool first, const View& totals) {
+  const double* from = found.as<double>();
+  double* to = totals.as<double>();
+  if (first) std::fill_n(to, 5, 0.0);
+  const double rows = to[3] + from[3];
+  to[0] = rows > 0 ? (to[0] * to[3] + from[0] * from[3]) / rows : 0;
+  for (int i = 1; i < 5; ++i) to[i] += from[i];
+}
 
 class Backend {
  public:
@@ -219,16 +223,26 @@ class Backend {
   /// Copies between any two layouts of this back end, outside of steps (initial weights,
   /// checkpoints). Either of the two may lie on the host, plain.
   virtual void copy(const View& from, const View& to) const = 0;
+  /// The same in a step, behind the caller, of plain views that lie where the kernels are.
+  virtual void convert(Stream& stream, Pass pass, const char* what, const View& from,
+                       const View& to) const {
+    stream.run(pass, what, [&] { copy(from, to); });
+  }
   /// One after the other, recorded as `what`.
   virtual void move(Stream& stream, Pass pass, const char* what,
                     std::span<const BoxMove> moves) const {
     stream.run(pass, what, [&] { move_boxes(moves); });
   }
+  /// See lamina::add_found().
+  virtual void add_found(Stream& stream, const View& found, bool first, const View& totals) const {
+    stream.run(Pass::forward, "add found", [&] { lamina::add_found(found, first, totals); });
+  }
   /// w, dw and the states are alike, but for the dtype of dw; any layout (padding stays zero).
   virtual void update(Stream&, const UpdateRule&, const UpdateStep&, const View& w, const View& dw,
                       std::span<const View> states) const = 0;
-  /// Sum of squares of all elements, in f64, in an order that depends on the size alone.
-  virtual double squared_norm(Stream&, Pass, const View& x) const = 0;
+  /// sum f64 {1,1,1,1}: that of the squares of all elements, added up in an order that depends on
+  /// their number alone.
+  virtual void squared_norm(Stream&, Pass, const View& x, const View& sum) const = 0;
 };
 
 }  // namespace lamina

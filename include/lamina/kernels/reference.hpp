@@ -67,7 +67,7 @@ class Reference final : public Backend {
               g.pad.right < g.window.w,
           "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
     check_output("pool", x.shape, g.output(x.shape));
-    return make<UnaryKernel, detail::ReferencePool>(x, g, x);
+    return make<UnaryKernel, detail::ReferencePool>(x, g, x, *memory_);
   }
 
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
@@ -149,18 +149,19 @@ class Reference final : public Backend {
   void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
               const View& dw, std::span<const View> states) const override {
     stream.run(Pass::update, "update",
-               [&] { detail::reference_update(rule, step, w, dw, states); });
+               [&] { detail::reference_update(rule, step.resolved(), w, dw, states); });
   }
 
-  double squared_norm(Stream& stream, Pass pass, const View& x) const override {
+  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
     detail::check_form(x, "squared_norm");
-    double sum = 0;
+    check_operand(sum, detail::f64_vector(1), "squared_norm sum");
     stream.run(pass, "squared_norm", [&] {
+      double total = 0;
       visit(x.dtype, [&]<Floating T>(T) {
-        for (const double v : x.elements<const T>()) sum += v * v;
+        for (const double v : x.elements<const T>()) total += v * v;
       });
+      *sum.as<double>() = total;
     });
-    return sum;
   }
 
  private:

@@ -42,10 +42,11 @@ struct Dropout::Placed final : PlacedLayer {
     if (dxs[0]) apply(context, Pass::input_grad, dy, dxs[0]);
   }
 
-  void apply(Context& context, Pass pass, const View& from, const View& to);
+  void apply(Context& context, Pass pass, const View& from, const View& to) {
+    kernel->apply(context.stream, pass, context.now, context.layer, from, to);
+  }
 
   std::unique_ptr<DropoutKernel> kernel;
-  std::int64_t whole = 0;             ///< elements of x across all ranks
   std::unique_ptr<UnaryKernel> copy;  ///< for inference, where y does not lie in place
 };
 

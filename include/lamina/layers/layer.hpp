@@ -24,11 +24,12 @@ struct Context {
   std::uint64_t seed = 0;
   std::int64_t step = 0;   ///< of training, counted over all epochs
   View targets = {};       ///< of this rank's part of the loss: see Layer::targets()
+  bool stop = false;       ///< this rank asks to end the training: the loss tells all ranks
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
-  // The network sets these two: a batch may run in parts (PlaceOptions::micro_batches).
+  // The network sets these: a batch may run in parts (PlaceOptions::micro_batches).
   int micro_batch = 0;    ///< which of them this is,
   int micro_batches = 1;  ///< of how many
-  bool stop = false;      ///< this rank asks to end the training: the loss tells all ranks
+  View now = {};          ///< StepValues, for kernels: seed, step, micro_batch and stop
   bool again = false;     ///< forward runs once more, for backward: what a layer keeps beside x and
                           ///< y is there already, and running averages stay
 };

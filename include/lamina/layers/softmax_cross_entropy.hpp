@@ -73,7 +73,7 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
           "expected ", x.n * pixels, " labels, got ",
           context.targets ? context.targets.shape.size() : 0);
     Stream& s = context.stream;
-    kernel->largest(s, xs[0], context.targets, context.stop, maxima);
+    kernel->largest(s, xs[0], context.targets, context.now, maxima);
     parts.all_reduce(s, Pass::forward, maxima, ReduceOp::max).wait(s);
     kernel->sums(s, xs[0], context.targets, maxima, p, sums);
     parts.all_reduce(s, Pass::forward, sums).wait(s);

@@ -55,9 +55,11 @@ class Parameters {
   std::vector<NamedParameter> mine;
   /// All parameters, in the order of the graph: the same list on all ranks.
   std::vector<WholeParameter> all;
-  /// f64, two values for each of them, for sums over whole parameters; absent where every
-  /// rank has all parameters.
-  Tensor sums;
+  /// f64, for sums of squares over whole parameters: of the gradient of each of all, and then of
+  /// their values. In training only.
+  Tensor squares;
+  /// Whether such sums need what other ranks have.
+  bool scattered = false;
   Tensor values, gradients, held, parts, unread;
   /// Behind the memory: one that goes waits for what is on its way.
   std::vector<Bucket> buckets;
@@ -66,8 +68,8 @@ class Parameters {
 
  private:
   void spread(const std::vector<Step>& steps, const PlaceOptions& options);
-  Form sums_form(const PlaceOptions& options) const;
-  void plan_sums(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
+  Form squares_form(const PlaceOptions& options) const;
+  void plan_squares(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void check_frozen(const std::vector<std::string>& patterns) const;
   void plan_unread(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void plan_buckets(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);

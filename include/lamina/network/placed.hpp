@@ -16,6 +16,24 @@ namespace detail {
 class Source;
 }
 
+/// Where kernels reach them: what differs from step to step, and what the loss found.
+struct StepNumbers {
+  StepNumbers() = default;
+  explicit StepNumbers(MemorySpace& memory)
+      : now(memory), update(memory), found(form(), memory), totals(form(), memory) {}
+  static Form form() { return {{1, 5, 1, 1}, DType::f64, {}}; }
+  static std::size_t bytes() {
+    return Passed<StepValues>::form().bytes() + Passed<UpdateValues>::form().bytes() +
+           2 * form().bytes();
+  }
+
+  Passed<StepValues> now;
+  Passed<UpdateValues> update;
+  Tensor found;         ///< as all ranks know it, where some take no part in the loss
+  Tensor totals;        ///< over the micro-batches of the step so far
+  bool add_up = false;  ///< the last forward was one of these
+};
+
 /// A network can be placed any number of times, and each of these goes its own way: for training
 /// and for inference, with other batches, on other ranks, under other splits, several at once.
 class PlacedNetwork {
@@ -50,8 +68,9 @@ class PlacedNetwork {
   const std::vector<NamedParameter>& parameters() const { return parameters_.mine; }
   /// All parameters, in the order of the graph: the same list on all ranks.
   const std::vector<WholeParameter>& all_parameters() const { return parameters_.all; }
-  /// See Parameters::sums.
-  const View& sums() const { return parameters_.sums.view(); }
+  /// See Parameters::squares.
+  const View& squares() const { return parameters_.squares.view(); }
+  bool scattered() const { return parameters_.scattered; }
   const std::vector<Bucket>& buckets() const { return parameters_.buckets; }
   std::vector<Bucket>& buckets() { return parameters_.buckets; }
 
@@ -78,6 +97,12 @@ class PlacedNetwork {
   /// Writes all gradients and starts their sums over the ranks; see Parameter::wait. With
   /// PlaceOptions::micro_batches it does so the last time of as many, and adds to them before.
   void backward(Context& context);
+  /// What the loss found (Layer::is_loss) in the last forward; in training with micro-batches, in
+  /// those of the step so far. It is on all ranks, also those that take no part in the loss: where
+  /// there are such, this is collective. Throws Error if the network does not end in a loss.
+  View found(Stream& stream) const;
+  /// What updates of the parameters are told.
+  const Passed<UpdateValues>& update_values() const { return numbers_.update; }
   /// How many micro-batches of a step have run backward; 0 when all have.
   int micro_batch() const { return micro_batch_; }
 
@@ -85,6 +110,9 @@ class PlacedNetwork {
   void plan_recomputed();
   void plan_workspace();
   void allocate_activations();
+  void tell(Context& context);
+  void add_up_found(Stream& stream);
+  View shared_found(Stream& stream) const;
   void recompute(Context& context, const Step& step);
   void run_forward(Context& context, std::size_t i, std::span<const View> xs, const View& y,
                    LayerRun::Phase phase);
@@ -98,6 +126,7 @@ class PlacedNetwork {
   Tensor activations_;
   ActivationPlan arena_;
   Parameters parameters_;
+  StepNumbers numbers_;
   std::vector<Step> steps_;
   std::unique_ptr<detail::Source> source_;  // of parameters that are another network's
   Memory memory_;

@@ -11,6 +11,8 @@
 
 namespace lamina {
 
+class Stream;
+
 /// What a back end hands out, so that nobody else need know whose memory it is. Functions may be
 /// called from several threads at once.
 class MemorySpace {
@@ -29,6 +31,11 @@ class MemorySpace {
   virtual void zero(void* to, std::size_t bytes) = 0;
   /// Either of the two may lie on the host.
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
+  // These run behind their caller, in the order of the stream.
+  /// From the host, where what is to be copied may change as soon as this returns.
+  virtual void put(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
+  /// To the host: it is there when the stream has come so far.
+  virtual void get(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
   virtual std::size_t total_bytes() const = 0;
   virtual std::size_t free_bytes() const = 0;
 };
@@ -53,6 +60,8 @@ class HostMemory : public MemorySpace {
   void copy(const void* from, void* to, std::size_t bytes) final {
     if (bytes > 0) std::memmove(to, from, bytes);
   }
+  void put(Stream&, const void* from, void* to, std::size_t bytes) final { copy(from, to, bytes); }
+  void get(Stream&, const void* from, void* to, std::size_t bytes) final { copy(from, to, bytes); }
   std::size_t total_bytes() const override { return pages(_SC_PHYS_PAGES); }
   std::size_t free_bytes() const override { return pages(_SC_AVPHYS_PAGES); }
 

@@ -92,7 +92,31 @@ class StreamQueue {
   /// How much has been put in by now.
   virtual std::uint64_t mark() = 0;
   /// Returns when that much has run; throws what any of it threw.
-  virtual void wait(std::uint64_t mark) = 0;
+  void wait(std::uint64_t mark) {
+    if (mine() && mark > begun_) ++stalls_;
+    run_to(mark);
+  }
+
+  /// Whether it was made by the calling thread, which is the one that fills it.
+  bool mine() const { return owner_ == this_thread(); }
+  /// What is put in from now on is of another step.
+  void begin_step() { begun_ = mark(); }
+  /// How often the thread that fills it has waited for work of the step that was under way. Each
+  /// time the device runs dry.
+  std::uint64_t stalls() const { return stalls_; }
+
+ protected:
+  virtual void run_to(std::uint64_t mark) = 0;
+
+ private:
+  /// One address per thread.
+  static const void* this_thread() {
+    static thread_local const char here = 0;
+    return &here;
+  }
+
+  const void* owner_ = this_thread();
+  std::uint64_t begun_ = 0, stalls_ = 0;
 };
 
 /// A point in a queue: what was put in before it. A default one is past.
@@ -110,6 +134,17 @@ struct Event {
 /// may give it a queue, when the first of its kernels comes, and run behind the caller.
 class Stream {
  public:
+  Stream() = default;
+  Stream(const Stream&) = default;
+  Stream& operator=(const Stream&) = default;
+  /// Returns when all has run: what follows may free what it works on.
+  ~Stream() {
+    try {
+      wait();
+    } catch (...) {  // whoever wanted to know has asked
+    }
+  }
+
   const std::shared_ptr<StreamQueue>& queue() const { return queue_; }
   /// Work comes to the queue from now on; with none it runs at once.
   void put_into(std::shared_ptr<StreamQueue> queue) { queue_ = std::move(queue); }
@@ -128,6 +163,14 @@ class Stream {
   Event event() const { return {queue_, queue_ ? queue_->mark() : 0}; }
   /// Returns when all has run; throws what any of it threw.
   void wait() const { event().wait(); }
+
+  /// A step begins: see StreamQueue::stalls().
+  void begin_step() const {
+    if (queue_) queue_->begin_step();
+  }
+  /// How often the host has waited for what it had put in during a step: 0 where work runs at once,
+  /// and where a step is as it should be.
+  std::uint64_t stalls() const { return queue_ ? queue_->stalls() : 0; }
 
   void record_to(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }

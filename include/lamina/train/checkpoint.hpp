@@ -20,7 +20,9 @@ struct Score {
   double loss = 0, top1 = 0;
 
   /// More hits, or as many with less loss; by what was seen in training, less loss.
-  bool better_than(const Score& other) const;
+  bool better_than(const Score& other) const {
+    return validated && top1 != other.top1 ? top1 > other.top1 : loss < other.loss;
+  }
   bool operator==(const Score&) const = default;
 };
 

@@ -18,7 +18,7 @@ void keep_checkpoint(const std::string& path, const Communicator& ranks = {});
 void drop_checkpoints(const std::string& path, int keep, const Communicator& ranks = {});
 
 /// "FILE.best"
-std::string best_checkpoint(const std::string& path);
+inline std::string best_checkpoint(const std::string& path) { return path + ".best"; }
 
 /// The score to beat: that of the checkpoint at `path`, where there is one. Throws Error, on all
 /// ranks, if it has none, was `validated` otherwise, or is of another model than `mine` names: one

@@ -103,7 +103,8 @@ class Optimizer {
 
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each bucket,
   /// in the order in which backward finished them, and updates it while others are on their way.
-  /// Gradients count `scale` times. Throws Error unless the optimizer is attached to the network.
+  /// Gradients count `scale` times; those of micro-batches become means over the rows that count.
+  /// Throws Error unless the optimizer is attached to the network.
   void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
               double scale = 1) const;
 
@@ -125,20 +126,20 @@ class Optimizer {
   void check_groups(const PlacedNetwork& network) const;
   ParameterGroup settings(const NamedParameter& n) const;
   void plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const;
+  /// What is alike for all parameters. Collective as PlacedNetwork::found() is.
+  UpdateStep step_of(const PlacedNetwork& network, Stream& stream) const;
   void update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
               UpdateStep step) const;
 
-  enum class Square { value, grad };
+  enum class Square { grad, value };
 
-  /// The sum of squares of a whole parameter or its gradient, the same bits on all ranks.
-  double square(const PlacedNetwork& network, Stream& stream, const Parameter& p, int number,
-                Square of) const;
-
-  /// Where ranks hold different blocks: each adds the blocks that no rank before it holds.
+  /// Where the sum of squares of a parameter or of its gradient lies.
+  View square_of(const PlacedNetwork& network, Square of, int number) const;
+  /// Puts those there of what this rank updates.
+  void square(const PlacedNetwork& network, Stream& stream, const Parameter& p, int number) const;
+  /// Those of all parameters. Where ranks hold different blocks, each adds the blocks that no rank
+  /// before it holds; the sums are the same bits on all ranks.
   void add_up_squares(PlacedNetwork& network, Stream& stream) const;
-
-  /// By what gradients are to be multiplied, `scale` included.
-  double clipped(PlacedNetwork& network, Stream& stream, double scale) const;
 
   std::string name_;
   UpdateRule rule_;

@@ -18,8 +18,10 @@ class Targets {
 
   /// Plain, of the loss's form: where those that this rank loads are to be put.
   const View& loaded() const { return loaded_; }
-  /// Puts them there, from as many plain elements.
+  /// Puts them there, from as many plain elements: with a stream behind the caller, who may change
+  /// them at once.
   void load(const void* from) const;
+  void load(Stream& stream, const void* from) const;
   /// Those of this rank's part of the loss, once they are loaded on all ranks.
   const View& move(Stream& stream) {
     if (!moves_) return loaded_;
@@ -29,6 +31,7 @@ class Targets {
 
  private:
   bool moves_ = false;
+  MemorySpace* memory_ = nullptr;
   Tensor loaded_, wanted_;
   Exchange exchange_;
 };
@@ -41,8 +44,24 @@ struct Outcome {
   bool stop = false;          ///< a rank asks to end the training
 };
 
-/// Of the last forward; on all ranks, those that take no part in the loss, too. Collective where
-/// there are such, and these say here whether they ask to stop (Context::stop).
-Outcome outcome(const PlacedNetwork& network, Stream& stream, bool stop = false);
+/// An outcome that is on its way: to be read while the next step runs.
+class PendingOutcome {
+ public:
+  /// Of PlacedNetwork::found(), which may be collective.
+  void ask(const PlacedNetwork& network, Stream& stream);
+  /// Waits for what was asked for last.
+  Outcome get() const;
+
+ private:
+  std::unique_ptr<double[]> found_ = std::make_unique<double[]>(5);
+  Event event_;
+};
+
+/// The same at once.
+inline Outcome outcome(const PlacedNetwork& network, Stream& stream) {
+  PendingOutcome outcome;
+  outcome.ask(network, stream);
+  return outcome.get();
+}
 
 }  // namespace lamina

@@ -10,6 +10,7 @@
 #include <lamina/train/schedule.hpp>
 #include <lamina/train/targets.hpp>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <iterator>
@@ -86,6 +87,8 @@ struct FitOptions {
   std::int64_t save_every = 0;  ///< and after every so many steps
   int keep = 0;                 ///< how many of the checkpoints before it stay (train/kept.hpp)
   bool keep_best = false;       ///< and the one that evaluated best (train/kept.hpp)
+  /// Called with each step's result: where a device runs behind its caller when the next step has
+  /// been started, but for the last one before an evaluation or a checkpoint.
   std::function<void(const StepResult&)> on_step = {};
   /// Asked before each step and each batch of an evaluation, on every rank: where any of them says
   /// true, all ranks end after that step (a rank alone before it), with the checkpoint written, or
@@ -98,7 +101,7 @@ class Trainer;
 namespace detail {
 
 // Throw, on all ranks the same Error, where those have other options, or another state, than rank 0
-// (comm/alike.hpp). In src/train/alike.cpp.
+// (comm/alike.hpp). In train/impl/alike.hpp.
 void check_alike(const Communicator&, const Optimizer&, const TrainerOptions&);
 void check_alike(const Communicator&, const FitOptions&, const Progress&);
 /// Compares some of the images, too.
@@ -136,9 +139,9 @@ class Trainer {
   /// Where training stands; what a checkpoint carries beside tensors.
   Progress& progress() { return progress_; }
 
-  /// Asks all ranks to end the training after the next step, whose StepResult::stop they find set:
-  /// it is known with its loss, so that they agree and no step takes longer. Where ranks do not
-  /// communicate (TrainerOptions) each has its own way.
+  /// Asks all ranks to end the training after the next step to be started, whose StepResult::stop
+  /// they find set: it is known with its loss, so that they agree and no step takes longer. Where
+  /// ranks do not communicate (TrainerOptions) each has its own way.
   void request_stop(bool on = true) { stop_ = on; }
 
   /// A loader of this rank's part of the global batches, or of what an evaluation runs at once.
@@ -148,17 +151,32 @@ class Trainer {
   /// Forward, backward and update on the loader's next batch. `total` is the number of steps that
   /// training will take, for the schedule.
   StepResult step(Loader& loader, std::int64_t total) {
-    const double begin = now();
-    const Batch& batch = next(loader);
-    StepResult r = step(batch, loader.batches(), total);
-    r.seconds = now() - begin;
-    r.images_per_second = double(batch.global_valid) / r.seconds;
-    return r;
+    start(loader, total);
+    return finish();
   }
-
   /// The same on a batch of the caller's, with `per_epoch` batches in an epoch. Throws Error if the
   /// loss is not finite.
-  StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total);
+  StepResult step(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
+    start(batch, per_epoch, total);
+    return finish();
+  }
+
+  // The two halves of a step, for devices that run behind their caller: with the next step started
+  // before this one is finished they never run dry. Two steps can be under way.
+  void start(Loader& loader, std::int64_t total) {
+    const double begin = now();
+    start(next(loader), loader.batches(), total);
+    under_way_.back().begin = begin;
+  }
+  void start(const Batch& batch, std::int64_t per_epoch, std::int64_t total);
+  /// Waits for the step that was started first. Throws Error if its loss is not finite.
+  StepResult finish();
+  /// How many steps have been started and not finished.
+  int under_way() const { return int(under_way_.size()); }
+  /// Whether fit() starts the next step before it finishes one: where a device runs behind its
+  /// caller, unless somebody wants to see each step alone.
+  bool ahead() const { return run_ahead_ && stream_.queue() != nullptr; }
+  void run_ahead(bool on) { run_ahead_ = on; }
 
   /// Over all samples of a data set that have a label, each counted once, without dropout and with
   /// running statistics. Training goes on as if it had not been.
@@ -191,7 +209,7 @@ class Trainer {
   }
 
   /// Forward, backward and update on a batch.
-  Outcome run(const Batch& batch, double rate);
+  void run(const Batch& batch, double rate);
   /// Samples over all ranks.
   std::int64_t at_once() const {
     return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
@@ -215,8 +233,17 @@ class Trainer {
   /// Moves a batch, or a micro-batch of it, into a network.
   Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, bool stop,
                int micro_batch = 0, int micro_batches = 1);
+  void load_images(const View& images, const PlacedNetwork& network);
 
-  /// One step is done: says which.
+  /// A step that was started.
+  struct UnderWay {
+    StepResult result;
+    double begin = 0;          ///< seconds of now()
+    std::int64_t samples = 0;  ///< over all ranks
+  };
+  /// Throws Error where steps are under way that `what` would have to wait for.
+  void check_finished(const char* what) const;
+  /// One step more: says which.
   void advance(StepResult& r);
 
   /// What a checkpoint must agree on with the run that continues it.
@@ -228,10 +255,14 @@ class Trainer {
   PlacedNetwork network_;
   Stream stream_;
   Tensor states_;
+  Tensor images_;  ///< in f32, where the kernels are, if they want them in another dtype
   Targets targets_;
+  std::vector<UnderWay> under_way_;
+  std::array<PendingOutcome, 2> outcomes_;  ///< of steps in turn
+  double finished_ = 0;                     ///< when the last step was: seconds of now()
   std::optional<Evaluator> evaluation_;
   Progress progress_;
-  bool stop_ = false;
+  bool stop_ = false, run_ahead_ = true;
 };
 
 /// A single-pass range of epochs; incrementing trains the next one.
@@ -308,16 +339,26 @@ class Trainer::Fit {
     std::int64_t images = 0;
     for (bool last = false; !last;) {
       trainer_.request_stop(asked());
-      const StepResult r = trainer_.step(loader_, total_);
-      epoch_.seconds += r.seconds, images += trainer_.options_.batch;
-      if (options_.on_step) options_.on_step(r);
-      stopped_ = r.stop || (alone() && asked());
-      at().evaluation_due = r.index == r.count || r.step == total_;
+      trainer_.start(loader_, total_);
+      at().evaluation_due = at().batch == 0 || at().step == total_;
+      const bool due = options_.save_every > 0 && at().step % options_.save_every == 0;
+      finish(at().evaluation_due || due || !trainer_.ahead() ? 0 : 1);
+      stopped_ = stopped_ || (alone() && asked());
       last = at().evaluation_due || stopped_;
-      const bool due = options_.save_every > 0 && r.step % options_.save_every == 0;
+      if (last) finish(0);
+      images += trainer_.options_.batch;
       if (!options_.save.empty() && (due || last)) save();
     }
     epoch_.images_per_second = double(images) / epoch_.seconds;
+  }
+  /// Steps, until no more than `left` are under way.
+  void finish(int left) {
+    while (trainer_.under_way() > left) {
+      const StepResult r = trainer_.finish();
+      epoch_.seconds += r.seconds;
+      stopped_ = stopped_ || r.stop;
+      if (options_.on_step) options_.on_step(r);
+    }
   }
   void sum_up() {
     const auto steps = double(at().batch > 0 ? at().batch : loader_.batches());

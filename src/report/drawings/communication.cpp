@@ -1,7 +1,8 @@
 // The roofline of communication: what a layer computes for each byte that it sends, and how fast it
 // could compute if sending were all that takes time.
-#include "report/lines.hpp"
 #include "svg.hpp"
+
+#include <lamina/profile/detail/lines.hpp>
 
 #include <algorithm>
 #include <array>

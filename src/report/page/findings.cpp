@@ -1,8 +1,9 @@
 // Findings: the few sentences that a reader of a profile would look for in its tables.
 #include "report/compare.hpp"
 #include "report/drawings/svg.hpp"
-#include "report/lines.hpp"
 #include "sections.hpp"
+
+#include <lamina/profile/detail/lines.hpp>
 
 #include <algorithm>
 #include <array>

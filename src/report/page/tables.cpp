@@ -1,9 +1,10 @@
 // The tables of the report's page. They are complete without the script, which sorts and filters.
 #include "cells.hpp"
 #include "report/drawings/svg.hpp"
-#include "report/lines.hpp"
 #include "sections.hpp"
 #include "small_table.hpp"
+
+#include <lamina/profile/detail/lines.hpp>
 
 #include <algorithm>
 #include <cmath>

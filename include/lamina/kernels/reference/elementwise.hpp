@@ -238,11 +238,12 @@ class ReferenceDropout final : public DropoutKernel {
     algorithm = "loops";
   }
 
-  void apply(Stream& stream, Pass pass, std::uint64_t key, std::uint64_t skip, const View& x,
+  void apply(Stream& stream, Pass pass, const View& now, std::int32_t layer, const View& x,
              const View& y) override {
     check_operand(x, inputs[0], "dropout x"), check_operand(y, output, "dropout y");
+    check_operand(now, Passed<StepValues>::form(), "dropout now");
     stream.run(pass, "dropout", [&] {
-      const DropoutMask mask(rate_, key, skip);
+      const DropoutMask mask(rate_, Passed<StepValues>::in(now), layer, whole_.size());
       const auto scale = Wide<T>(1 / (1 - rate_));
       for_runs(box_, whole_, box_, [&](Index at, Index first, Index length) {
         for (Index i = first; i < first + length; ++i, ++at)

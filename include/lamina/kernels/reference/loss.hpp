@@ -28,10 +28,11 @@ class ReferenceLoss final : public LossKernel {
     largest_ = f64_vector(2 * rows_ + 1), sums_ = {{3, rows_, 1, 1}, DType::f64, {}};
   }
 
-  void largest(Stream& stream, const View& x, const View& labels, bool flag,
+  void largest(Stream& stream, const View& x, const View& labels, const View& now,
                const View& largest) override {
     check_operand(x, inputs[0], "loss x"), check_operand(labels, labels_, "loss labels");
     check_operand(largest, largest_, "loss largest");
+    check_operand(now, Passed<StepValues>::form(), "loss now");
     stream.run(Pass::forward, "loss_largest", [&] {
       double *top = largest.as<double>(), *at_label = top + rows_;
       for (Index n = 0; n < rows_; ++n) {
@@ -44,7 +45,7 @@ class ReferenceLoss final : public LossKernel {
         top[n] = most;
         at_label[n] = here ? row[k * pixels_] : -std::numeric_limits<double>::infinity();
       }
-      at_label[rows_] = flag;
+      at_label[rows_] = Passed<StepValues>::in(now).stop;
     });
   }
 

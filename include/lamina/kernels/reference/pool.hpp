@@ -4,7 +4,6 @@
 #include <lamina/kernels/reference/common.hpp>
 
 #include <cmath>
-#include <vector>
 
 namespace lamina::detail {
 
@@ -14,17 +13,17 @@ namespace lamina::detail {
 template <Floating T>
 class ReferencePool final : public UnaryKernel {
  public:
-  ReferencePool(const PoolGeometry& g, const Form& x)
+  ReferencePool(const PoolGeometry& g, const Form& x, MemorySpace& memory)
       : g_(g),
         x_(x.shape),
         y_(g.output(x.shape)),
-        what_(g.kind == PoolGeometry::Kind::max ? "max_pool" : "avg_pool"),
-        sums_(std::size_t(x.shape.h * x.shape.w)) {
+        what_(g.kind == PoolGeometry::Kind::max ? "max_pool" : "avg_pool") {
     inputs = {x};
     output = {y_, x.dtype, {}};
     algorithm = "loops";
     reads_x = g.kind == PoolGeometry::Kind::max;
-    workspace = sums_.size() * sizeof sums_[0];
+    if (!std::same_as<T, Number>) sums_ = Tensor({1, 1, x_.h, x_.w}, dtype_of<Number>, memory);
+    workspace = sums_.bytes();
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
@@ -52,18 +51,18 @@ class ReferencePool final : public UnaryKernel {
     stream.run(Pass::input_grad, what_, [&] {
       for (Index plane = 0; plane < x_.n * x_.c; ++plane) {
         const Index first = plane * x_.h * x_.w;
-        std::fill(sums_.begin(), sums_.end(), Number(0));
+        Number* const sums = sums_of(dx.as<T>() + first);
+        std::fill_n(sums, x_.h * x_.w, Number(0));
         each_window(plane, [&](Index at, const Window& window) {
           const Number gradient = dy.as<T>()[at];
           if (g_.kind == PoolGeometry::Kind::max) {
-            sums_[largest(x.as<T>() + first, window)] += gradient;
+            sums[largest(x.as<T>() + first, window)] += gradient;
           } else {
             const auto part = Number(gradient / divisor(window));
-            each_element(window, [&](Index i) { sums_[i] += part; });
+            each_element(window, [&](Index i) { sums[i] += part; });
           }
         });
-        std::transform(sums_.begin(), sums_.end(), dx.as<T>() + first,
-                       [](Number sum) { return T(sum); });
+        if (sums_.view()) convert(sums_, {dx.as<T>() + first, {sums_.shape(), dx.dtype, {}}});
       }
     });
   }
@@ -74,6 +73,11 @@ class ReferencePool final : public UnaryKernel {
   struct Window {  // the part inside the image, never empty since padding is less than a window
     Index top, left, bottom, right;
   };
+
+  Number* sums_of(T* plane) const {
+    if constexpr (std::same_as<T, Number>) return plane;
+    return sums_.as<Number>();
+  }
 
   /// Calls f(index of the element of y, window) for those of a plane.
   template <class F>
@@ -112,7 +116,7 @@ class ReferencePool final : public UnaryKernel {
   PoolGeometry g_;
   Shape x_, y_;
   const char* what_;
-  std::vector<Number> sums_;  // the gradient of a plane, until it is complete
+  Tensor sums_;  // of a plane of dx, until they are complete; only where T is too narrow for them
 };
 
 }  // namespace lamina::detail

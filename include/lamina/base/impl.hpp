@@ -1,0 +1,5 @@
+// Patterns and wrapped text: what is compiled once.
+#pragma once
+
+#include <lamina/base/impl/pattern.hpp>
+#include <lamina/base/impl/wrap.hpp>

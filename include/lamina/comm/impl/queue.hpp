@@ -1,0 +1,198 @@
+// The communication thread.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/comm/queue.hpp>
+#include <lamina/comm/volume.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lamina {
+
+namespace detail {
+
+/// The same number on all ranks of a group, and hardly ever that of another one.
+inline std::uint64_t group_of(std::span<const int> members) {
+  const auto* bytes = reinterpret_cast<const char*>(members.data());
+  return members.empty() ? 0 : key_of({bytes, members.size_bytes()});
+}
+
+}  // namespace detail
+
+struct CommQueue::Impl {
+  explicit Impl(std::shared_ptr<Transport> world) : world_(std::move(world)) {
+    thread_ = std::thread([this] { loop(); });
+  }
+
+  bool done(Ticket ticket) const noexcept {
+    return completed_.load(std::memory_order_acquire) >= ticket;
+  }
+
+  void wait_quietly(Ticket ticket) noexcept {
+    for (const double limit = now() + 20e-6; now() < limit;)
+      if (done(ticket)) return;
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [&] { return done(ticket); });
+  }
+
+  void wait(Ticket ticket) {
+    wait_quietly(ticket);
+    if (!failed_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    if (ticket >= failed_at_) std::rethrow_exception(error_);
+  }
+
+  void stop() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    work_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  struct Job {
+    std::shared_ptr<Transport> group;
+    Operation operation;
+    Recorder* recorder = nullptr;
+    void (*invoke)(void*) = nullptr;
+    void* work = nullptr;
+  };
+  static constexpr std::size_t capacity = 1024;  // more than the buckets of one step
+
+  Ticket push(Job job) {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [&] { return failed() || started_ - completed() < capacity; });
+    if (failed()) std::rethrow_exception(error_);
+    check(!stopping_, "a collective was started after the end of its World");
+    ring_[started_ % capacity] = std::move(job);
+    const Ticket ticket = ++started_;
+    lock.unlock();
+    work_.notify_one();
+    return ticket;
+  }
+
+  void loop() noexcept {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const auto ready = [&] { return stopping_ || completed() < started_; };
+      if (!work_.wait_for(lock, std::chrono::milliseconds(100), ready)) {
+        lock.unlock();
+        std::exception_ptr error = failed() ? nullptr : attempt([&] { world_->poll(); });
+        lock.lock();
+        if (error) fail(std::move(error), completed() + 1);
+        continue;
+      }
+      if (completed() == started_) return;
+      const Ticket ticket = completed() + 1;
+      Job& job = ring_[(ticket - 1) % capacity];
+      std::exception_ptr error;
+      if (!failed()) {
+        lock.unlock();
+        error = attempt([&] { run(job); });
+        job = Job();  // drops the group before anyone is told
+        lock.lock();
+      }
+      if (error) fail(std::move(error), ticket);
+      completed_.store(ticket, std::memory_order_release);
+      finished_.notify_all();
+    }
+  }
+
+  template <class F>
+  static std::exception_ptr attempt(F&& f) noexcept {
+    try {
+      f();
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  void run(Job& job) {
+    if (job.invoke) return job.invoke(job.work);
+    const Operation& op = job.operation;
+    op.after.wait();
+    const double begin = now();
+    if (op.space)
+      run_staged(*job.group, op);
+    else
+      job.group->run(op);
+    if (!job.recorder) return;
+    const int size = job.group->size();
+    Span span{
+        op.layer, op.pass, Lane::communication, name(op.collective),
+        begin,    now(),   op.bytes(size),      op.bytes(size) * bus_factor(op.collective, size)};
+    span.party = {detail::group_of(job.group->members()), job.group->rank(), op.to, op.from};
+    job.recorder->record(span);
+  }
+
+  /// What lies on a device passes through buffers on the host.
+  void run_staged(Transport& group, Operation op) {
+    const std::size_t in = op.bytes_in(group.size()), out = op.bytes_out(group.size());
+    const auto stage = [](std::vector<char>& buffer, std::size_t bytes) {
+      if (buffer.size() < bytes) buffer.resize(bytes);  // grows in the first steps only
+      return buffer.data();
+    };
+    const bool in_place = op.in == op.out;
+    void* const device_out = op.out;
+    MemorySpace& space = *std::exchange(op.space, nullptr);
+    space.copy(op.in, stage(sent_, in), in);
+    op.in = sent_.data();
+    op.out = in_place ? sent_.data() : stage(got_, out);
+    group.run(op);
+    space.copy(op.out, device_out, out);
+  }
+
+  // The three below need the mutex, except that failed() may be read at any time.
+  void fail(std::exception_ptr error, Ticket at) {
+    error_ = std::move(error);
+    failed_at_ = at;
+    failed_.store(true, std::memory_order_release);
+  }
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  Ticket completed() const { return completed_.load(std::memory_order_relaxed); }
+
+  std::shared_ptr<Transport> world_;
+  std::vector<Job> ring_{capacity};
+  std::mutex mutex_;
+  std::condition_variable work_, finished_;
+  Ticket started_ = 0, failed_at_ = 0;
+  std::atomic<Ticket> completed_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  std::vector<char> sent_, got_;  // on the communication thread only
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+LAMINA_INLINE CommQueue::CommQueue(std::shared_ptr<Transport> world)
+    : impl_(std::make_unique<Impl>(std::move(world))) {}
+LAMINA_INLINE CommQueue::~CommQueue() { stop(); }
+
+LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport>& group,
+                                                 const Operation& operation, Recorder* recorder) {
+  if (!recorder) return impl_->push({group, operation, nullptr, nullptr, nullptr});
+  // Waking the communication thread may cost the caller its processor.
+  const double begin = now();
+  const Ticket ticket = impl_->push({group, operation, recorder, nullptr, nullptr});
+  recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
+  return ticket;
+}
+LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {
+  impl_->wait(impl_->push({nullptr, {}, nullptr, invoke, work}));
+}
+LAMINA_INLINE bool CommQueue::done(Ticket ticket) const noexcept { return impl_->done(ticket); }
+LAMINA_INLINE void CommQueue::wait_quietly(Ticket ticket) noexcept { impl_->wait_quietly(ticket); }
+LAMINA_INLINE void CommQueue::wait(Ticket ticket) { impl_->wait(ticket); }
+LAMINA_INLINE void CommQueue::stop() noexcept { impl_->stop(); }
+
+}  // namespace lamina

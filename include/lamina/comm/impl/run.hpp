@@ -1,0 +1,60 @@
+// How a program runs, as one rank, as one of several, or with ranks as threads.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/comm/threads.hpp>
+
+#include <atomic>
+#include <charconv>
+#include <cstring>
+
+namespace lamina::detail {
+
+LAMINA_INLINE int thread_ranks() {
+  const char* asked = std::getenv("LAMINA_RANKS");
+  if (!asked || !*asked) return 0;
+  const char* end = asked + std::strlen(asked);
+  int ranks = 0;
+  const auto [read, error] = std::from_chars(asked, end, ranks);
+  check(error == std::errc() && read == end && ranks >= 1 && ranks <= 1024,
+        "LAMINA_RANKS: expected a whole number of threads from 1 to 1024, got '", asked, "'");
+  check(!launched(), "LAMINA_RANKS asks for ranks as threads, but an MPI launcher has started ",
+        "ranks as processes: expected one of the two");
+  return ranks;
+}
+
+/// Returns a status that is not 0 if a rank has one.
+inline int run_threads(int ranks, int (*main)(World&, void*), void* of) {
+  constexpr double patience = 86400;  // seconds: a rank may evaluate or save for long
+  std::atomic<int> status = 0;
+  const auto body = [&](World& world) {
+    if (const int code = main(world, of); code != 0) status = code;
+  };
+  run_ranks(ranks, body, patience);
+  return status;
+}
+
+LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* of) {
+  try {
+    if (const int ranks = thread_ranks(); ranks > 0) return run_threads(ranks, main, of);
+    World world(argc, argv);
+    std::string error;
+    int code = 1;
+    try {
+      code = main(world, of);
+      if (code == 0) world.leave("", 0);
+    } catch (const PeerError&) {
+      code = 1;
+    } catch (const std::exception& e) {
+      code = 1;
+      error = e.what();
+    }
+    if (code != 0) World::say(world.leave(error, code));
+    return code;
+  } catch (const std::exception& e) {
+    World::say(e.what());
+    return 1;
+  }
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,37 @@
+// The groups of ranks that a split takes.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/layers/site.hpp>
+
+namespace lamina {
+
+LAMINA_INLINE Site::Site(const Backend& backend, const Split& split, Communicator ranks,
+                         bool training, const Precision& precision)
+    : backend_(&backend),
+      split_(split),
+      ranks_(std::move(ranks)),
+      training_(training),
+      precision_(precision) {
+  check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
+        " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),
+        ranks_.size() == 1 ? " rank" : " ranks");
+  if (active()) place_ = split_.place(ranks_.rank());
+  const int cut = int(split_.axes());
+  for (int set = cut; set > 0; set = (set - 1) & cut) {
+    const Axis axes = Axis(set), others = Axis(cut & ~set);
+    const bool everybody = set == cut && split_.ways() == ranks_.size();
+    groups_.push_back({axes, everybody ? ranks_
+                                       : ranks_.split(active() ? split_.number(place_, others) : -1,
+                                                      split_.number(place_, axes))});
+  }
+}
+
+LAMINA_INLINE Communicator Site::along(Axis axes) const {
+  const Axis cut = axes & split_.axes();
+  for (const auto& [set, group] : groups_)
+    if (set == cut) return group;
+  return {};
+}
+
+}  // namespace lamina

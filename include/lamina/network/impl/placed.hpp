@@ -1,0 +1,306 @@
+// How a network is placed as a whole, and how it runs.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/base/naming.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/network/detail/compare_ranks.hpp>
+#include <lamina/network/detail/placer.hpp>
+#include <lamina/network/detail/source.hpp>
+#include <lamina/network/detail/title.hpp>
+#include <lamina/network/placed.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace lamina {
+
+namespace detail {
+
+/// Throws Error naming a layer whose output nobody reads.
+inline void check_ends(const std::vector<Network::Vertex>& graph) {
+  std::vector<bool> read(graph.size());
+  for (const Network::Vertex& v : graph)
+    for (const int input : v.inputs) read[std::size_t(input)] = true;
+  for (std::size_t i = 1; i + 1 < graph.size(); ++i)
+    check(read[i], detail::title(graph[i]),
+          ": no layer reads its output; expected one that does, or that it is the last layer, as ",
+          detail::title(graph.back()), " is");
+}
+
+/// The samples that this rank loads.
+inline Part input_rows(const PlaceOptions& o) {
+  const Split& split = o.splits[0];
+  return o.ranks.rank() < split.batch ? split.part(Axis::batch, o.batch, o.ranks.rank())
+                                      : Part{o.batch, 0};
+}
+
+/// Throws Error where the network cannot be placed so; fills in what was left open.
+inline void check_options(const Network& network, PlaceOptions& options) {
+  const auto& graph = network.graph();
+  check(graph.size() > 1, "the network has no layers");
+  check_ends(graph);
+  check(options.backend != nullptr, "no back end was given");
+  detail::compare_ranks(network, options);
+  check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
+        " does not compute in ", options.dtype);
+  const int ranks = options.ranks.size();
+  const Split input = input_split(options.batch, ranks);
+  if (options.splits.empty()) {
+    check_batch(options.batch, ranks);
+    options.splits.assign(graph.size(), input);
+  }
+  check(options.splits.size() == graph.size(), "expected a split for each of the ", graph.size(),
+        " vertices of the network, got ", options.splits.size());
+  Split ways = options.splits[0];
+  ways.shares.batch.clear();
+  check(ways == input, "the input is split by ", input, ", not by ", options.splits[0]);
+  check_shares(options.splits[0]);
+  for (std::size_t i = 1; i < graph.size(); ++i)
+    naming(detail::title(graph[i]), [&] {
+      const std::vector<Shape> xs = network.input_shapes(graph[i], options.batch);
+      const std::string why =
+          why_illegal(*graph[i].layer, xs, options.splits[i], ranks, options.training);
+      check(why.empty(), why);
+    });
+  if (options.recompute.empty()) options.recompute.assign(graph.size(), false);
+  check(options.recompute.size() == graph.size(), "expected for each of the ", graph.size(),
+        " vertices of the network whether it is recomputed, got ", options.recompute.size());
+  check(options.micro_batches > 0, "micro_batches must be positive, got ", options.micro_batches);
+  check(!options.training || !options.parameters_of,
+        "parameters of another network are for inference only: expected training = false");
+}
+
+}  // namespace detail
+
+LAMINA_INLINE PlacedNetwork::PlacedNetwork(const Network& network, PlaceOptions options)
+    : network_(network), options_(std::move(options)) {
+  detail::check_options(network_, options_);
+  rows_ = detail::input_rows(options_);
+  steps_ = detail::Placer(network_, options_, inserted_, sites_).steps();
+  plan_recomputed();
+  arena_ = plan_activations(steps_, options_.training);
+  memory_.activations = arena_.bytes;
+  plan_workspace();
+  parameters_ = Parameters(steps_, options_, memory_);
+  if (const PlacedNetwork* from = std::exchange(options_.parameters_of, nullptr))
+    source_ =
+        std::make_unique<detail::Source>(*from, options_.backend, parameters_, steps_, memory_);
+}
+
+// Here, so that not every program has to compile them.
+LAMINA_INLINE PlacedNetwork::PlacedNetwork(PlacedNetwork&&) noexcept = default;
+LAMINA_INLINE PlacedNetwork& PlacedNetwork::operator=(PlacedNetwork&&) noexcept = default;
+LAMINA_INLINE PlacedNetwork::~PlacedNetwork() = default;
+
+/// What backward reads depends on the kernels that a rank chose: what one of them reads, all do.
+/// Collective.
+LAMINA_INLINE void PlacedNetwork::plan_recomputed() {
+  const auto& marked = options_.recompute;
+  if (!options_.training || std::find(marked.begin(), marked.end(), true) == marked.end()) return;
+  std::string reads(network_.graph().size(), '\0');
+  for (const Step& s : steps_)
+    if (!s.inserted())
+      reads[std::size_t(s.vertex)] =
+          char((s.placement.reads_x ? reads_x : 0) | (s.placement.reads_y ? reads_y : 0));
+  for (const std::string& theirs : options_.ranks.all_gather_text(reads))
+    for (std::size_t v = 0; v < reads.size(); ++v) reads[v] = char(reads[v] | theirs[v]);
+  plan_recomputation(steps_, marked, reads);
+}
+
+/// What kernels and layers take, and makes the kernels that add up gradients.
+LAMINA_INLINE void PlacedNetwork::plan_workspace() {
+  std::size_t scratch = 0;
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    Placement& p = step.placement;
+    const auto &parts = arena_.parts[i], &dx = arena_.dx[i];
+    if (!parts.empty() && !step.output.box.empty()) {
+      const std::vector<Form> forms(parts.size(), step.output);
+      auto& sum = step.buffers.sum = options_.backend->sum(forms);
+      p.workspace += sum->workspace, p.scratch = std::max(p.scratch, sum->scratch);
+    }
+    if (std::any_of(dx.begin(), dx.end(), [](int storage) { return storage >= 0; }))
+      p.workspace += p.dx_workspace;
+    step.memory.activations = arena_.brought[i];
+    step.memory.workspace = p.workspace - p.messages + p.scratch;
+    step.memory.messages = p.messages;
+    memory_.workspace += p.workspace - p.messages, memory_.messages += p.messages;
+    scratch = std::max(scratch, p.scratch);
+  }
+  steps_[0].memory.workspace += StepNumbers::bytes();
+  memory_.workspace += StepNumbers::bytes();
+  memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
+}
+
+LAMINA_INLINE void PlacedNetwork::allocate() {
+  check(!allocated_, "the network has its buffers already");
+  allocate_activations();
+  parameters_.allocate(options_, memory_);
+  numbers_ = StepNumbers(options_.backend->memory());
+  allocated_ = true;
+  if (source_) source_->refresh();
+}
+
+LAMINA_INLINE std::shared_ptr<const void> PlacedNetwork::parameter_memory() const {
+  check(!source_, "these parameters are another network's: expected that one");
+  return parameters_.values.memory();
+}
+
+LAMINA_INLINE void PlacedNetwork::refresh() {
+  check(allocated_ && source_, "the network has no parameters of another one");
+  source_->refresh();
+}
+
+LAMINA_INLINE void PlacedNetwork::allocate_activations() {
+  const ActivationPlan& plan = arena_;
+  activations_ =
+      Tensor({1, std::int64_t(plan.bytes / 8), 1, 1}, DType::f64, options_.backend->memory());
+  const auto view = [&](int storage, const Form& form) {
+    if (storage < 0) return View();
+    return activations_.view().at(plan.storages[std::size_t(storage)].offset, form);
+  };
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    Buffers& b = step.buffers;
+    b.y = view(plan.y[i], step.output), b.kept_y = view(plan.kept[i], step.output);
+    b.dy = view(plan.dy[i], step.output);
+    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+      const auto input = std::size_t(step.inputs[k]);
+      b.x.push_back(view(plan.y[input], steps_[input].output));
+      b.kept_x.push_back(view(plan.kept[input], steps_[input].output));
+      b.dx.push_back(options_.training ? view(plan.dx[i][k], steps_[input].output) : View());
+    }
+    for (const int part : plan.parts[i]) b.parts.push_back(view(part, step.output));
+  }
+}
+
+LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
+  check(allocated_, "the network must have its buffers before it is initialized");
+  check(!borrows(), "the network has the parameters of another one: expected that one");
+  changed();
+  for (const NamedParameter& n : parameters_.mine) {
+    const Parameter& p = *n.parameter;
+    const Random random(seed, key_of(n.name));
+    const View master = p.bucket ? p.bucket->master() : View();
+    const Tensor plain(p.form.shape, master ? master.dtype : p.form.dtype);
+    const auto number = [&](std::int64_t element) {  // by its place in the whole parameter
+      const double v = p.initial.value;
+      if (p.initial.kind == Initial::Kind::constant) return v;
+      return p.initial.kind == Initial::Kind::uniform
+                 ? v * (2 * random.uniform(std::uint64_t(element)) - 1)
+                 : v * random.normal(std::uint64_t(element));
+    };
+    visit(plain.view().dtype, [&]<Floating T>(T) {
+      for_runs(p.block, Box::of(p.whole), p.block,
+               [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                 for (std::int64_t i = 0; i < length; ++i)
+                   plain.as<T>()[to + i] = T(number(from + i));
+               });
+    });
+    set_value(*options_.backend, p, plain);
+  }
+}
+
+LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
+  check(allocated_, "the network has no buffers yet");
+  check(!source_ || source_->fresh(),
+        "the network's parameters are another one's, which has changed them: expected refresh()");
+  tell(context);
+  numbers_.now.put(context.stream, {.seed = context.seed,
+                                    .step = context.step,
+                                    .micro_batch = micro_batch_,
+                                    .stop = double(context.stop)});
+  for (std::size_t i = 1; i < steps_.size(); ++i)
+    run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
+  context.stream.enter(-1);
+  const Step& last = steps_.back();
+  numbers_.add_up = context.training && options_.micro_batches > 1 && last.layer->is_loss();
+  if (numbers_.add_up) add_up_found(context.stream);
+}
+
+LAMINA_INLINE void PlacedNetwork::tell(Context& context) {
+  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
+  context.now = numbers_.now.view();
+}
+
+LAMINA_INLINE void PlacedNetwork::add_up_found(Stream& stream) {
+  options_.backend->add_found(stream, shared_found(stream), micro_batch_ == 0, numbers_.totals);
+}
+
+LAMINA_INLINE View PlacedNetwork::found(Stream& stream) const {
+  const Step& loss = steps_.back();
+  check(loss.layer->is_loss(), "the network ends in ", loss.name,
+        ": expected a loss, SoftmaxCrossEntropy");
+  return numbers_.add_up ? numbers_.totals.view() : shared_found(stream);
+}
+
+/// Rank 0 takes part in everything, and tells the others. Who takes no part asks to stop here.
+LAMINA_INLINE View PlacedNetwork::shared_found(Stream& stream) const {
+  const Step& loss = steps_.back();
+  const int ranks = options_.ranks.size();
+  if (options_.splits.back().ways() == ranks) return loss.buffers.y;
+  const View& found = numbers_.found;
+  const View y = options_.ranks.rank() == 0 ? loss.buffers.y : View();
+  const Form one{{1, 1, 1, 1}, DType::f64, {}};
+  const Box all = Box::of(found.shape), single = Box::of(one.shape);
+  const View asks = numbers_.now.view().at(offsetof(StepValues, stop), one);
+  const std::array moves{BoxMove{y, all, found, all, all},
+                         BoxMove{asks, single, found.at(4 * sizeof(double), one), single, single}};
+  const std::size_t count = loss.active() ? 1 : 2;
+  options_.backend->move(stream, Pass::forward, "found", std::span(moves).first(count));
+  options_.ranks.all_reduce(stream, Pass::forward, found).wait(stream);
+  return found;
+}
+
+LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
+  check(options_.training, "the network was placed for inference: there are no gradients");
+  tell(context);
+  for (Bucket& bucket : parameters_.buckets) bucket.micro_batch = micro_batch_;
+  for (auto i = steps_.size(); i-- > 1;) {
+    const Step& step = steps_[i];
+    recompute(context, step);
+    if (!step.needs_grad || !step.active()) continue;
+    context.layer = step.vertex;
+    const LayerScope scope(context.stream, std::int32_t(i), step.name.c_str(),
+                           LayerRun::Phase::backward);
+    const Buffers& b = step.buffers;
+    if (b.sum) {
+      context.stream.enter(std::int32_t(i), step.name.c_str(), Pass::input_grad);
+      b.sum->forward(context.stream, b.parts, b.dy);
+    }
+    context.stream.enter(std::int32_t(i), step.name.c_str());
+    step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
+  }
+  micro_batch_ = (micro_batch_ + 1) % options_.micro_batches;
+  context.stream.enter(-1);
+}
+
+/// What `step` reads and its layers did not keep.
+LAMINA_INLINE void PlacedNetwork::recompute(Context& context, const Step& step) {
+  if (step.recomputes.empty()) return;
+  context.again = true;
+  for (const int r : step.recomputes) {
+    const Buffers& again = steps_[std::size_t(r)].buffers;
+    run_forward(context, std::size_t(r), again.kept_x, again.kept_y, LayerRun::Phase::recompute);
+  }
+  context.again = false;
+}
+
+LAMINA_INLINE void PlacedNetwork::run_forward(Context& context, std::size_t i,
+                                              std::span<const View> xs, const View& y,
+                                              LayerRun::Phase phase) {
+  const Step& step = steps_[i];
+  if (!step.active()) return;
+  context.layer = step.vertex;
+  const auto index = std::int32_t(i);
+  const LayerScope scope(context.stream, index, step.name.c_str(), phase);
+  if (phase == LayerRun::Phase::recompute)
+    context.stream.enter(index, step.name.c_str(), Pass::recompute);
+  else
+    context.stream.enter(index, step.name.c_str());
+  step.placement.layer->forward(context, xs, y);
+}
+
+}  // namespace lamina

@@ -1,0 +1,169 @@
+// How layers are placed, and what is inserted between them.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/base/naming.hpp>
+#include <lamina/base/pattern.hpp>
+#include <lamina/layers/reorder.hpp>
+#include <lamina/layers/reshard.hpp>
+#include <lamina/network/detail/placer.hpp>
+#include <lamina/network/detail/title.hpp>
+
+#include <algorithm>
+
+namespace lamina::detail {
+
+LAMINA_INLINE std::vector<Step> Placer::steps() {
+  for (int i = 0; i < int(network_.graph().size()); ++i) {
+    Step step = i == 0 ? place_input() : place_vertex(i);
+    step.output.has_gradient = options_.training && step.needs_grad;
+    step_of_.push_back(int(steps_.size()));
+    steps_.push_back(std::move(step));
+  }
+  return std::move(steps_);
+}
+
+LAMINA_INLINE Step Placer::place_input() {
+  const Network::Vertex& v = network_.graph()[0];
+  Step step{.kind = Step::Kind::input, .name = v.name};
+  Shape whole = v.shape;
+  whole.n = options_.batch;
+  const Split& split = options_.splits[0];
+  step.blocks = Blocks::of(whole, split, Axis::batch, options_.ranks.size());
+  const auto me = std::size_t(options_.ranks.rank());
+  step.output =
+      spec_of({step.blocks.box[me].shape(), options_.dtype.compute, {}}, step.blocks, split);
+  return step;
+}
+
+LAMINA_INLINE Step Placer::place_vertex(int vertex) {
+  const Network::Vertex& v = network_.graph()[std::size_t(vertex)];
+  const Split& split = options_.splits[std::size_t(vertex)];
+  const Site& site = site_of(split);
+  const int ranks = options_.ranks.size();
+  Step step{.layer = v.layer.get(), .name = v.name, .vertex = vertex};
+  step.input_shapes = network_.input_shapes(v, options_.batch);
+  step.output.split = split;
+  for (const int input : v.inputs) step.inputs.push_back(step_of_[std::size_t(input)]);
+  for (std::size_t k = 0; k < step.inputs.size(); ++k)
+    step.inputs[k] =
+        insert_reshard(step, k, v.layer->input_blocks(k, step.input_shapes, split, ranks));
+  step.blocks = v.layer->output_blocks(step.input_shapes, split, ranks);
+  const bool trained =
+      v.layer->cost(step.input_shapes, split, options_.dtype.compute).parameters > 0;
+  if (site.active()) {
+    std::vector<Spec> xs;
+    for (const int input : step.inputs) {
+      xs.push_back(steps_[std::size_t(input)].output);
+      xs.back().split = split;
+    }
+    naming(title(v), [&] {
+      step.placement = v.layer->place(xs, site);
+      check(step.active(), "place() gave no PlacedLayer");
+      for (const Parameter* p : step.parameters())
+        check(!p->trained || trained, "its cost counts no parameters, but ", p->name,
+              " is trained: expected Cost::parameters above zero");
+    });
+    insert_reorders(step, site);
+  } else {
+    step.placement.output = {{0, 0, 0, 0}, options_.dtype.compute, {}};
+    step.placement.reads_x = false;
+  }
+  step.output = spec_of(step.placement.output, step.blocks, split);
+  if (trained && options_.training && !options_.frozen.empty()) freeze(step);
+  step.needs_grad = trained && step.trained > 0;
+  for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
+  return step;
+}
+
+/// What is frozen of its parameters. Those who take no part learn how much that is. Collective.
+LAMINA_INLINE void Placer::freeze(Step& step) const {
+  double all = 0, trained = 0;
+  for (Parameter* p : step.parameters()) {
+    if (!p->trained) continue;
+    const auto size = double((p->block.empty() ? p->form.shape : p->whole).size());
+    p->frozen = matches_any(options_.frozen, text(step.name, '.', p->name));
+    p->trained = !p->frozen;
+    all += size, trained += p->frozen ? 0 : size;
+  }
+  step.trained = options_.ranks.all_reduce_value(all > 0 ? trained / all : 0, ReduceOp::max);
+}
+
+/// Sites are made once per split: their groups are. Collective.
+LAMINA_INLINE const Site& Placer::site_of(const Split& split) {
+  for (const auto& site : sites_)
+    if (site->split() == split) return *site;
+  sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks,
+                                          options_.training, options_.dtype));
+  return *sites_.back();
+}
+
+/// What flows out of a step on this rank.
+LAMINA_INLINE Spec Placer::spec_of(const Form& form, const Blocks& blocks,
+                                   const Split& split) const {
+  Spec spec;
+  static_cast<Form&>(spec) = form;
+  spec.whole = blocks.whole, spec.split = split;
+  spec.box = blocks.box[std::size_t(options_.ranks.rank())];
+  return spec;
+}
+
+/// The step that gives `step` its input as it wants it: the one that makes it, or a reshard behind
+/// that, shared by all who want the same.
+LAMINA_INLINE int Placer::insert_reshard(const Step& step, std::size_t input,
+                                         const Blocks& wanted) {
+  const int from = step.inputs[input];
+  const Blocks& held = steps_[std::size_t(from)].blocks;
+  if (held.same(wanted)) return from;
+  for (std::size_t s = 0; s < steps_.size(); ++s)
+    if (steps_[s].kind == Step::Kind::reshard && steps_[s].inputs[0] == from &&
+        steps_[s].blocks.same(wanted))
+      return int(s);
+  return insert_step(step, input, Step::Kind::reshard, std::make_unique<Reshard>(held, wanted),
+                     wanted, step.output.split,
+                     site_of({.batch = options_.ranks.size()}));  // as Step::split() has it
+}
+
+/// Where `step` wants an input in another layout: a reorder, shared by all who want the same.
+LAMINA_INLINE void Placer::insert_reorders(Step& step, const Site& site) {
+  const auto& wanted = step.placement.inputs;
+  for (std::size_t i = 0; i < step.inputs.size() && i < wanted.size(); ++i) {
+    const int from = step.inputs[i];
+    const Spec& given = steps_[std::size_t(from)].output;
+    if (wanted[i].layout == given.layout || given.box.empty()) continue;
+    const auto same = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) {
+      return s.kind == Step::Kind::reorder && s.inputs[0] == from &&
+             s.output.layout == wanted[i].layout;
+    });
+    step.inputs[i] =
+        same != steps_.end()
+            ? int(same - steps_.begin())
+            : insert_step(step, i, Step::Kind::reorder, std::make_unique<Reorder>(wanted[i]),
+                          steps_[std::size_t(from)].blocks, given.split, site);
+  }
+}
+
+/// Adds a step that stands between `step` and its input.
+LAMINA_INLINE int Placer::insert_step(const Step& step, std::size_t input, Step::Kind kind,
+                                      std::unique_ptr<Layer> layer, Blocks blocks, Split split,
+                                      const Site& site) {
+  const int from = step.inputs[input];
+  const char* suffix = kind == Step::Kind::reshard ? ".reshard" : ".reorder";
+  Step between{.kind = kind,
+               .layer = layer.get(),
+               .name = text(step.name, suffix, input ? text(input) : ""),
+               .vertex = step.vertex,
+               .inputs = {from},
+               .input_shapes = {step.input_shapes[input]},
+               .blocks = std::move(blocks)};
+  between.placement = layer->place({&steps_[std::size_t(from)].output, 1}, site);
+  insert_reorders(between, site);
+  between.output = spec_of(between.placement.output, between.blocks, split);
+  between.needs_grad = steps_[std::size_t(from)].needs_grad;
+  between.output.has_gradient = options_.training && between.needs_grad;
+  inserted_.push_back(std::move(layer));
+  steps_.push_back(std::move(between));
+  return int(steps_.size()) - 1;
+}
+
+}  // namespace lamina::detail

@@ -1,0 +1,6 @@
+// Plans: what is compiled once.
+#pragma once
+
+#include <lamina/plan/impl/built_in.hpp>
+#include <lamina/plan/impl/plan.hpp>
+#include <lamina/plan/impl/table.hpp>

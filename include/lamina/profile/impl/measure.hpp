@@ -1,0 +1,144 @@
+// How steps are measured: clean and recorded in pairs, then without communication.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/base/median.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/profile/measure.hpp>
+
+#include <numeric>
+
+namespace lamina {
+
+namespace detail {
+
+/// Restores what a stream records to, whatever happens.
+class Attached {
+ public:
+  explicit Attached(Stream& stream)
+      : stream_(stream), recorder_(stream.recorder()), silent_(stream.silent()) {}
+  ~Attached() { stream_.record_to(recorder_), stream_.silence(silent_); }
+
+ private:
+  Stream& stream_;
+  Recorder* recorder_;
+  bool silent_;
+};
+
+}  // namespace detail
+
+LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
+                                            const Communicator& ranks, const UpdateRule& rule,
+                                            const ProfileOptions& options, void (*step)(void*),
+                                            void* of) {
+  check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
+  check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
+  const detail::Attached attached(stream);
+  stream.record_to(nullptr);
+  for (int i = 0; i < options.warmup; ++i) step(of);
+  stream.wait();
+
+  const auto counters = open_counters();  // now that the kernels' threads are there
+  Profiler recorded(4096, std::size_t(options.steps), counters.get());
+  std::vector<double> clean, overheads;
+  ranks.barrier();  // nobody's first step waits for another's warm-up
+  for (int i = 0; i < options.steps; ++i) {
+    const double begin = now();
+    step(of), stream.wait();
+    const double seconds = now() - begin;
+    stream.record_to(&recorded);
+    recorded.begin_step();
+    step(of), stream.wait();
+    recorded.end_step();
+    stream.record_to(nullptr);
+    if (options.on_step) options.on_step(recorded);
+    clean.push_back(seconds);
+    overheads.push_back(recorded.seconds().back() / seconds - 1);
+  }
+  Profile p = make_profile(network, recorded, rule, ranks);
+  const double sum = std::accumulate(clean.begin(), clean.end(), 0.0);
+  p.clean = Spread::of(ranks.all_gather_value(sum / options.steps));
+  p.step_spread.clean = deviation(clean);
+  p.overhead = ranks.all_reduce_value(median(overheads)) / ranks.size();
+  if (!options.alone || ranks.size() == 1 || stream.silent()) return p;
+
+  stream.silence(true);
+  Profiler alone(4096, std::size_t(options.steps));
+  step(of);
+  ranks.barrier();
+  stream.record_to(&alone);
+  for (int i = 0; i < options.steps; ++i)
+    alone.begin_step(), step(of), stream.wait(), alone.end_step();
+  add_alone(p, network, alone, ranks);
+  return p;
+}
+
+LAMINA_INLINE Profile profile(const Network& network, const Communicator& ranks,
+                              const ProfileOptions& options) {
+  check(options.batch > 0, "profile: the network is not placed, so a batch is needed");
+  PlacedNetwork placed = network.place({.batch = options.batch,
+                                        .backend = make_backend(options.backend, options.dtype),
+                                        .ranks = ranks,
+                                        .dtype = options.dtype});
+  placed.initialize(0);
+  return profile(placed, ranks, options);
+}
+
+namespace detail {
+
+/// Of this rank's part of the loss: classes in turn, or zeros.
+inline Tensor made_up_targets(const PlacedNetwork& network) {
+  const PlaceOptions& o = network.placing();
+  const Step& loss = network.steps().back();
+  const Blocks blocks =
+      loss.layer->target_blocks(loss.input_shapes, o.splits.back(), o.ranks.size());
+  const Box& mine = blocks.box[std::size_t(o.ranks.rank())];
+  const Tensor made(mine.shape(), loss.layer->targets(loss.input_shapes).dtype);
+  if (made.view().dtype == DType::i32)
+    for (std::int64_t i = 0; i < mine.size(); ++i)
+      made.as<std::int32_t>()[i] = std::int32_t(i % loss.input_shapes[0].c);
+  Tensor targets(made.view(), o.backend->memory());
+  copy_bytes(made, targets);
+  return targets;
+}
+
+}  // namespace detail
+
+LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
+                              const ProfileOptions& options) {
+  check(network.allocated(), "profile: the network has no buffers yet");
+  const Step& loss = network.steps().back();
+  check(loss.layer->is_loss(), "profile: the network ends in ", loss.name, " (", loss.layer->type(),
+        "): expected a loss, SoftmaxCrossEntropy");
+
+  const Random random(1, std::uint64_t(ranks.rank()));
+  MemorySpace& memory = network.placing().backend->memory();
+  const Tensor x(network.x().form());
+  visit(x.view().dtype, [&]<Floating T>(T) {
+    std::uint64_t i = 0;
+    for (T& v : x.elements<T>()) v = T(random.uniform(i++) - 0.5);
+  });
+  copy_bytes(x, network.x());
+  const Tensor targets = detail::made_up_targets(network);
+
+  // Running averages would move towards those of the made-up samples.
+  std::vector<std::pair<View, Tensor>> kept;
+  for (const auto& named : network.parameters())
+    if (const View& v = named.parameter->value; !named.parameter->trained)
+      copy_bytes(v, kept.emplace_back(v, Tensor(v.form(), memory)).second);
+
+  Stream stream;
+  Context context{.stream = stream, .targets = targets};
+  const auto step = [&] {
+    for (int i = 0; i < network.placing().micro_batches; ++i)
+      network.forward(context), network.backward(context);
+    for (const auto& named : network.parameters())
+      if (named.parameter->trained) named.parameter->wait(stream);
+    ++context.step;
+  };
+  Profile result = profile_steps(network, stream, ranks, {}, options, step);
+  for (const auto& [value, before] : kept) copy_bytes(before, value);
+  return result;
+}
+
+}  // namespace lamina

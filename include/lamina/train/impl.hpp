@@ -1,0 +1,12 @@
+// Optimizers, schedules, data in memory, the trainer: what is compiled once.
+#pragma once
+
+#include <lamina/train/data/impl/loader.hpp>
+#include <lamina/train/data/impl/options.hpp>
+#include <lamina/train/data/impl/synthetic.hpp>
+#include <lamina/train/data/impl/transform.hpp>
+#include <lamina/train/impl/alike.hpp>
+#include <lamina/train/impl/optimizer.hpp>
+#include <lamina/train/impl/schedule.hpp>
+#include <lamina/train/impl/targets.hpp>
+#include <lamina/train/impl/trainer.hpp>

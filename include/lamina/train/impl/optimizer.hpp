@@ -1,0 +1,301 @@
+// How parameters are updated.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/base/pattern.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/train/optimizer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lamina {
+
+LAMINA_INLINE Optimizer::Optimizer(const SGD& o)
+    : name_("sgd"), rate_(o.rate), weight_decay_(o.weight_decay) {
+  rule_.momentum = o.momentum, rule_.nesterov = o.nesterov;
+  check(!o.nesterov || o.momentum > 0, "nesterov needs a momentum above zero");
+  settle();
+}
+
+LAMINA_INLINE Optimizer::Optimizer(const LARS& o)
+    : name_("lars"), rate_(o.rate), weight_decay_(o.weight_decay), trust_(o.trust) {
+  rule_.momentum = o.momentum;
+  check(o.trust > 0, "trust must be positive, got ", o.trust);
+  settle();
+}
+
+LAMINA_INLINE Optimizer::Optimizer(CustomRule o)
+    : name_(std::move(o.name)),
+      custom_(std::move(o.update)),
+      rate_(o.rate),
+      weight_decay_(o.weight_decay) {
+  rule_.kind = UpdateRule::Kind::custom;
+  rule_.custom_name = name_, rule_.custom_states = o.states;
+  check(!name_.empty(), "a rule of one's own needs a name");
+  check(custom_ != nullptr, name_, ": expected a function that updates");
+  check(o.states >= 0, name_, ": states must not be negative, got ", o.states);
+  settle();
+}
+
+LAMINA_INLINE void Optimizer::validate() const {
+  check(rate_ >= 0, "learning rate must not be negative, got ", rate_);
+  check(weight_decay_ >= 0, "weight decay must not be negative, got ", weight_decay_);
+  check(rule_.momentum >= 0 && rule_.momentum < 1, "momentum must be in [0, 1), got ",
+        rule_.momentum);
+  for (const double beta : {rule_.beta1, rule_.beta2})
+    check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
+}
+
+LAMINA_INLINE void Optimizer::settle() {
+  validate();
+  Optimizer o = *this;
+  o.clip_norm_ = 0;
+  key_ = key_of(o.text());
+}
+
+LAMINA_INLINE Optimizer& Optimizer::decay_weights_only(bool on) {
+  weights_only_ = on;
+  settle();
+  return *this;
+}
+
+LAMINA_INLINE Optimizer& Optimizer::group(std::string pattern, ParameterGroup group) {
+  check(group.rate >= 0, "group ", pattern, ": rate must not be negative, got ", group.rate);
+  check(group.weight_decay.value_or(0) >= 0, "group ", pattern,
+        ": weight decay must not be negative, got ", group.weight_decay.value_or(0));
+  groups_.emplace_back(std::move(pattern), group);
+  settle();
+  return *this;
+}
+
+LAMINA_INLINE std::string Optimizer::text() const {
+  std::string s = lamina::text(name_, ", rate ", exact(rate_));
+  if (custom_) {
+    append(s, lamina::text(", ", rule_.states(), " states"));
+  } else if (rule_.kind == UpdateRule::Kind::sgd) {
+    append(s,
+           lamina::text(", momentum ", exact(rule_.momentum), rule_.nesterov ? " (nesterov)" : ""));
+  } else {
+    append(s, lamina::text(", beta1 ", exact(rule_.beta1), ", beta2 ", exact(rule_.beta2),
+                           ", epsilon ", exact(rule_.epsilon)));
+  }
+  append(s, lamina::text(", weight decay ", exact(weight_decay_),
+                         weights_only_ ? " (of weights only)" : ""));
+  if (trust_ > 0) append(s, ", trust " + exact(trust_));
+  for (const auto& [pattern, g] : groups_) {
+    append(s, lamina::text(", of ", pattern, " rate x ", exact(g.rate)));
+    if (g.weight_decay) append(s, " and weight decay " + exact(*g.weight_decay));
+  }
+  if (clip_norm_ > 0) append(s, ", clipped to norm " + exact(clip_norm_));
+  return s;
+}
+
+LAMINA_INLINE std::size_t Optimizer::bytes(const Parameter& p) const {
+  return p.state_bytes(rule_.states());
+}
+
+LAMINA_INLINE ParameterGroup Optimizer::settings(const NamedParameter& n) const {
+  const bool decays = n.parameter->decay || (trust_ == 0 && !weights_only_);
+  ParameterGroup s{1, decays ? weight_decay_ : 0};
+  for (const auto& [pattern, group] : groups_)
+    if (matches(pattern, n.name))
+      s = {group.rate, group.weight_decay.value_or(decays ? weight_decay_ : 0)};
+  return s;
+}
+
+LAMINA_INLINE void Optimizer::check_groups(const PlacedNetwork& network) const {
+  std::vector<std::string_view> names;
+  for (const WholeParameter& p : network.all_parameters())
+    if (p.trained) names.push_back(p.name);
+  for (const auto& [pattern, group] : groups_)
+    check(std::any_of(names.begin(), names.end(),
+                      [&](std::string_view name) { return matches(pattern, name); }),
+          "group of the optimizer: ", no_match("trained parameter", pattern, names));
+}
+
+LAMINA_INLINE Tensor Optimizer::attach(PlacedNetwork& network) const {
+  check_groups(network);
+  const Backend& backend = *network.placing().backend;
+  const DType dtype = network.placing().dtype.states;
+  const std::size_t bytes = memory(network).optimizer;
+  Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype, backend.memory());
+  std::size_t at = 0;
+  for (const auto& n : network.parameters()) n.parameter->states.clear();
+  for (Bucket& bucket : network.buckets()) {
+    bucket.states.clear();
+    for (int i = 0; i < rule_.states() + bucket.keeps_master(); ++i) {
+      bucket.states.push_back(all.view().at(at, {{1, bucket.own().size, 1, 1}, dtype, {}}));
+      at += bucket.states.back().bytes();
+      for (Parameter* p : bucket.members) p->states.push_back(p->own_of(bucket.states.back()));
+    }
+    if (const View master = bucket.master()) {
+      backend.copy(bucket.own_values(), master);
+      bucket.round = backend.reorder(master, bucket.own_values());
+    }
+    plan_runs(bucket, network.parameters());
+    bucket.attached = key_;
+  }
+  return all;
+}
+
+LAMINA_INLINE void Optimizer::plan_runs(Bucket& bucket,
+                                        const std::vector<NamedParameter>& all) const {
+  struct Member {
+    const NamedParameter* named;
+    ParameterGroup settings;
+    bool alone;  // it has norms of its own
+  };
+  std::vector<Member> members;
+  for (const Parameter* p : bucket.members) {
+    const auto named = std::find_if(all.begin(), all.end(),
+                                    [&](const NamedParameter& n) { return n.parameter == p; });
+    members.push_back({&*named, settings(*named), trust_ > 0 && p->decay});
+  }
+  const auto alike = [](const Member& a, const Member& b) {
+    return !a.alone && !b.alone && a.settings == b.settings;
+  };
+  bucket.runs.clear();
+  const Part own = bucket.own();
+  for (std::size_t i = 0, next = 0; i < members.size(); i = next) {
+    const Member& first = members[i];
+    Part run{first.named->parameter->at, 0};
+    for (next = i; next == i || (next < members.size() && alike(first, members[next])); ++next)
+      run.size += members[next].named->parameter->room;
+    run = common(run, own);
+    if (run.size == 0) continue;
+    const auto of = [&](const View& v) {
+      return v.at(std::size_t(run.begin - own.begin) * size_of(v.dtype),
+                  {{1, run.size, 1, 1}, v.dtype, {}});
+    };
+    bucket.runs.push_back(
+        {.first = first.named->parameter,
+         .number = first.named->number,
+         .rate = first.settings.rate,
+         .weight_decay = *first.settings.weight_decay,
+         .value = of(bucket.keeps_master() ? bucket.master() : bucket.own_values()),
+         .grad = of(bucket.own_gradients()),
+         .states = {}});
+    for (int s = 0; s < rule_.states(); ++s)
+      bucket.runs.back().states.push_back(of(bucket.states[std::size_t(s)]));
+  }
+}
+
+LAMINA_INLINE Memory Optimizer::memory(const PlacedNetwork& network) const {
+  Memory m = network.memory();
+  for (const auto& n : network.parameters()) m.optimizer += bytes(*n.parameter);
+  return m;
+}
+
+LAMINA_INLINE Memory Optimizer::memory(const Step& step) const {
+  Memory m = step.memory;
+  for (const Parameter* p : step.parameters()) m.optimizer += bytes(*p);
+  return m;
+}
+
+namespace detail {
+
+/// By which ranks know each other's collectives: they number their steps differently where one has
+/// a reorder more.
+inline const char* layer_name(const PlacedNetwork& network, const NamedParameter& n) {
+  return network.steps()[std::size_t(n.step)].name.c_str();
+}
+
+}  // namespace detail
+
+LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
+                                     std::int64_t step, double scale) const {
+  check(network.micro_batch() == 0, "update: ", network.micro_batch(), " of ",
+        network.placing().micro_batches, " micro-batches have run backward");
+  for (const Bucket& bucket : network.buckets())
+    check(bucket.attached == key_, "update: the network's states are ",
+          bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",
+          ": expected attach() before");
+  network.changed();
+  network.update_values().put(stream, {rate, double(step), scale});
+  const UpdateStep all = step_of(network, stream);
+  const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());
+  if (ahead) add_up_squares(network, stream);
+  for (Bucket& bucket : network.buckets()) {
+    const char* layer = network.steps()[std::size_t(bucket.step)].name.c_str();
+    const LayerScope scope(stream, bucket.step, layer, LayerRun::Phase::update);
+    stream.enter(bucket.step, layer);
+    bucket.sum.wait(stream);
+    for (const Bucket::Run& run : bucket.runs) {
+      if (trust_ > 0 && !ahead && run.first->decay) square(network, stream, *run.first, run.number);
+      update(network, stream, run, all);
+    }
+    bucket.update(stream);
+  }
+  stream.enter(-1);
+  for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
+}
+
+LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network, Stream& stream) const {
+  UpdateStep step{.values = network.update_values().view()};
+  const PlaceOptions& o = network.placing();
+  if (o.micro_batches > 1 && network.steps().back().layer->is_loss())
+    step.found = network.found(stream), step.samples = double(o.batch * o.micro_batches);
+  if (clip_norm_ > 0) {
+    const View& squares = network.squares();
+    step.squares = squares.at(0, {{1, squares.shape.c / 2, 1, 1}, DType::f64, {}});
+    step.clip_norm = clip_norm_;
+  }
+  return step;
+}
+
+LAMINA_INLINE void Optimizer::update(const PlacedNetwork& network, Stream& stream,
+                                     const Bucket::Run& run, UpdateStep step) const {
+  step.rate = run.rate, step.weight_decay = run.weight_decay;
+  if (trust_ > 0 && run.first->decay) {
+    step.value_square = square_of(network, Square::value, run.number);
+    step.grad_square = square_of(network, Square::grad, run.number);
+    step.trust = trust_;
+  }
+  const Backend& backend = *network.placing().backend;
+  if (!custom_) return backend.update(stream, rule_, step, run.value, run.grad, run.states);
+  std::vector<Tensor> copies;
+  if (!backend.memory().on_host())
+    for (View* v : {&step.values, &step.found, &step.squares})
+      if (*v) copy_bytes(*v, copies.emplace_back(v->form())), *v = copies.back();
+  stream.run(Pass::update, "update",
+             [&] { custom_(stream, step.resolved(), run.value, run.grad, run.states); });
+}
+
+LAMINA_INLINE View Optimizer::square_of(const PlacedNetwork& network, Square of, int number) const {
+  const View& squares = network.squares();
+  const std::int64_t at = number + (of == Square::value ? squares.shape.c / 2 : 0);
+  return squares.at(std::size_t(at) * sizeof(double), {{1, 1, 1, 1}, DType::f64, {}});
+}
+
+LAMINA_INLINE void Optimizer::square(const PlacedNetwork& network, Stream& stream,
+                                     const Parameter& p, int number) const {
+  const Backend& backend = *network.placing().backend;
+  if (p.own().size == 0) return;
+  const auto add_up = [&](const View& x, Square of) {
+    backend.squared_norm(stream, Pass::update, x, square_of(network, of, number));
+  };
+  add_up(p.own_grad(), Square::grad);
+  if (trust_ > 0 && p.decay) add_up(p.own_value(), Square::value);
+}
+
+LAMINA_INLINE void Optimizer::add_up_squares(PlacedNetwork& network, Stream& stream) const {
+  const View& squares = network.squares();
+  const PlaceOptions& placing = network.placing();
+  if (network.scattered()) {
+    const Box all = Box::of(squares.shape);
+    const BoxMove zeros{{}, all, squares, all, all};
+    placing.backend->move(stream, Pass::update, "zero", {&zeros, 1});
+  }
+  for (const auto& n : network.parameters()) {
+    if (!n.parameter->trained || (network.scattered() && !n.counts)) continue;
+    stream.enter(n.step, detail::layer_name(network, n));
+    n.parameter->wait(stream);
+    square(network, stream, *n.parameter, n.number);
+  }
+  stream.enter(-1);
+  if (network.scattered()) placing.ranks.all_reduce(stream, Pass::update, squares).wait(stream);
+}
+
+}  // namespace lamina

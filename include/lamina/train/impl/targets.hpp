@@ -1,0 +1,47 @@
+// Where the targets are loaded and where they are wanted; how all ranks learn what the loss found.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/train/targets.hpp>
+
+#include <cstring>
+
+namespace lamina {
+
+LAMINA_INLINE Targets::Targets(const PlacedNetwork& network) {
+  const PlaceOptions& o = network.placing();
+  const Step& loss = network.steps().back();
+  const int ranks = o.ranks.size();
+  const auto me = std::size_t(o.ranks.rank());
+  const Form whole = loss.layer->targets(loss.input_shapes);
+  const Blocks loaded = Blocks::of(whole.shape, o.splits[0], Axis::batch, ranks);
+  const Blocks wanted = loss.layer->target_blocks(loss.input_shapes, o.splits.back(), ranks);
+  memory_ = &o.backend->memory();
+  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype, *memory_);
+  moves_ = !loaded.same(wanted);
+  if (!moves_) return;
+  exchange_ = Exchange(loaded, wanted, whole.dtype, o.ranks, o.backend.get());
+  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype, *memory_);
+}
+
+LAMINA_INLINE void Targets::load(const void* from) const {
+  copy_bytes({const_cast<void*>(from), loaded_.view().form()}, loaded_);
+}
+
+LAMINA_INLINE void Targets::load(Stream& stream, const void* from) const {
+  const View& to = loaded_;
+  memory_->put(stream, from, to.data, to.bytes());
+}
+
+LAMINA_INLINE void PendingOutcome::ask(const PlacedNetwork& network, Stream& stream) {
+  const View found = network.found(stream);
+  network.placing().backend->memory().get(stream, found.data, found_.get(), found.bytes());
+  event_ = stream.event();
+}
+
+LAMINA_INLINE Outcome PendingOutcome::get() const {
+  event_.wait();
+  return {found_[0], found_[1], found_[2], found_[3], found_[4] > 0};
+}
+
+}  // namespace lamina

@@ -1,0 +1,2 @@
+// Patterns and wrapped text, compiled once.
+#include <lamina/base/impl.hpp>

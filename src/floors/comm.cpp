@@ -1,0 +1,2 @@
+// The communication thread, and what ranks compare, compiled once.
+#include <lamina/comm/impl.hpp>

@@ -1,0 +1,2 @@
+// Blocks and groups, compiled once.
+#include <lamina/cost/impl.hpp>

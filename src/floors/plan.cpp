@@ -1,0 +1,2 @@
+// Plans, compiled once.
+#include <lamina/plan/impl.hpp>

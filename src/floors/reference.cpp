@@ -1,0 +1,2 @@
+// The reference back end, compiled once.
+#include <lamina/kernels/reference/impl/backend.hpp>

@@ -1,0 +1,2 @@
+// Optimizers, schedules, data in memory, the trainer, compiled once.
+#include <lamina/train/impl.hpp>

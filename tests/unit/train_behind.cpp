@@ -1,0 +1,130 @@
+// Devices run behind their caller: steps may overlap, and the host waits for nothing in a step.
+#include "catch.hpp"
+#include "support/operands.hpp"
+#include "support/peek.hpp"
+#include "support/training.hpp"
+
+#include <string>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+struct Case {
+  std::string name;
+  Optimizer optimizer;
+  TrainerOptions options = {};
+  int ranks = 1;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](std::string name, Optimizer optimizer, int ranks = 1) {
+    all.push_back({std::move(name), std::move(optimizer), {}, ranks});
+    TrainerOptions& o = all.back().options;
+    o.batch = 12, o.backend = "reference", o.bucket_mb = 0.001, o.first_bucket_mb = 0;
+    return &o;
+  };
+  add("momentum", SGD{.rate = 0.05, .momentum = 0.9});
+  add("f64", SGD{.rate = 0.05})->dtype = DType::f64;
+  add("clipping", Optimizer(Adam{}).clip_norm(0.1), 2);
+  add("LARS", LARS{.rate = 0.5, .weight_decay = 0.01}, 2);
+  add("sharded LARS", Optimizer(LARS{.rate = 0.5}).clip_norm(0.1), 2)->shard_optimizer = true;
+  add("micro-batches", SGD{.rate = 0.05})->micro_batch = 4;
+  // The loss is not on all ranks.
+  const std::vector<Split> two(small_network(false).graph().size(), Split{.batch = 2});
+  TrainerOptions* o = add("few samples", SGD{.rate = 0.05}, 3);
+  o->batch = 2, o->splits = two;
+  o = add("micro-batches of few samples", Optimizer(AdamW{}).clip_norm(1), 3);
+  o->batch = 6, o->micro_batch = 2, o->splits = two;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("steps that overlap do what they do one after the other") {
+  const auto data = small_data(48);
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    std::vector<double> losses[2], values[2];
+    for (const bool overlap : {false, true})
+      run_ranks(c.ranks, [&](World& world) {
+        set_threads(1);
+        Trainer trainer(small_network(false), world, c.optimizer, c.options);
+        auto loader = trainer.loader(*data, true);
+        std::vector<double> found;
+        for (int i = 0; i < 5; ++i) {
+          trainer.start(loader, 5);
+          if (trainer.under_way() > int(overlap)) found.push_back(trainer.finish().loss);
+        }
+        while (trainer.under_way() > 0) found.push_back(trainer.finish().loss);
+        if (world.rank() == 0)
+          losses[overlap] = found, values[overlap] = weights(trainer.network());
+      });
+    CHECK(losses[0].size() == 5);
+    CHECK(losses[0] == losses[1]);
+    CHECK(values[0] == values[1]);
+  }
+}
+
+TEST_CASE("in a step the host waits for nothing that the step does") {
+  if (!on_device()) return;
+  const auto data = small_data(48);
+  for (const Case& c : cases())
+    run_ranks(c.ranks, [&](World& world) {
+      set_threads(1);
+      Trainer trainer(small_network(false), world, c.optimizer, c.options);
+      auto loader = trainer.loader(*data, true);
+      const auto overlapped = [&](int steps) {
+        for (int i = 0; i < steps; ++i) {
+          trainer.start(loader, 10);
+          if (trainer.under_way() > 1) trainer.finish();
+        }
+      };
+      overlapped(3);
+      const std::uint64_t before = trainer.stream().stalls();
+      overlapped(4);
+      lamina::check(trainer.stream().stalls() == before, c.name, ": waited ",
+                    trainer.stream().stalls() - before, " times in 4 steps");
+      trainer.finish();  // the last one, which nothing has been started behind
+      lamina::check(trainer.stream().stalls() == before + 1, c.name, ": a wait was not counted");
+    });
+}
+
+TEST_CASE("a step must be finished before what reads the parameters, and two can be under way") {
+  World world;
+  const auto data = small_data(48);
+  Trainer trainer(small_network(false), world, SGD{}, {.batch = 12, .backend = "reference"});
+  auto loader = trainer.loader(*data, true);
+  CHECK_THROWS_WITH(trainer.finish(), "finish: no step is under way: expected start()");
+  trainer.start(loader, 10);
+  CHECK_THROWS_WITH(trainer.evaluate(*data), "evaluate: a step is under way: expected finish()");
+  CHECK_THROWS_WITH(trainer.save("no.safetensors"), ContainsSubstring("save: a step is under way"));
+  trainer.start(loader, 10);
+  CHECK(trainer.under_way() == 2);
+  CHECK_THROWS_WITH(trainer.start(loader, 10), "start: 2 steps are under way: expected finish()");
+  CHECK(trainer.finish().step == 1);
+  CHECK(trainer.finish().step == 2);
+  CHECK(trainer.progress().batch == 2);
+  CHECK_NOTHROW(trainer.evaluate(*data));
+}
+
+TEST_CASE("a stream that goes has run what was put into it") {
+  run_ranks(2, [](World& world) {
+    const auto on = reference_backend();
+    MemorySpace& memory = on->memory();
+    const Tensor x({1, 3, 1, 1}, DType::f64, memory), sum({1, 1, 1, 1}, DType::f64, memory);
+    const Communicator& ranks = world;
+    double found = 0;
+    {
+      Stream stream;
+      const double ones[] = {1, 1, 1};
+      memory.put(stream, ones, x.view().data, sizeof ones);
+      ranks.all_reduce(stream, Pass::forward, x).wait(stream);
+      on->squared_norm(stream, Pass::forward, x, sum);
+      memory.get(stream, sum.view().data, &found, sizeof found);
+    }
+    lamina::check(found == 12, "got ", found);
+  });
+}
