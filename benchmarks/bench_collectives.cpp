@@ -79,7 +79,8 @@ int main(int argc, char** argv) {
   cli::choice(app, "--op", o.op, names,
               "the collective (halo: point-to-point, both ways at once), or all of them")
       ->capture_default_str();
-  cli::choice(app, "--dtype", o.dtype, {"f32", "f64"}, "of the elements")->capture_default_str();
+  cli::choice(app, "--dtype", o.dtype, {"f32", "f64", "bf16", "f16"}, "of the elements")
+      ->capture_default_str();
   cli::count(app, "--min-bytes", o.min_bytes, 1, "the first row's buffer")->capture_default_str();
   cli::count(app, "--max-bytes", o.max_bytes, 1, "the last row's buffer, at most")
       ->capture_default_str();

@@ -106,7 +106,7 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   bool found = false;
   Machine machine;
   if (o.ceilings != "measure") machine = cached_machine(world, backend, &found);
-  const bool whole = machine.peak(parse_dtype(o.dtype)) > 0 && machine.bandwidth() > 0;
+  const bool whole = machine.peak(wide(parse_dtype(o.dtype))) > 0 && machine.bandwidth() > 0;
   if ((found && whole) || o.ceilings == "cached") return machine;
   if (world.rank() == 0) {
     const char* when = found ? "again, since something disturbed it" : "once";
@@ -270,7 +270,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   std::string s = remark(text(program, ' ', version));
   append(s, remark(text("model ", o.model, ", ", parameters, " parameters",
                         frozen > 0 ? text(", ", frozen, " of them frozen") : std::string(),
-                        ", input ", net.network().sample(), ", ", name(placing.dtype))));
+                        ", input ", net.network().sample(), ", ", placing.dtype)));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
   append(s, remark(text("communication ", !trainer.options().communicate

@@ -228,9 +228,7 @@ class MpiTransport final : public Transport {
 
   void run(const Operation& op) override {
     if (session_->check_collectives) compare(op);
-    if (shared_ && shared_->run(op)) return;
-    if (nodes_ && nodes_->carries(op)) return nodes_->run(op);
-    group_.run(op, !shared_);
+    op.reduces() && op.dtype != wide(op.dtype) ? reduce_wide(op) : carry(op);
   }
 
   std::shared_ptr<void> allocate(std::size_t bytes) override {
@@ -249,6 +247,28 @@ class MpiTransport final : public Transport {
   }
 
  private:
+  void carry(const Operation& op) {
+    if (shared_ && shared_->run(op)) return;
+    if (nodes_ && nodes_->carries(op)) return nodes_->run(op);
+    group_.run(op, !shared_);
+  }
+
+  /// Of bf16 or f16: they travel as f32, so that the sum is rounded once, at its end.
+  void reduce_wide(const Operation& op) {
+    const bool scatter = op.collective == Collective::reduce_scatter;
+    const std::size_t count = op.count * std::size_t(scatter ? size_ : 1);
+    wide_.resize(std::max(wide_.size(), count + (scatter ? op.count : 0)));
+    Operation all = op;
+    all.dtype = DType::f32, all.in = all.out = wide_.data();
+    if (scatter) all.out = wide_.data() + count;
+    visit(op.dtype, [&]<Floating T>(T) {
+      std::copy_n(static_cast<const T*>(op.in), count, wide_.data());
+      carry(all);
+      std::transform(static_cast<float*>(all.out), static_cast<float*>(all.out) + op.count,
+                     static_cast<T*>(op.out), [](float v) { return T(v); });
+    });
+  }
+
   std::vector<int> ranks_in_world() const {
     MPI_Group ours = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
     MPI_Comm_group(comm_, &ours);
@@ -278,6 +298,7 @@ class MpiTransport final : public Transport {
   MpiGroup group_;
   int rank_ = 0, size_ = 1;
   std::vector<int> members_;             // of this group, by their rank in the world
+  std::vector<float> wide_;              // what bf16 and f16 are summed in
   std::unique_ptr<SharedGroup> shared_;  // where all members share memory
   std::unique_ptr<NodeGroup> nodes_;     // where some do
 };

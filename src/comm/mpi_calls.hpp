@@ -1,6 +1,8 @@
 // The words of MPI for ours, and its errors.
 #pragma once
 
+#include "comm/mpi_combine.hpp"
+
 #include <lamina/base/clock.hpp>
 #include <lamina/comm/transport.hpp>
 
@@ -23,8 +25,14 @@ inline void check_mpi(int status, const char* call) {
   throw Error(text(call, ": ", std::string_view(reason, std::size_t(length))));
 }
 
-inline MPI_Datatype type_of(DType t) {
-  return t == DType::f32 ? MPI_FLOAT : t == DType::f64 ? MPI_DOUBLE : MPI_INT32_T;
+/// Of bf16 and f16, which MPI does not know, one as wide: they can be moved, but not summed.
+inline MPI_Datatype type_of(const Operation& op) {
+  const bool narrow = op.dtype != wide(op.dtype);
+  if (narrow && op.reduces()) refuse(op);
+  return narrow                   ? MPI_UINT16_T
+         : op.dtype == DType::f32 ? MPI_FLOAT
+         : op.dtype == DType::f64 ? MPI_DOUBLE
+                                  : MPI_INT32_T;
 }
 inline MPI_Op op_of(ReduceOp op) {
   return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::max ? MPI_MAX : MPI_MIN;

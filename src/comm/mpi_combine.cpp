@@ -37,10 +37,18 @@ LAMINA_SIMD void combine_i32(ReduceOp op, void* to, const void* a, const void* b
 
 void combine(const Operation& op, void* out, const void* left, const void* right,
              std::size_t count) {
-  const auto all = op.dtype == DType::f32   ? combine_f32
-                   : op.dtype == DType::f64 ? combine_f64
-                                            : combine_i32;
-  all(op.reduce, out, left, right, count);
+  switch (op.dtype) {
+    case DType::f32:
+      return combine_f32(op.reduce, out, left, right, count);
+    case DType::f64:
+      return combine_f64(op.reduce, out, left, right, count);
+    case DType::i32:
+      return combine_i32(op.reduce, out, left, right, count);
+    case DType::bf16:
+    case DType::f16:
+      break;
+  }
+  refuse(op);
 }
 
 }  // namespace lamina::detail

@@ -67,7 +67,7 @@ void MpiGroup::run(const Operation& op, bool may_ring) {
 }
 
 void MpiGroup::call(const Operation& op) {
-  const MPI_Datatype type = type_of(op.dtype);
+  const MPI_Datatype type = type_of(op);
   const int count = int(op.count);
   MPI_Request request = MPI_REQUEST_NULL;
   int status = MPI_SUCCESS;

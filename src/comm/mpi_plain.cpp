@@ -27,7 +27,7 @@ class PlainTransport final : public Transport {
 
  private:
   int call(const Operation& op) const {
-    const MPI_Datatype type = type_of(op.dtype);
+    const MPI_Datatype type = type_of(op);
     const int n = int(op.count);
     const auto peer = [](int rank) { return rank < 0 ? MPI_PROC_NULL : rank; };
     switch (op.collective) {

@@ -226,7 +226,8 @@ std::vector<std::string> instruction_sets() {
 }
 
 double fma_rate(std::string_view instruction_set, DType dtype, const Slices& slices) {
-  check(dtype != DType::i32, "multiply-adds are measured in f32 or f64, got i32");
+  check(dtype == DType::f32 || dtype == DType::f64,
+        "multiply-adds are measured in f32 or f64, got ", name(dtype));
   const Loops* loops = nullptr;
   std::string known;
   for (const InstructionSet& set : available()) {

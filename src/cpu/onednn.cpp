@@ -54,7 +54,7 @@ class OneDnn final : public Backend {
 
   std::string description() const override { return library(); }
 
-  bool supports(DType t) const override { return t == DType::f32; }
+  bool supports(const Precision& p) const override { return p == Precision(DType::f32); }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override {
     return kernel == Fusible::batch_norm && e.rectifies();

@@ -96,10 +96,10 @@ Found in_turn(const World& world, double seconds, const Measure& measure) {
 /// Numbers that no processor treats differently, in any layout.
 Tensor operand(const Form& form) {
   Tensor t(form);
-  const auto fill = [](auto elements) {
-    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = 0.01F * float(i % 97);
-  };
-  form.dtype == DType::f64 ? fill(t.elements<double>()) : fill(t.elements<float>());
+  visit(form.dtype, [&]<Floating T>(T) {
+    const auto elements = t.elements<T>();
+    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = T(0.01F * float(i % 97));
+  });
   return t;
 }
 

@@ -41,7 +41,7 @@ void TimedCollective::call() {
 }
 
 double TimedCollective::wrong() {
-  const double mine = dtype_ == DType::f64 ? count_wrong<double>() : count_wrong<float>();
+  const double mine = visit(dtype_, [&]<Floating T>(T) { return count_wrong<T>(); });
   return ranks_.all_reduce_value(mine);
 }
 

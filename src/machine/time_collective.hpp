@@ -17,7 +17,7 @@ std::vector<Collective> timed_collectives();
 /// number has nobody.
 class TimedCollective {
  public:
-  /// `bytes` is the larger buffer, rounded to whole elements per rank, at least one. f32 or f64.
+  /// `bytes` is the larger buffer, rounded to whole elements per rank, at least one.
   TimedCollective(const Communicator& ranks, Collective op, DType dtype, std::size_t bytes);
 
   /// Of the larger buffer.

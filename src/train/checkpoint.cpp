@@ -40,6 +40,8 @@ struct Slot {
   Form whole;               ///< plain
   std::vector<Box> blocks;  ///< by rank; {} where a rank holds nothing of it
   View mine;                ///< this rank's block; absent where it holds nothing
+  /// What is set, with its master weights, where those are `mine`; null of a state.
+  const Parameter* value = nullptr;
   /// Of a state that ranks with the same block keep in parts: `mine` is then but a form.
   const Parameter* in_parts = nullptr;
   std::size_t state = 0;
@@ -59,6 +61,7 @@ Slot local_slot(const WholeParameter& p) {
             .whole = {p.whole, p.dtype, {}},
             .blocks = p.blocks,
             .mine = p.mine ? p.mine->value : View(),
+            .value = p.mine,
             .local = true,
             .together = true};
   slot.dims.insert(slot.dims.end(), p.dims.begin(), p.dims.end());
@@ -68,11 +71,40 @@ Slot local_slot(const WholeParameter& p) {
   return slot;
 }
 
-/// The same list on all ranks of the network.
+/// State number `i` of the optimizer, the last of which are master weights where it keeps those.
+Slot state_slot(const PlacedNetwork& network, const WholeParameter& p, std::size_t i) {
+  const DType t = network.placing().dtype.states;
+  const bool in_parts = p.mine && p.mine->bucket && p.mine->bucket->sharded;
+  Slot slot{.name = text("optimizer.", i, '/', p.name),
+            .dims = p.dims,
+            .whole = {p.whole, t, {}},
+            .blocks = p.blocks,
+            .mine = in_parts ? View(nullptr, p.mine->form_of(t))
+                    : p.mine ? p.mine->states[i]
+                             : View(),
+            .in_parts = in_parts ? p.mine : nullptr,
+            .state = i};
+  slot.together = network.placing().shard_optimizer || !slot.held_whole(0);
+  return slot;
+}
+
+/// The same list on all ranks of the network. Of a parameter with master weights, those are held.
 std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
   check(network.allocated(), "the network must be placed before it is saved or loaded");
   std::vector<Slot> slots;
-  std::size_t most = 0;
+  const Communicator& ranks = network.placing().ranks;
+  const DType state = network.placing().dtype.states;
+  const auto keeps_master = [&](const WholeParameter& p) {
+    return p.trained && size_of(state) > size_of(p.dtype);
+  };
+  std::size_t states = 0, masters = 0;  // of a parameter; whether there are any
+  for (const WholeParameter& p : network.all_parameters()) {
+    if (!p.mine || p.mine->states.empty()) continue;
+    states = std::max(states, p.mine->states.size() - keeps_master(p));
+    masters |= keeps_master(p);
+  }
+  states = ranks.all_reduce_value(states, ReduceOp::max);
+  masters = ranks.all_reduce_value(masters, ReduceOp::max);
   for (const WholeParameter& p : network.all_parameters()) {
     std::int64_t size = 1;
     for (const std::int64_t d : p.dims) size *= d;
@@ -83,28 +115,20 @@ std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
                      .whole = {p.whole, p.dtype, {}},
                      .blocks = p.blocks,
                      .mine = p.mine ? p.mine->value : View(),
+                     .value = p.mine,
                      .averaged = p.variants > 1 ? p.mine : nullptr});
     slots.back().together = !slots.back().held_whole(0) || p.variants > 1;
-    if (p.mine) most = std::max(most, p.mine->states.size());
+    if (masters == 0 || !keeps_master(p)) continue;
+    Slot master = state_slot(network, p, states);
+    master.name = p.name, master.value = p.mine;
+    slots.back() = std::move(master);
   }
-  if (!with_states) most = 0;
-  most = network.placing().ranks.all_reduce_value(most, ReduceOp::max);
-  for (std::size_t i = 0; i < most; ++i)
+  for (std::size_t i = 0; with_states && i < states; ++i)
     for (const WholeParameter& p : network.all_parameters()) {
       if (!p.trained) continue;
       check(!p.mine || i < p.mine->states.size(), p.name, ": has no state ", i,
             " of the optimizer");
-      const bool in_parts = p.mine && p.mine->bucket && p.mine->bucket->sharded;
-      slots.push_back({.name = text("optimizer.", i, '/', p.name),
-                       .dims = p.dims,
-                       .whole = {p.whole, p.dtype, {}},
-                       .blocks = p.blocks,
-                       .mine = in_parts ? View(nullptr, p.mine->form)
-                               : p.mine ? p.mine->states[i]
-                                        : View(),
-                       .in_parts = in_parts ? p.mine : nullptr,
-                       .state = i});
-      slots.back().together = network.placing().shard_optimizer || !slots.back().held_whole(0);
+      slots.push_back(state_slot(network, p, i));
     }
   for (const WholeParameter& p : network.all_parameters())
     if (with_states && p.variants > 1) slots.push_back(local_slot(p));
@@ -290,11 +314,9 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
              });
   }
   if (!held) return;
+  if (slot.value) return set_value(*placing.backend, *slot.value, plain);
   if (!slot.in_parts) return placing.backend->copy(plain, slot.mine);
-  const Tensor whole(slot.mine.form(), placing.backend->memory());
-  placing.backend->copy(plain, whole);
-  const View& state = slot.in_parts->states[slot.state];
-  copy_bytes(whole.view().at(std::size_t(slot.in_parts->own().begin) * element, state), state);
+  set_own(*placing.backend, *slot.in_parts, plain, slot.in_parts->states[slot.state]);
 }
 
 // ---- saving ----------------------------------------------------------------------------------
@@ -312,7 +334,7 @@ class BucketState {
     if (bucket == bucket_ && slot.state == state_) return;
     bucket_ = bucket, state_ = slot.state, all_ = Tensor();
     if (!bucket) return;
-    all_ = Tensor(bucket->gradients.form(), memory_);
+    all_ = Tensor({bucket->values.shape, bucket->state, {}}, memory_);
     Stream stream;
     bucket->ranks.all_gather(stream, Pass::update, bucket->states[state_], all_).wait(stream);
   }

@@ -107,35 +107,15 @@ StoredTensor parse_tensor(const std::string& path, const std::string& name, cons
 }
 
 template <class From>
-double widened(From value) {
-  return double(value);
-}
-struct Half {
-  std::uint16_t bits;
-};
-double widened(Half h) {
-  const int exponent = h.bits >> 10 & 31, fraction = h.bits & 1023;
-  const double size = exponent == 31  ? fraction ? std::numeric_limits<double>::quiet_NaN()
-                                                 : std::numeric_limits<double>::infinity()
-                       : exponent == 0 ? std::ldexp(fraction, -24)
-                                      : std::ldexp(fraction + 1024, exponent - 25);
-  return h.bits >> 15 ? -size : size;
-}
-struct Brain {
-  std::uint16_t bits;
-};
-double widened(Brain b) { return double(std::bit_cast<float>(std::uint32_t(b.bits) << 16)); }
-
-template <class From>
 void convert(const char* from, std::size_t count, DType as, char* to) {
-  for (std::size_t i = 0; i < count; ++i) {
-    From value;
-    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
-    const double wide = widened(value);
-    const float narrow = float(wide);
-    if (as == DType::f32) std::memcpy(to + i * sizeof narrow, &narrow, sizeof narrow);
-    if (as == DType::f64) std::memcpy(to + i * sizeof wide, &wide, sizeof wide);
-  }
+  visit(as, [&]<Floating To>(To) {
+    for (std::size_t i = 0; i < count; ++i) {
+      From value;
+      std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+      const auto wanted = To(double(value));
+      std::memcpy(to + i * sizeof(To), &wanted, sizeof(To));
+    }
+  });
 }
 
 using Convert = void (*)(const char*, std::size_t, DType, char*);
@@ -143,8 +123,8 @@ using Convert = void (*)(const char*, std::size_t, DType, char*);
 Convert converter(std::string_view dtype) {
   return dtype == "F32"    ? convert<float>
          : dtype == "F64"  ? convert<double>
-         : dtype == "F16"  ? convert<Half>
-         : dtype == "BF16" ? convert<Brain>
+         : dtype == "F16"  ? convert<F16>
+         : dtype == "BF16" ? convert<BF16>
          : dtype == "I64"  ? convert<std::int64_t>
          : dtype == "I32"  ? convert<std::int32_t>
                            : nullptr;
@@ -156,10 +136,6 @@ std::int64_t StoredTensor::size() const {
   std::int64_t product = 1;
   for (const std::int64_t d : dims) product *= d;
   return product;
-}
-
-std::string_view stored_name(DType t) {
-  return t == DType::f32 ? "F32" : t == DType::f64 ? "F64" : "I32";
 }
 
 // ---- reading ---------------------------------------------------------------------------------
@@ -217,8 +193,7 @@ bool SafetensorsFile::readable(const StoredTensor& tensor) {
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, std::int64_t count,
                            DType as, void* to) const {
-  check(as == DType::f32 || as == DType::f64, path(), ": tensors are read as f32 or f64, not ",
-        name(as));
+  check(is_floating(as), path(), ": tensors are read as floating point numbers, not ", name(as));
   check(first >= 0 && count >= 0 && first <= tensor.size() - count, path(), ": tensor ",
         shown(tensor.name), " has ", tensor.size(), " elements, asked for ", count, " from ",
         first);

@@ -394,7 +394,7 @@ class Telltale final : public Backend {
  public:
   std::string name() const override { return "telltale"; }
   std::string description() const override { return "the reference back end behind a wall"; }
-  bool supports(DType t) const override { return host().supports(t); }
+  bool supports(const Precision& p) const override { return host().supports(p); }
   MemorySpace& memory() const override { return *device_->memory; }
   View inside(const View& v) const { return device_->in(v); }
 

@@ -89,7 +89,24 @@ TEST_CASE("every collective equals its closed form between processes") {
   every_collective<float>(37);
   every_collective<double>(37);
   every_collective<std::int32_t>(37);
+  every_collective<BF16>(37);
+  every_collective<F16>(37);
   every_collective<float>(700'001);  // several pieces, the last one uneven
+}
+
+TEST_CASE("sums of bf16 are rounded once, whatever carries them") {
+  const Communicator& comm = test::world().comm();
+  const int n = comm.size();
+  for (const std::int64_t count : {3, 100'000}) {
+    Stream s;
+    const Tensor x({count * n, 1, 1, 1}, DType::bf16), part({count, 1, 1, 1}, DType::bf16);
+    for (BF16& v : x.elements<BF16>()) v = BF16(comm.rank() == 0 ? 256 : 0.75);
+    comm.reduce_scatter(s, Pass::forward, x, part).wait(s);
+    comm.all_reduce(s, Pass::forward, x).wait(s);
+    const auto right = [&](auto) { return double(BF16(256 + 0.75 * (n - 1))); };
+    CHECK(wrong<BF16>(x, right) == 0);
+    CHECK(wrong<BF16>(part, right) == 0);
+  }
 }
 
 TEST_CASE("an all-reduce leaves the same bits on all ranks") {

@@ -18,8 +18,12 @@ std::vector<Values> run_weighted(Setup& setup, WeightedKernel& kernel,
   std::vector<Values> results{setup.read(y)};
   if (dy.empty()) return results;
   const Tensor gradient = setup.place(kernel.output, dy);
-  const Tensor dx = dirty(kernel.inputs[0]), dw = dirty(kernel.w);
-  const Tensor db = bias ? dirty(kernel.b) : Tensor();
+  const auto gradient_of = [&](Form form) {
+    form.dtype = wide(form.dtype);
+    return dirty(form);
+  };
+  const Tensor dx = dirty(kernel.inputs[0]), dw = gradient_of(kernel.w);
+  const Tensor db = bias ? gradient_of(kernel.b) : Tensor();
   setup.run([&] {
     kernel.input_grad(setup.stream, w, gradient, dx);
     kernel.weight_grad(setup.stream, x, gradient, dw, db);
@@ -49,10 +53,13 @@ Results run_unary(Setup& setup, UnaryKernel& kernel, const Inputs& in, const Val
   Results results{setup.read(y)};
   if (dy.empty()) return results;
   const Tensor gradient = setup.place(kernel.output, dy), dx = dirty(kernel.inputs[0]);
-  const View absent;
+  const Tensor kept = setup.stored == DType::f64
+                          ? Tensor()
+                          : setup.place(kernel.output, rounded(results[0], setup.stored));
+  const View absent, kept_y = kept.view() ? kept.view() : y.view();
   setup.run([&] {
     kernel.input_grad(setup.stream, kernel.reads_x ? x.view() : absent,
-                      kernel.reads_y ? y.view() : absent, gradient, dx);
+                      kernel.reads_y ? kept_y : absent, gradient, dx);
   });
   results.push_back(setup.read(dx));
   return results;
@@ -79,7 +86,7 @@ Results run_norm(Setup& setup, Shape shape, double epsilon, const Inputs& in, co
   const auto kernel = setup.backend.batch_norm(setup.form(shape));
   const Form vector{{1, shape.c, 1, 1}, DType::f64, {}},
       pair{{1, 2 * shape.c, 1, 1}, DType::f64, {}};
-  const Form parameter{{1, shape.c, 1, 1}, setup.dtype, {}};
+  const Form parameter{{1, shape.c, 1, 1}, wide(setup.dtype), {}};
   const bool affine = in.size() == 3;
   const double count = double(shape.size() / shape.c);
   Stream& stream = setup.stream;
@@ -242,7 +249,7 @@ void loss(std::string name, std::int64_t classes, std::vector<int> labels, doubl
            return Form{{1, size, 1, 1}, DType::f64, {}};
          };
          const auto kernel = setup.backend.softmax_cross_entropy({smoothing}, logits);
-         const Tensor in_x = setup.place(logits, in[0]), p = dirty(logits);
+         const Tensor in_x = setup.place(logits, in[0]), p = dirty(kernel->output);
          const Tensor label =
              setup.place({{x.n, 1, 1, 1}, DType::i32, {}}, Values(labels.begin(), labels.end()));
          const Tensor totals = dirty(vector(5)), rows = dirty(vector(1)), dx = dirty(logits);

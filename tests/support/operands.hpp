@@ -2,6 +2,7 @@
 #pragma once
 
 #include "support/allocations.hpp"
+#include "support/peek.hpp"
 
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -36,11 +37,9 @@ inline Tensor place(const Backend& backend, const Form& form, const Values& valu
   check(std::int64_t(values.size()) == form.shape.size(), "place: ", values.size(),
         " values do not fill ", form);
   Tensor plain(form.shape, form.dtype);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (form.dtype == DType::f64) plain.as<double>()[i] = values[i];
-    if (form.dtype == DType::f32) plain.as<float>()[i] = float(values[i]);
-    if (form.dtype == DType::i32) plain.as<std::int32_t>()[i] = std::int32_t(values[i]);
-  }
+  visit(form.dtype, [&]<class T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) plain.as<T>()[i] = T(values[i]);
+  });
   if (form.layout.plain()) return plain;
   Tensor tensor(form);
   backend.copy(plain, tensor);
@@ -51,17 +50,21 @@ inline Tensor place(const Backend& backend, const Form& form, const Values& valu
 inline Values read(const Backend& backend, const View& view) {
   Tensor plain(view.shape, view.dtype);
   backend.copy(view, plain);
-  if (view.dtype == DType::f64) {
-    const auto elements = plain.elements<double>();
-    return {elements.begin(), elements.end()};
-  }
-  const auto elements = plain.elements<float>();
-  Values values(elements.begin(), elements.end());
+  const Values values = numbers(plain);
+  if (view.dtype != DType::f32) return values;
   bool finite = true;
   for (const double v : values) finite = finite && std::isfinite(v);
   for (const float v : view.elements<float>()) {
     check(!finite || std::isfinite(v), "the padding of ", view.form(), " was not written");
   }
+  return values;
+}
+
+/// Each as the nearest number of that type.
+inline Values rounded(Values values, DType t) {
+  visit(t, [&]<Floating T>(T) {
+    for (double& v : values) v = double(T(v));
+  });
   return values;
 }
 
@@ -81,6 +84,7 @@ struct Setup {
   std::size_t allocations = 0, largest_allocation = 0;
   std::string algorithm = {};  ///< of the convolution that ran last
   Stream stream = {};
+  DType stored = DType::f64;  ///< y is rounded to it before backward reads it
 
   Form form(Shape shape) const {
     const Form plain{shape, dtype, {}};

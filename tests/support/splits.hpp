@@ -27,7 +27,7 @@ struct StepOn {
   /// As make_backend() takes it, or "unlike NAME": oneDNN, which every second rank lets choose only
   /// implementations of that name, so that neighbours have unlike layouts.
   std::string backend = "reference";
-  DType dtype = DType::f64;
+  Precision dtype = DType::f64;
   std::int64_t batch = 10;
   std::map<std::string, Split> splits = {};  ///< by layer; all others by batch
   bool training = true;
@@ -73,10 +73,7 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
   const View x = peek(placed.x());
   for (std::int64_t i = 0; i < x.shape.size(); ++i) {
     const double v = Random(1).normal(skip + std::size_t(i));
-    if (o.dtype == DType::f64)
-      x.as<double>()[i] = v;
-    else
-      x.as<float>()[i] = float(v);
+    visit(x.dtype, [&]<Floating T>(T) { x.as<T>()[i] = T(v); });
   }
   const Blocks parts =
       Blocks::of({o.batch, 1, 1, 1}, placed.placing().splits.back(), Axis::batch, ranks.size());
@@ -103,8 +100,9 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
     if (!o.training) continue;
     const Parameter& p = *n.parameter;
     const View& v = p.trained ? p.grad : p.value;
-    const Tensor same(p.form.shape, p.form.dtype);
-    placed.placing().backend->copy(v, same);
+    const Tensor plain(v.shape, v.dtype);
+    placed.placing().backend->copy(v, plain);
+    const std::vector<double> values = numbers(plain);
     auto& all = whole.parameters[n.name];
     all.resize(std::size_t(p.whole.size()));
     std::size_t i = 0;
@@ -113,8 +111,7 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
       for (std::int64_t c = b.c.begin; c < b.c.end(); ++c)
         for (std::int64_t r = b.h.begin; r < b.h.end(); ++r)
           for (std::int64_t s = b.w.begin; s < b.w.end(); ++s, ++i)
-            all[std::size_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s)] =
-                p.form.dtype == DType::f64 ? same.as<double>()[i] : double(same.as<float>()[i]);
+            all[std::size_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s)] = values[i];
   }
 }
 

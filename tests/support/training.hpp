@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/allocations.hpp"
+#include "support/peek.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/lamina.hpp>
@@ -56,13 +57,9 @@ inline std::unique_ptr<Dataset> small_data(std::int64_t size = 96, bool train = 
 inline std::vector<double> weights(const PlacedNetwork& net) {
   std::vector<double> all;
   for (const auto& n : net.parameters()) {
-    const Tensor plain(n.parameter->form.shape, DType::f64);
-    const Tensor same(n.parameter->form.shape, n.parameter->form.dtype);
-    net.placing().backend->copy(n.parameter->value, same);
-    if (same.view().dtype == DType::f64)
-      for (double v : same.elements<double>()) all.push_back(v);
-    else
-      for (float v : same.elements<float>()) all.push_back(v);
+    const Tensor plain(n.parameter->form.shape, n.parameter->form.dtype);
+    net.placing().backend->copy(n.parameter->value, plain);
+    for (const double v : numbers(plain)) all.push_back(v);
   }
   return all;
 }

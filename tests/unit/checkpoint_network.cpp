@@ -50,7 +50,7 @@ class PaddedReference : public Backend {
  public:
   std::string name() const override { return "padded"; }
   std::string description() const override { return "padded"; }
-  bool supports(DType t) const override { return t == DType::f32; }
+  bool supports(const Precision& p) const override { return p == Precision(DType::f32); }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {

@@ -19,6 +19,14 @@ Tensor filled(int rank, std::int64_t count) {
   return t;
 }
 
+Tensor place(const Form& form, double value) {
+  Tensor t(form);
+  visit(form.dtype, [&]<class T>(T) {
+    for (T& element : t.elements<T>()) element = T(value);
+  });
+  return t;
+}
+
 /// Catch's assertions are not thread-safe: ranks throw instead.
 template <class T, class Right>
 void expect(const Tensor& t, Right right) {
@@ -87,7 +95,27 @@ TEST_CASE("every collective equals its closed form on 1 to 5 ranks") {
     run_ranks(n, every_collective<float>);
     run_ranks(n, every_collective<double>);
     run_ranks(n, every_collective<std::int32_t>);
+    run_ranks(n, every_collective<BF16>);
+    run_ranks(n, every_collective<F16>);
   }
+}
+
+TEST_CASE("sums of bf16 and f16 are rounded once") {
+  // 256 + 1 + 1 + 1 in bf16, which has 256, 258 and 260: added one by one, it would stay at 256.
+  const auto sum = []<class T>(double large, double right, T) {
+    run_ranks(4, [&](World& world) {
+      Stream s;
+      const double mine = world.rank() == 0 ? large : 1;
+      const Tensor x = place({{4, 1, 1, 1}, dtype_of<T>, {}}, mine),
+                   part({1, 1, 1, 1}, dtype_of<T>);
+      world.comm().reduce_scatter(s, Pass::forward, x, part).wait(s);
+      world.comm().all_reduce(s, Pass::forward, x).wait(s);
+      expect<T>(x, [&](auto) { return right; });
+      expect<T>(part, [&](auto) { return right; });
+    });
+  };
+  sum(256, 260, BF16());
+  sum(2048, 2052, F16());
 }
 
 TEST_CASE("a default communicator and a World alone leave the data as they are") {

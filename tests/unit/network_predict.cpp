@@ -94,6 +94,14 @@ TEST_CASE("predicted memory knows how else a network is placed", "[splits]") {
   const Memory plain = changed([](PlaceOptions&) {});
   const Memory wide = changed([](PlaceOptions& o) { o.dtype = DType::f64; });
   CHECK(wide.activations > 1.9 * double(plain.activations));
+  const Memory half = changed([](PlaceOptions& o) { o.dtype = DType::bf16; });
+  CHECK(half.activations < 0.6 * double(plain.activations));
+  CHECK(half.gradients >= plain.gradients);
+  CHECK(half.optimizer > 1.9 * double(plain.optimizer));  // with master weights
+  changed([](PlaceOptions& o) {
+    o.dtype = DType::bf16, o.dtype.gradients = DType::bf16, o.shard_optimizer = true;
+    o.micro_batches = 2, o.frozen = {"*.weight"};
+  });
   const Memory again =
       changed([&](PlaceOptions& o) { o.recompute.assign(net.graph().size(), true); });
   CHECK(again.activations != plain.activations);

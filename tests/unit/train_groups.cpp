@@ -54,12 +54,9 @@ struct Trained {
 std::map<std::string, std::vector<double>> values_of(const PlacedNetwork& net) {
   std::map<std::string, std::vector<double>> values;
   for (const auto& n : net.parameters()) {
-    const Tensor plain(n.parameter->form.shape, net.placing().dtype);
+    const Tensor plain(n.parameter->form.shape, n.parameter->form.dtype);
     net.placing().backend->copy(n.parameter->value, plain);
-    if (plain.view().dtype == DType::f64)
-      for (const double v : plain.elements<double>()) values[n.name].push_back(v);
-    else
-      for (const float v : plain.elements<float>()) values[n.name].push_back(double(v));
+    values[n.name] = numbers(plain);
   }
   return values;
 }

@@ -9,13 +9,17 @@ using namespace lamina::test;
 
 namespace {
 
-Allocated allocated(int ranks, const std::string& backend) {
+Allocated allocated(int ranks, const std::string& backend, DType dtype = DType::f32) {
   const auto data = small_data();
   Allocated result{1, 1};
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
     Trainer trainer(small_network(true), world, Adam{},
-                    {.batch = 16, .backend = backend, .bucket_mb = 0.001, .first_bucket_mb = 0});
+                    {.batch = 16,
+                     .backend = backend,
+                     .dtype = dtype,
+                     .bucket_mb = 0.001,
+                     .first_bucket_mb = 0});
     const Allocated all = allocated_by_steps(trainer, *data);
     if (world.rank() == 0) result = all;
   });
@@ -29,5 +33,6 @@ TEST_CASE("a step allocates nothing once training is under way") {
   const int ranks = GENERATE(1, 2);
   CAPTURE(ranks);
   CHECK(allocated(ranks, "reference").count == 0);
+  CHECK(allocated(ranks, "reference", DType::bf16).count == 0);
   if (has_onednn()) CHECK(allocated(ranks, "onednn").largest < 4096);
 }

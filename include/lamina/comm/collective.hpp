@@ -54,6 +54,10 @@ struct Operation {
            from == other.from;
   }
 
+  /// Whether it adds up, or takes the largest or smallest of, what ranks have.
+  bool reduces() const {
+    return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+  }
   /// Bytes of the larger of the two buffers, the size that nccl-tests prints; of a halo what is
   /// sent, so that what its ranks get is not counted again.
   double bytes(int ranks) const {
@@ -76,8 +80,7 @@ struct Operation {
   /// "all_reduce sum of 4096 f32 in layer fc (weight_grad)"; the layer's number without a name
   std::string text() const {
     std::string s = name(collective);
-    if (collective == Collective::all_reduce || collective == Collective::reduce_scatter)
-      append(s, lamina::text(' ', name(reduce)));
+    if (reduces()) append(s, lamina::text(' ', name(reduce)));
     if (collective == Collective::broadcast) append(s, lamina::text(" from rank ", from));
     if (collective != Collective::barrier) append(s, lamina::text(" of ", count, ' ', name(dtype)));
     if (layer >= 0) {

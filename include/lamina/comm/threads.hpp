@@ -173,9 +173,7 @@ class ThreadTransport final : public Transport {
         return;
       case Collective::all_reduce:
       case Collective::reduce_scatter:
-        return op.dtype == DType::f32   ? reduce<float>(op)
-               : op.dtype == DType::f64 ? reduce<double>(op)
-                                        : reduce<std::int32_t>(op);
+        return visit(op.dtype, [&]<class T>(T) { reduce<T>(op); });
       case Collective::broadcast:
         for (std::size_t r = 0; r < n; ++r) copy(out(r), in(std::size_t(op.from)));
         return;
@@ -203,23 +201,23 @@ class ThreadTransport final : public Transport {
     const auto& posted = group_->posted;
     const bool scatter = op.collective == Collective::reduce_scatter;
     const std::size_t total = op.count * (scatter ? posted.size() : 1);
-    T sums[256];  // piece by piece, so that nothing is allocated
+    Wide<T> sums[256];  // piece by piece, so that nothing is allocated
     for (std::size_t begin = 0; begin < total; begin += std::size(sums)) {
       const std::size_t n = std::min(std::size(sums), total - begin);
       for (std::size_t r = 0; r < posted.size(); ++r) {
         const T* in = static_cast<const T*>(posted[r]->in) + begin;
         for (std::size_t i = 0; i < n; ++i)
-          sums[i] = r == 0                       ? in[i]
-                    : op.reduce == ReduceOp::sum ? T(sums[i] + in[i])
-                    : op.reduce == ReduceOp::max ? std::max(sums[i], in[i])
-                                                 : std::min(sums[i], in[i]);
+          sums[i] = r == 0                       ? Wide<T>(in[i])
+                    : op.reduce == ReduceOp::sum ? Wide<T>(sums[i] + in[i])
+                    : op.reduce == ReduceOp::max ? std::max(sums[i], Wide<T>(in[i]))
+                                                 : std::min(sums[i], Wide<T>(in[i]));
       }
       for (std::size_t i = 0; i < n; ++i) {
         const std::size_t at = begin + i;
         if (scatter) {
-          static_cast<T*>(posted[at / op.count]->out)[at % op.count] = sums[i];
+          static_cast<T*>(posted[at / op.count]->out)[at % op.count] = T(sums[i]);
         } else {
-          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = sums[i];
+          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = T(sums[i]);
         }
       }
     }

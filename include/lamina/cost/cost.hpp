@@ -4,7 +4,7 @@
 #include <lamina/cost/collective.hpp>
 #include <lamina/cost/split.hpp>
 #include <lamina/cost/update_rule.hpp>
-#include <lamina/tensor/dtype.hpp>
+#include <lamina/tensor/precision.hpp>
 #include <lamina/tensor/stream.hpp>
 
 #include <vector>
@@ -43,13 +43,18 @@ struct Cost {
   std::vector<Message> messages = {};
 };
 
-/// Work of `rule` on that many parameters: momentum SGD reads w, dw and v and writes w and v. What
-/// a rule of one's own computes is not known, but what it moves.
-inline Work update_work(const UpdateRule& rule, double parameters, DType t) {
+/// Work of `rule` on that many parameters: momentum SGD reads w, dw and v and writes w and v; where
+/// there are master weights, it reads and writes those, and writes w. What a rule of one's own
+/// computes is not known, but what it moves.
+inline Work update_work(const UpdateRule& rule, double parameters, const Precision& p) {
   using Kind = UpdateRule::Kind;
   const double sgd = rule.momentum != 0 ? (rule.nesterov ? 6 : 4) : 2;
   const double flops = rule.kind == Kind::custom ? 0 : rule.kind == Kind::sgd ? sgd : 12;
-  return {flops * parameters, double(3 + 2 * rule.states()) * double(size_of(t)) * parameters};
+  const auto bytes = [](DType t) { return double(size_of(t)); };
+  const double w = bytes(p.weights), state = bytes(p.states);
+  const double values = state > w ? 2 * state + w : 2 * w;
+  return {flops * parameters,
+          (bytes(p.gradients) + values + 2 * rule.states() * state) * parameters};
 }
 
 }  // namespace lamina

@@ -7,6 +7,7 @@
 #include <lamina/kernels/geometry.hpp>
 #include <lamina/kernels/step_values.hpp>
 #include <lamina/tensor/box.hpp>
+#include <lamina/tensor/precision.hpp>
 #include <lamina/tensor/stream.hpp>
 #include <lamina/tensor/tensor.hpp>
 
@@ -26,7 +27,8 @@ inline void check_operand(const View& operand, const Form& form, const char* who
 
 /// What all kernels have in common. `inputs` are the forms in which the kernel wants its operands;
 /// a caller whose data lie otherwise must reorder them first. Gradients have the form of what they
-/// are the gradient of: dx that of x, dw that of w.
+/// are the gradient of: dx that of x, dw that of w; but those of parameters are of the dtype
+/// Precision::gradients.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -96,8 +98,8 @@ class NormKernel : public Kernel {
   /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
   virtual void statistics(Stream&, const View& x, const View& sums) = 0;
   /// From summed `sums` over `count` values per channel: `mean` and `inv_std` = 1/sqrt(var +
-  /// epsilon) (f64 {1,c,1,1}); moves running_mean and running_var (unbiased; dtype of x, {1,c,1,1})
-  /// by `momentum` towards the batch's.
+  /// epsilon) (f64 {1,c,1,1}); moves running_mean and running_var (unbiased; {1,c,1,1}, of
+  /// Precision::statistics) by `momentum` towards the batch's.
   virtual void finish(Stream&, const View& sums, double count, double epsilon, double momentum,
                       const View& mean, const View& inv_std, const View& running_mean,
                       const View& running_var) = 0;
@@ -105,10 +107,10 @@ class NormKernel : public Kernel {
   virtual void running(Stream&, const View& running_mean, const View& running_var,
                        const View& sums) = 0;
   /// mean and inv_std of inference from summed `sums` of `variants` running averages: their mean,
-  /// rounded to the dtype of x as it is in a file.
+  /// rounded as it is in a file.
   virtual void from_running(Stream&, const View& sums, int variants, double epsilon,
                             const View& mean, const View& inv_std) = 0;
-  /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} in the dtype of x, absent = 1 and 0.
+  /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} of Precision::statistics, absent = 1 and 0.
   virtual void normalize(Stream&, const View& x, const View& mean, const View& inv_std,
                          const View& w, const View& b, const View& y, const View& added = {}) = 0;
   /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which
@@ -147,8 +149,8 @@ class LossKernel : public Kernel {
   /// the label is not among the classes of x; StepValues::stop, which is for `finish` to pass on.
   virtual void largest(Stream&, const View& x, const View& labels, const View& now,
                        const View& largest) = 0;
-  /// p = exp(x - largest), like x; sums f64 {3,r,1,1}: of each row the sum of p, the sum of x, and
-  /// how many classes precede the label.
+  /// p = exp(x - largest), of the form `output`; sums f64 {3,r,1,1}: of each row the sum of p, the
+  /// sum of x, and how many classes precede the label.
   virtual void sums(Stream&, const View& x, const View& labels, const View& largest, const View& p,
                     const View& sums) = 0;
   /// p becomes the probabilities; totals f64 {1,5,1,1}: sum over the rows that count of the loss,
@@ -196,7 +198,8 @@ class Backend {
 
   virtual std::string name() const = 0;         ///< "reference", "onednn"
   virtual std::string description() const = 0;  ///< with version and active instruction set
-  virtual bool supports(DType) const = 0;
+  /// Whether it has all kernels for it.
+  virtual bool supports(const Precision&) const = 0;
   /// Where all operands of its kernels lie. It must outlive the tensors there.
   virtual MemorySpace& memory() const { return host_memory(); }
 
@@ -212,7 +215,7 @@ class Backend {
   virtual std::unique_ptr<UnaryKernel> lrn(const LrnGeometry&, const Form& x) const = 0;
   /// Over the channel axis.
   virtual std::unique_ptr<UnaryKernel> softmax(const Form& x) const = 0;
-  /// Same shape and dtype, other layout; input_grad goes the other way.
+  /// Same shape, other layout or dtype; input_grad goes the other way.
   virtual std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const = 0;
   /// The same between `count` rows of x from row `first` on and those of y from row `to` on, of
   /// tensors that agree in all but their height; the other rows of y stay. Null where the back end
@@ -250,7 +253,7 @@ class Backend {
   virtual void add_found(Stream& stream, const View& found, bool first, const View& totals) const {
     stream.run(Pass::forward, "add found", [&] { lamina::add_found(found, first, totals); });
   }
-  /// w, dw and the states are alike; dtype f32 or f64, any layout (padding stays zero).
+  /// w, dw and the states are alike, but for the dtype of dw; any layout (padding stays zero).
   virtual void update(Stream&, const UpdateRule&, const UpdateStep&, const View& w, const View& dw,
                       std::span<const View> states) const = 0;
   /// sum f64 {1,1,1,1}: that of the squares of all elements, added up in an order that depends on

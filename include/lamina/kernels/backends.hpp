@@ -9,7 +9,7 @@
 
 namespace lamina {
 
-/// Plain loops and Eigen, f32 and f64 (kernels/reference.hpp).
+/// Plain loops and Eigen, all floating point numbers (kernels/reference.hpp).
 std::shared_ptr<const Backend> reference_backend();
 
 /// The reference back end without memory: its kernels say what they take, but nothing is allocated,
@@ -34,8 +34,8 @@ bool has_cuda();
 /// where the CUDA back end is not built in.
 std::unique_ptr<Listener> cuda_ranges();
 
-/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and has `dtype`; with
-/// kept_verdicts(). Throws Error for other names, and for one that is absent or lacks the dtype.
-std::shared_ptr<const Backend> make_backend(std::string_view name, DType dtype);
+/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and computes so; with
+/// kept_verdicts(). Throws Error for other names, and for one that is absent or does not.
+std::shared_ptr<const Backend> make_backend(std::string_view name, const Precision& precision);
 
 }  // namespace lamina

@@ -1,5 +1,6 @@
-// Reference: the back end that others are compared with. Plain n-c-h-w, f32 and f64, one thread,
-// Eigen for the matrix products and loops for the rest. Slow, complete and deterministic.
+// Reference: the back end that others are compared with. Plain n-c-h-w, all floating point numbers,
+// one thread, Eigen for the matrix products and loops for the rest. Slow, complete and
+// deterministic. With bf16 and f16 it computes in f32 and rounds once, when it writes.
 #pragma once
 
 #include <lamina/kernels/reference/channels.hpp>
@@ -23,7 +24,12 @@ class Reference : public Backend {
     return text("Eigen ", EIGEN_WORLD_VERSION, '.', EIGEN_MAJOR_VERSION, '.', EIGEN_MINOR_VERSION,
                 ", ", Eigen::SimdInstructionSetsInUse(), ", one thread");
   }
-  bool supports(DType t) const override { return t == DType::f32 || t == DType::f64; }
+  bool supports(const Precision& p) const override {
+    const bool usual_gradients = p.gradients == p.compute || p.gradients == wide(p.compute);
+    return is_floating(p.compute) && p.weights == p.compute && usual_gradients &&
+           p.statistics == wide(p.compute) && is_floating(p.states) &&
+           size_of(p.states) >= size_of(p.statistics);
+  }
   MemorySpace& memory() const override { return *memory_; }
 
   bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
@@ -36,14 +42,18 @@ class Reference : public Backend {
           " output channels");
     check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
     check_output("conv", x.shape, g.output(x.shape));
-    return make<WeightedKernel, detail::ReferenceConv>(x, g, x, e, *memory_);
+    return weighted(x, [&]<std::floating_point T>(const Form& in) {
+      return std::make_unique<detail::ReferenceConv<T>>(g, in, e, *memory_);
+    });
   }
 
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {
     detail::check_form(x, "linear");
     check(features > 0, "linear: expected at least one feature, got ", features);
-    return make<WeightedKernel, detail::ReferenceLinear>(x, features, bias, x, e);
+    return weighted(x, [&]<std::floating_point T>(const Form& in) {
+      return std::make_unique<detail::ReferenceLinear<T>>(features, bias, in, e);
+    });
   }
 
   /// The slope of leaky_relu must not be negative: its gradient is found from y.
@@ -60,7 +70,7 @@ class Reference : public Backend {
               g.pad.right < g.window.w,
           "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
     check_output("pool", x.shape, g.output(x.shape));
-    return make<UnaryKernel, detail::ReferencePool>(x, g, x);
+    return make<UnaryKernel, detail::ReferencePool>(x, g, x, *memory_);
   }
 
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
@@ -76,8 +86,9 @@ class Reference : public Backend {
 
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
     detail::check_form(x, "reorder");
-    check(x == y, "reorder: expected the same shape, dtype and plain layout, got ", x, " and ", y);
-    return make<UnaryKernel, detail::ReferenceReorder>(x, x);
+    detail::check_form(y, "reorder");
+    check(x.shape == y.shape, "reorder: expected the same shape, got ", x, " and ", y);
+    return std::make_unique<detail::ReferenceReorder>(x, y);
   }
 
   std::unique_ptr<UnaryKernel> reorder_rows(const Form& x, std::int64_t first, const Form& y,
@@ -127,21 +138,15 @@ class Reference : public Backend {
     return make<LossKernel, detail::ReferenceLoss>(x, g, x);
   }
 
-  /// Between plain views of the same shape; converts between f32 and f64.
+  /// Between plain views of the same shape; converts between floating point numbers.
   void copy(const View& from, const View& to) const override {
     check(from && to && from.layout.plain() && to.layout.plain() && from.shape == to.shape,
           "copy: expected two plain views of the same shape, got ", from.form(), " and ",
           to.form());
-    if (from.dtype == to.dtype) {
-      if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
-    } else if (from.dtype == DType::f32 && to.dtype == DType::f64) {
-      std::copy_n(from.as<float>(), from.shape.size(), to.as<double>());
-    } else if (from.dtype == DType::f64 && to.dtype == DType::f32) {
-      std::transform(from.as<double>(), from.as<double>() + from.shape.size(), to.as<float>(),
-                     [](double v) { return float(v); });
-    } else {
-      throw Error(text("copy: cannot convert ", from.form(), " to ", to.form()));
-    }
+    if (from.dtype != to.dtype)
+      detail::convert(from, to);
+    else if (from.data != to.data)
+      std::memcpy(to.data, from.data, to.bytes());
   }
 
   void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
@@ -154,19 +159,31 @@ class Reference : public Backend {
     detail::check_form(x, "squared_norm");
     check_operand(sum, detail::f64_vector(1), "squared_norm sum");
     stream.run(pass, "squared_norm", [&] {
-      *sum.as<double>() = detail::with_type(x.dtype, [&](auto zero) {
-        double total = 0;
-        for (const double v : x.elements<decltype(zero)>()) total += v * v;
-        return total;
+      double total = 0;
+      visit(x.dtype, [&]<Floating T>(T) {
+        for (const double v : x.elements<const T>()) total += v * v;
       });
+      *sum.as<double>() = total;
     });
   }
 
  private:
   template <class Made, template <class> class Type, class... Args>
   static std::unique_ptr<Made> make(const Form& x, Args&&... args) {
-    if (x.dtype == DType::f64) return std::make_unique<Type<double>>(args...);
-    return std::make_unique<Type<float>>(args...);
+    return visit(x.dtype, [&]<Floating T>(T) -> std::unique_ptr<Made> {
+      return std::make_unique<Type<T>>(args...);
+    });
+  }
+
+  /// `make` makes the kernel for f32 or f64.
+  template <class Make>
+  std::unique_ptr<WeightedKernel> weighted(const Form& x, const Make& make) const {
+    const Form in{x.shape, wide(x.dtype), {}};
+    auto kernel = visit(in.dtype, [&]<std::floating_point T>(T) -> std::unique_ptr<WeightedKernel> {
+      return make.template operator()<T>(in);
+    });
+    if (in.dtype == x.dtype) return kernel;
+    return std::make_unique<detail::ReferenceNarrow>(std::move(kernel), x.dtype, *memory_);
   }
 
   static void check_window(const char* who, Pair window, Pair stride, Pad pad, Pair dilation) {

@@ -31,12 +31,13 @@ struct Bucket {
     const Parameter* first = nullptr;
     int number = 0;                     ///< of that: NamedParameter::number
     double rate = 1, weight_decay = 0;  ///< times the learning rate; per step
-    View value, grad;                   ///< {1, elements, 1, 1}
+    View value, grad;                   ///< {1, elements, 1, 1}; master weights, if it keeps those
     std::vector<View> states;
   };
 
-  View gradients, values;  ///< {1, elements, 1, 1} over all members, padding of layouts included
-  Communicator ranks;      ///< that hold the same parameters
+  /// {1, elements, 1, 1} over all members, padding of layouts included, each of a dtype of its own.
+  View gradients, values;
+  Communicator ranks;  ///< that hold the same parameters
   std::vector<Parameter*> members;
   int step = 0;  ///< number of the step that completes it: that of its last member
   int arrived = 0;
@@ -51,10 +52,12 @@ struct Bucket {
   bool sharded = false;
   View part;  ///< where the sum of this rank's part lands, if sharded
 
+  DType state = DType::f32;  ///< Precision::states
   // Of the optimizer that was attached; made by it.
-  std::vector<View> states;  ///< of own()
+  std::vector<View> states;  ///< of own(); the last one are master weights, if it keeps those
   std::vector<Run> runs;
-  std::uint64_t attached = 0;  ///< Optimizer::key(); 0 = none
+  std::unique_ptr<UnaryKernel> round;  ///< from master weights to values
+  std::uint64_t attached = 0;          ///< Optimizer::key(); 0 = none
 
   /// The elements that this rank updates: all, or with a sharded optimizer its part.
   Part own() const {
@@ -63,8 +66,14 @@ struct Bucket {
   }
   View own_gradients() const { return sharded ? part : gradients; }
   View own_values() const {
-    return values.at(std::size_t(own().begin) * size_of(values.dtype), own_gradients());
+    return values.at(std::size_t(own().begin) * size_of(values.dtype),
+                     {{1, own().size, 1, 1}, values.dtype, {}});
   }
+  /// Whether the optimizer updates weights in its own precision, of which the values are but
+  /// rounded.
+  bool keeps_master() const { return size_of(state) > size_of(values.dtype); }
+  /// Those weights, of own(); absent without an optimizer.
+  View master() const { return keeps_master() && !states.empty() ? states.back() : View(); }
   void arrive(Stream& stream) {
     if (++arrived < int(members.size())) return;
     arrived = 0;
@@ -85,8 +94,13 @@ struct Bucket {
       add->forward(stream, both, both[0]);
     stream.enter(stream.layer(), stream.layer_name());
   }
-  /// The values of own() are new: the other ranks get them.
+  /// The values of own(), or their master weights, are new: the other ranks get them.
   void update(Stream& stream) {
+    if (keeps_master()) {
+      stream.enter(stream.layer(), stream.layer_name(), Pass::update);
+      round->forward(stream, master(), own_values());
+      stream.enter(stream.layer(), stream.layer_name());
+    }
     if (sharded) gathered = ranks.all_gather(stream, Pass::update, own_values(), values);
   }
 };
@@ -117,8 +131,9 @@ struct Parameter {
   /// statistics of local batch norm. What counts, in inference and in files, is their mean. By
   /// default all replicas.
   std::optional<Communicator> variants = {};
+  /// `grad` is of the dtype Precision::gradients, whatever that of the form is.
   View value = {}, grad = {};
-  std::vector<View> states = {};  ///< the optimizer's
+  std::vector<View> states = {};  ///< the optimizer's; see Bucket::states
   Bucket* bucket = nullptr;
   /// Its first element in the bucket, and how many it takes: up to the next one, or to the end.
   std::int64_t at = 0, room = 0;
@@ -144,18 +159,25 @@ struct Parameter {
     const Part mine = common(Part{at, elements}, bucket->own());
     return {mine.begin - at, mine.size};
   }
-  /// What a state of the optimizer takes for it: its room, or what of that this rank updates.
-  std::size_t state_bytes() const {
-    return std::size_t(bucket ? common(Part{at, room}, bucket->own()).size : room) *
-           size_of(form.dtype);
+  /// Elements of its room that this rank updates.
+  std::int64_t own_room() const {
+    return bucket ? common(Part{at, room}, bucket->own()).size : room;
+  }
+  /// What an optimizer of so many states keeps for it, master weights included.
+  std::size_t state_bytes(int number) const {
+    if (!bucket) return 0;
+    return std::size_t(number + bucket->keeps_master()) * std::size_t(own_room()) *
+           size_of(bucket->state);
   }
   View own_value() const { return own_of(bucket->own_values()); }
   View own_grad() const { return own_of(bucket->own_gradients()); }
+  /// The form of a buffer like its value, with elements of another type.
+  Form form_of(DType t) const { return {form.shape, t, form.layout}; }
   /// own() of a buffer that has own() of the bucket: as the kernel wants it, where that is all.
   View own_of(const View& of) const {
     const std::int64_t first = at + own().begin - bucket->own().begin;
-    const Form run{{1, own().size, 1, 1}, form.dtype, {}};
-    return of.at(std::size_t(first) * size_of(form.dtype), bucket->sharded ? run : form);
+    const Form run{{1, own().size, 1, 1}, of.dtype, {}};
+    return of.at(std::size_t(first) * size_of(of.dtype), bucket->sharded ? run : form_of(of.dtype));
   }
 };
 

@@ -26,10 +26,13 @@ class Site {
  public:
   /// Collective over `ranks`: makes a group for every set of axes that are cut. Throws Error where
   /// the split has more parts than there are ranks.
-  Site(const Backend& backend, const Split& split, Communicator ranks, bool training = true);
+  Site(const Backend& backend, const Split& split, Communicator ranks, bool training = true,
+       const Precision& precision = {});
 
   const Backend& backend() const { return *backend_; }
   const Split& split() const { return split_; }
+  /// What flows in is of its `compute`; layers choose the types of their parameters by it.
+  const Precision& precision() const { return precision_; }
   /// False where the network is for inference alone.
   bool training() const { return training_; }
   /// Where this rank stands; all zero where it takes no part.
@@ -54,6 +57,7 @@ class Site {
   Communicator ranks_;
   Place place_;
   bool training_;
+  Precision precision_;
   std::vector<std::pair<Axis, Communicator>> groups_;
 };
 

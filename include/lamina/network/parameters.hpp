@@ -71,12 +71,19 @@ class Parameters {
   Form squares_form(const PlaceOptions& options) const;
   void plan_squares(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void check_frozen(const std::vector<std::string>& patterns) const;
-  void plan_unread(std::vector<Step>& steps, Memory& total);
+  void plan_unread(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void plan_buckets(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void plan_bucket(Bucket& bucket, std::vector<Step>& steps, const PlaceOptions& options,
                    Memory& total);
 
   std::vector<Parameter*> written_;  // frozen, but their layers write their gradients: `unread`
 };
+
+/// This rank's block of a parameter becomes `plain`, which lies on the host; so do the master
+/// weights where an optimizer keeps any. What is wider than the value is rounded for it.
+void set_value(const Backend& backend, const Parameter& p, const View& plain);
+
+/// The same for a state of the optimizer, of which `own` is what this rank keeps.
+void set_own(const Backend& backend, const Parameter& p, const View& plain, const View& own);
 
 }  // namespace lamina

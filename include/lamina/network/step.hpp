@@ -22,7 +22,7 @@ struct PlaceOptions {
   /// Of each vertex, whether y is computed once more in backward instead of being kept until then;
   /// empty = none. It costs the layer's forward time again, for those whose y backward reads.
   std::vector<bool> recompute = {};
-  DType dtype = DType::f32;
+  Precision dtype = DType::f32;                ///< a DType, or with other types for some uses
   double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
   /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of
   /// them, updates that and sends it to the others.
@@ -89,9 +89,8 @@ struct Step {
   Split split() const {
     return kind == Kind::reshard ? Split{.batch = blocks.ranks()} : output.split;
   }
-  /// The layer's, without what is frozen, with what it absorbs and without what absorbs it; with
-  /// elements of type t.
-  Cost cost(DType t) const;
+  /// The layer's, without what is frozen, with what it absorbs and without what absorbs it.
+  Cost cost(const Precision& precision) const;
   /// Of this rank; none where it takes no part.
   std::vector<Parameter*> parameters() const {
     return active() ? placement.layer->parameters() : std::vector<Parameter*>();

@@ -16,7 +16,7 @@ struct ProfileOptions {
   std::function<void(const Profiler&)> on_step = {};  ///< after each recorded step: last_step()
   std::int64_t batch = 0;        ///< global; of a Network, which is placed for it
   std::string backend = "auto";  ///< likewise
-  DType dtype = DType::f32;      ///< likewise
+  Precision dtype = DType::f32;  ///< likewise
 };
 
 namespace detail {

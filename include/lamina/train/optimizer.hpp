@@ -41,11 +41,12 @@ struct LARS {
 /// the others.
 struct CustomRule {
   /// Updates w in place, element by element. It is called for runs of neighbouring elements, with
-  /// views {1, elements, 1, 1} of the network's dtype: of w, of its gradient and of each state,
-  /// zero at first. Where runs begin and end depends on buckets and ranks, and layouts put padding
-  /// between: elements of which all is zero, and must stay so. `step` has what is to be used: the
-  /// rate and the weight decay of these parameters, and by what the gradient is to be multiplied.
-  /// On all ranks it must be the same function.
+  /// views {1, elements, 1, 1}: of w (its master weights, where it has such) and of each state,
+  /// zero at first, in Precision::states, and of its gradient, in Precision::gradients. Where runs
+  /// begin and end depends on buckets and ranks, and layouts put padding between: elements of which
+  /// all is zero, and must stay so. `step` has what is to be used: the rate and the weight decay of
+  /// these parameters, and by what the gradient is to be multiplied. On all ranks it must be the
+  /// same function.
   using Update = std::function<void(Stream& stream, const UpdateStep& step, const View& w,
                                     const View& dw, std::span<const View> states)>;
 
@@ -89,7 +90,8 @@ class Optimizer {
   const UpdateRule& rule() const { return rule_; }
   double rate() const { return rate_; }
 
-  /// The state for the parameters of a placed network, all zero; it must outlive their updates.
+  /// The state for the parameters of a placed network, all zero, with master weights where those of
+  /// the network are narrower: as these are now. It must outlive their updates.
   /// What is set after that, the norm of clip_norm() apart, needs another attach().
   [[nodiscard]] Tensor attach(PlacedNetwork& network) const;
 

@@ -25,9 +25,6 @@ struct StoredTensor {
   std::int64_t size() const;
 };
 
-/// f32 -> "F32", f64 -> "F64", i32 -> "I32".
-std::string_view stored_name(DType);
-
 /// Reads. The constructor checks the whole header against the format and the size of the file, and
 /// throws Error if anything is wrong; data are read only when asked for.
 class SafetensorsFile {
@@ -43,7 +40,7 @@ class SafetensorsFile {
 
   /// Whether its dtype is one that read() converts: F64, F32, F16, BF16, I64 or I32.
   static bool readable(const StoredTensor&);
-  /// Elements [first, first + count) converted to f32 or f64.
+  /// Elements [first, first + count) converted to floating point numbers.
   void read(const StoredTensor&, std::int64_t first, std::int64_t count, DType as, void* to) const;
   void read(const StoredTensor& tensor, DType as, void* to) const {
     read(tensor, 0, tensor.size(), as, to);

@@ -30,8 +30,8 @@ struct TrainerOptions {
   /// Of an evaluation, over all ranks. If it is another one, the network is placed once more, for
   /// inference, with the same parameters; 0 = what runs at once in training.
   std::int64_t evaluation_batch = 0;
-  std::string backend = "auto";  ///< see make_backend()
-  DType dtype = DType::f32;
+  std::string backend = "auto";          ///< see make_backend()
+  Precision dtype = DType::f32;          ///< see PlaceOptions
   std::vector<Split> splits = {};        ///< see PlaceOptions
   std::vector<bool> recompute = {};      ///< see PlaceOptions
   std::vector<std::string> frozen = {};  ///< see PlaceOptions

@@ -32,7 +32,7 @@ void add(const BoxMove& m) {
   const T* const from = m.from.as<T>();
   T* const to = m.to.as<T>();
   for_runs(m.box, m.from_block, m.to_block, [&](std::int64_t f, std::int64_t t, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) to[t + i] += from[f + i];
+    for (std::int64_t i = 0; i < n; ++i) to[t + i] = T(to[t + i] + from[f + i]);
   });
 }
 
@@ -44,12 +44,8 @@ LAMINA_INLINE void move_boxes(std::span<const BoxMove> moves) {
       detail::boxes::zero(m);
     else if (!m.add)
       detail::boxes::copy(m);
-    else if (m.to.dtype == DType::f32)
-      detail::boxes::add<float>(m);
-    else if (m.to.dtype == DType::f64)
-      detail::boxes::add<double>(m);
     else
-      detail::boxes::add<std::int32_t>(m);
+      visit(m.to.dtype, [&]<class T>(T) { detail::boxes::add<T>(m); });
   }
 }
 

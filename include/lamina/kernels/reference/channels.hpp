@@ -19,7 +19,7 @@ void each_position(Shape x, F&& f) {
 
 /// With d_c = k + alpha/size * sum of x^2 around c: y = x d^-beta and
 /// dx_c = dy_c d_c^-beta - 2 alpha beta / size * x_c * sum around c of dy x d^(-beta-1).
-template <class T>
+template <Floating T>
 class ReferenceLrn final : public UnaryKernel {
  public:
   ReferenceLrn(const LrnGeometry& g, const Form& x)
@@ -90,7 +90,7 @@ class ReferenceLrn final : public UnaryKernel {
 };
 
 /// y_c = exp(x_c - max x) / sum,  dx_c = y_c (dy_c - sum of y dy).
-template <class T>
+template <Floating T>
 class ReferenceSoftmax final : public UnaryKernel {
  public:
   explicit ReferenceSoftmax(const Form& x) : x_(x.shape) {

@@ -1,5 +1,5 @@
-// What the reference kernels share: checks of their operands, the choice of the element type, and
-// matrix products that allocate nothing.
+// What the reference kernels share: checks of their operands, conversions between types of
+// elements, and matrix products that allocate nothing.
 #pragma once
 
 #include <lamina/kernels/backend.hpp>
@@ -19,16 +19,26 @@ using Index = std::int64_t;
 
 inline void check_form(const Form& x, const char* who) {
   check(x.layout.plain(), who, ": the reference back end wants plain layouts, got ", x);
-  check(x.dtype == DType::f32 || x.dtype == DType::f64, who, ": expected f32 or f64, got ", x);
+  check(is_floating(x.dtype), who, ": expected floating point numbers, got ", x);
   check(x.shape.n > 0 && x.shape.c > 0 && x.shape.h > 0 && x.shape.w > 0, who,
         ": expected a shape with at least one element, got ", x);
 }
 
-/// Calls `f` with a zero of the element type.
-template <class F>
-auto with_type(DType t, F&& f) {
-  check(t != DType::i32, "expected f32 or f64, got i32");
-  return t == DType::f64 ? f(double{}) : f(float{});
+/// Of a gradient of `form`, which may be in another type than that: Precision::gradients.
+inline void check_gradient(const View& gradient, Form form, const char* who) {
+  if (is_floating(gradient.dtype)) form.dtype = gradient.dtype;
+  check_operand(gradient, form, who);
+}
+
+/// Each element rounded once. Both are plain, of one shape.
+inline void convert(const View& from, const View& to) {
+  visit(from.dtype, [&]<Floating From>(From) {
+    visit(to.dtype, [&]<Floating To>(To) {
+      const From* const in = from.as<From>();
+      To* const out = to.as<To>();
+      for (Index i = 0; i < from.shape.size(); ++i) out[i] = To(in[i]);
+    });
+  });
 }
 
 /// The plain f64 vector {1, c, 1, 1} of sums and statistics.

@@ -9,7 +9,7 @@
 namespace lamina::detail {
 
 /// Gradients are functions of y alone, so that y may overwrite x.
-template <class T>
+template <Floating T>
 class ReferenceActivation final : public UnaryKernel {
  public:
   ReferenceActivation(const Activation& a, const Form& x) : a_(a) {
@@ -27,7 +27,7 @@ class ReferenceActivation final : public UnaryKernel {
     check_operand(x, inputs[0], what_), check_operand(y, output, what_);
     stream.run(Pass::forward, what_, [&] {
       const Index size = x.shape.size();
-      for (Index i = 0; i < size; ++i) y.as<T>()[i] = value(x.as<T>()[i]);
+      for (Index i = 0; i < size; ++i) y.as<T>()[i] = T(value(x.as<T>()[i]));
     });
   }
 
@@ -37,17 +37,19 @@ class ReferenceActivation final : public UnaryKernel {
     check_operand(dx, inputs[0], what_);
     stream.run(Pass::input_grad, what_, [&] {
       const Index size = y.shape.size();
-      for (Index i = 0; i < size; ++i) dx.as<T>()[i] = dy.as<T>()[i] * slope(y.as<T>()[i]);
+      for (Index i = 0; i < size; ++i) dx.as<T>()[i] = T(dy.as<T>()[i] * slope(y.as<T>()[i]));
     });
   }
 
  private:
-  T value(T x) const {
+  using Number = Wide<T>;
+
+  Number value(Number x) const {
     switch (a_.kind) {
       case Activation::Kind::relu:
-        return x <= 0 ? T(0) : x;  // NaN stays NaN
+        return x <= 0 ? 0 : x;  // NaN stays NaN
       case Activation::Kind::leaky_relu:
-        return x <= 0 ? T(a_.slope) * x : x;
+        return x <= 0 ? Number(a_.slope) * x : x;
       case Activation::Kind::sigmoid:
         return 1 / (1 + std::exp(-x));
       case Activation::Kind::tanh:
@@ -57,12 +59,12 @@ class ReferenceActivation final : public UnaryKernel {
   }
 
   /// dy/dx where the value is y.
-  T slope(T y) const {
+  Number slope(Number y) const {
     switch (a_.kind) {
       case Activation::Kind::relu:
-        return y <= 0 ? T(0) : T(1);
+        return y <= 0 ? 0 : 1;
       case Activation::Kind::leaky_relu:
-        return y <= 0 ? T(a_.slope) : T(1);
+        return y <= 0 ? Number(a_.slope) : 1;
       case Activation::Kind::sigmoid:
         return y * (1 - y);
       case Activation::Kind::tanh:
@@ -75,30 +77,31 @@ class ReferenceActivation final : public UnaryKernel {
   const char* what_;
 };
 
-/// A plain copy: all layouts of this back end are the same one.
-template <class T>
+/// A plain copy: all layouts of this back end are the same one. Types of elements may differ.
 class ReferenceReorder final : public UnaryKernel {
  public:
-  explicit ReferenceReorder(const Form& x) {
+  ReferenceReorder(const Form& x, const Form& y) {
     inputs = {x};
-    output = x;
+    output = y;
     algorithm = "copy";
-    in_place = true;
+    in_place = x == y;
     reads_x = false;
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
+    check_operand(x, inputs[0], "reorder"), check_operand(y, output, "reorder");
     move(stream, Pass::forward, x, y);
   }
   void input_grad(Stream& stream, const View&, const View&, const View& dy,
                   const View& dx) override {
+    check_operand(dy, output, "reorder"), check_operand(dx, inputs[0], "reorder");
     move(stream, Pass::input_grad, dy, dx);
   }
 
  private:
   void move(Stream& stream, Pass pass, const View& from, const View& to) {
-    check_operand(from, output, "reorder"), check_operand(to, output, "reorder");
     stream.run(pass, "reorder", [&] {
+      if (from.dtype != to.dtype) return convert(from, to);
       if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
     });
   }
@@ -139,7 +142,7 @@ class ReferenceRows final : public UnaryKernel {
 };
 
 /// y may be the same buffer as the first x, and each dx the same as dy.
-template <class T>
+template <Floating T>
 class ReferenceSum final : public NaryKernel {
  public:
   explicit ReferenceSum(std::span<const Form> xs) {
@@ -155,9 +158,9 @@ class ReferenceSum final : public NaryKernel {
     stream.run(Pass::forward, "sum", [&] {
       const Index size = y.shape.size();
       for (Index i = 0; i < size; ++i) {
-        T sum = 0;
+        Wide<T> sum = 0;
         for (const View& x : xs) sum += x.as<T>()[i];
-        y.as<T>()[i] = sum;
+        y.as<T>()[i] = T(sum);
       }
     });
   }
@@ -176,7 +179,7 @@ class ReferenceSum final : public NaryKernel {
   }
 };
 
-template <class T>
+template <Floating T>
 class ReferenceConcat final : public NaryKernel {
  public:
   explicit ReferenceConcat(std::span<const Form> xs) {
@@ -225,7 +228,7 @@ class ReferenceConcat final : public NaryKernel {
   }
 };
 
-template <class T>
+template <Floating T>
 class ReferenceDropout final : public DropoutKernel {
  public:
   ReferenceDropout(double rate, const Form& x, const Shape& whole, const Box& box)
@@ -241,10 +244,10 @@ class ReferenceDropout final : public DropoutKernel {
     check_operand(now, Passed<StepValues>::form(), "dropout now");
     stream.run(pass, "dropout", [&] {
       const DropoutMask mask(rate_, Passed<StepValues>::in(now), layer, whole_.size());
-      const T scale = T(1 / (1 - rate_));
+      const auto scale = Wide<T>(1 / (1 - rate_));
       for_runs(box_, whole_, box_, [&](Index at, Index first, Index length) {
         for (Index i = first; i < first + length; ++i, ++at)
-          y.as<T>()[i] = mask.keeps(std::uint64_t(at)) ? scale * x.as<T>()[i] : T(0);
+          y.as<T>()[i] = T(mask.keeps(std::uint64_t(at)) ? scale * x.as<T>()[i] : 0);
       });
     });
   }

@@ -5,26 +5,29 @@
 
 namespace lamina::detail {
 
-template <class T>
+/// For elements of type T, before they are rounded to it.
+template <Floating T>
 class ReferenceEpilogue {
  public:
-  explicit ReferenceEpilogue(const Epilogue& e) : add_(e.add), slope_(T(e.slope())) {}
+  using W = Wide<T>;
+
+  explicit ReferenceEpilogue(const Epilogue& e) : add_(e.add), slope_(W(e.slope())) {}
 
   bool adds() const { return add_; }
   bool activates() const { return slope_ != 1; }
 
   /// What becomes of `v`, element i of the result.
-  T value(T v, const View& added, Index i) const {
+  W value(W v, const View& added, Index i) const {
     if (add_) v += added.as<T>()[i];
     return v > 0 || v != v ? v : below(v);  // NaN stays NaN
   }
   /// The gradient of v for that of the value y.
-  T gradient(T y, T dy) const { return y <= 0 ? below(dy) : dy; }
+  W gradient(W y, W dy) const { return y <= 0 ? below(dy) : dy; }
 
   /// To all of y, which holds the result.
   void apply(const View& y, const View& added) const {
     if (!adds() && !activates()) return;
-    for (Index i = 0; i < y.shape.size(); ++i) y.as<T>()[i] = value(y.as<T>()[i], added, i);
+    for (Index i = 0; i < y.shape.size(); ++i) y.as<T>()[i] = T(value(y.as<T>()[i], added, i));
   }
 
   void check_added(const View& added, const Form& y, const char* who) const {
@@ -33,10 +36,10 @@ class ReferenceEpilogue {
 
  private:
   /// Without a slope the product is left out: 0 * infinity would not be 0.
-  T below(T v) const { return slope_ == 0 ? T(0) : slope_ * v; }
+  W below(W v) const { return slope_ == 0 ? W(0) : slope_ * v; }
 
   bool add_;
-  T slope_;
+  W slope_;
 };
 
 }  // namespace lamina::detail

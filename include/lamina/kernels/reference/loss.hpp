@@ -11,7 +11,7 @@ namespace lamina::detail {
 /// With K classes the target of a row is 1 - smoothing at its label plus smoothing/K everywhere;
 /// loss = - sum of target * log p. A hit is a label that fewer than 1 (or 5) classes precede: those
 /// of greater logit, of equal logit and smaller index, and those whose logit is NaN.
-template <class T>
+template <Floating T>
 class ReferenceLoss final : public LossKernel {
  public:
   ReferenceLoss(const LossGeometry& g, const Form& x)
@@ -22,7 +22,7 @@ class ReferenceLoss final : public LossKernel {
         classes_(g.classes ? g.classes : part_),
         first_(g.first) {
     inputs = {x};
-    output = x;
+    output = {x.shape, dtype_of<P>, {}};
     algorithm = "loops";
     labels_ = {{x.shape.n, 1, x.shape.h, x.shape.w}, DType::i32, {}};
     largest_ = f64_vector(2 * rows_ + 1), sums_ = {{3, rows_, 1, 1}, DType::f64, {}};
@@ -63,7 +63,7 @@ class ReferenceLoss final : public LossKernel {
         sum[n] = logits[n] = 0;
         for (Index k = 0; k < part_; ++k) {
           const double e = std::exp(row[k * pixels_] - top[n]);
-          p.as<T>()[at(n, k)] = T(e);
+          p.as<P>()[at(n, k)] = P(e);
           sum[n] += e;
           logits[n] += row[k * pixels_];
         }
@@ -83,8 +83,8 @@ class ReferenceLoss final : public LossKernel {
       double loss = 0, top1 = 0, top5 = 0, count = 0;
       for (Index n = 0; n < rows_; ++n) {
         for (Index k = 0; k < part_; ++k) {
-          T& value = p.as<T>()[at(n, k)];
-          value = T(value / sum[n]);
+          P& value = p.as<P>()[at(n, k)];
+          value = P(value / sum[n]);
         }
         if (label_of(labels, n) < 0) continue;
         loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n] -
@@ -119,13 +119,15 @@ class ReferenceLoss final : public LossKernel {
           const Index i = at(n, k);
           const double target =
               (first_ + k == label ? 1 - smoothing_ : 0) + smoothing_ / double(classes_);
-          dx.as<T>()[i] = label < 0 ? T(0) : T(scale * (p.as<T>()[i] - target));
+          dx.as<T>()[i] = label < 0 ? T(0) : T(scale * (p.as<P>()[i] - target));
         }
       }
     });
   }
 
  private:
+  using P = Wide<T>;  // of probabilities
+
   /// Where the logit of a class of x is.
   Index at(Index row, Index k) const {
     return (row / pixels_ * part_ + k) * pixels_ + row % pixels_;

@@ -7,7 +7,7 @@
 
 namespace lamina::detail {
 
-template <class T>
+template <Floating T>
 class ReferenceNorm final : public NormKernel {
  public:
   ReferenceNorm(const Form& x, const Epilogue& e) : x_(x.shape), epilogue_(e) {
@@ -50,9 +50,9 @@ class ReferenceNorm final : public NormKernel {
         const double unbiased = var * count / std::max(count - 1, 1.0);
         mean.as<double>()[c] = m;
         inv_std.as<double>()[c] = 1 / std::sqrt(var + epsilon);
-        T &rm = running_mean.as<T>()[c], &rv = running_var.as<T>()[c];
-        rm = T(rm + momentum * (m - rm));
-        rv = T(rv + momentum * (unbiased - rv));
+        P &rm = running_mean.as<P>()[c], &rv = running_var.as<P>()[c];
+        rm = P(rm + momentum * (m - rm));
+        rv = P(rv + momentum * (unbiased - rv));
       }
     });
   }
@@ -63,8 +63,8 @@ class ReferenceNorm final : public NormKernel {
     check_operand(running_var, parameter(), "batch_norm running_var");
     check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     stream.run(Pass::forward, "batch_norm_running", [&] {
-      std::copy_n(running_mean.as<T>(), x_.c, sums.as<double>());
-      std::copy_n(running_var.as<T>(), x_.c, sums.as<double>() + x_.c);
+      std::copy_n(running_mean.as<P>(), x_.c, sums.as<double>());
+      std::copy_n(running_var.as<P>(), x_.c, sums.as<double>() + x_.c);
     });
   }
 
@@ -74,8 +74,8 @@ class ReferenceNorm final : public NormKernel {
     check_statistics(mean, inv_std);
     stream.run(Pass::forward, "batch_norm_finish", [&] {
       for (Index c = 0; c < x_.c; ++c) {
-        const double var = T(sums.as<double>()[x_.c + c] / variants);
-        mean.as<double>()[c] = T(sums.as<double>()[c] / variants);
+        const double var = P(sums.as<double>()[x_.c + c] / variants);
+        mean.as<double>()[c] = P(sums.as<double>()[c] / variants);
         inv_std.as<double>()[c] = 1 / std::sqrt(var + epsilon);
       }
     });
@@ -90,10 +90,10 @@ class ReferenceNorm final : public NormKernel {
     epilogue_.check_added(added, output, "batch_norm added");
     stream.run(Pass::forward, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
-        const double scale = inv_std.as<double>()[c] * (w ? w.as<T>()[c] : T(1));
-        const double shift = b ? b.as<T>()[c] : T(0), m = mean.as<double>()[c];
+        const double scale = inv_std.as<double>()[c] * (w ? w.as<P>()[c] : P(1));
+        const double shift = b ? b.as<P>()[c] : P(0), m = mean.as<double>()[c];
         positions([&](Index i) {
-          y.as<T>()[i] = epilogue_.value(T((x.as<T>()[i] - m) * scale + shift), added, i);
+          y.as<T>()[i] = T(epilogue_.value(P((x.as<T>()[i] - m) * scale + shift), added, i));
         });
       });
     });
@@ -105,8 +105,8 @@ class ReferenceNorm final : public NormKernel {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
     check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
-    if (dw) check_operand(dw, parameter(), "batch_norm dw");
-    if (db) check_operand(db, parameter(), "batch_norm db");
+    if (dw) check_gradient(dw, parameter(), "batch_norm dw");
+    if (db) check_gradient(db, parameter(), "batch_norm db");
     if (epilogue_.activates()) check_operand(y, output, "batch_norm y");
     if (dadded) check_operand(dadded, output, "batch_norm dadded");
     stream.run(Pass::weight_grad, "batch_norm", [&] {
@@ -114,15 +114,15 @@ class ReferenceNorm final : public NormKernel {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
         double sum = 0, dot = 0;
         positions([&](Index i) {
-          const T g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : dy.as<T>()[i];
-          if (dadded) dadded.as<T>()[i] = g;
+          const P g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : P(dy.as<T>()[i]);
+          if (dadded) dadded.as<T>()[i] = T(g);
           sum += g;
           dot += g * ((x.as<T>()[i] - m) * s);
         });
         sums.as<double>()[c] = sum;
         sums.as<double>()[x_.c + c] = dot;
-        if (db) db.as<T>()[c] = T(sum);
-        if (dw) dw.as<T>()[c] = T(dot);
+        if (db) put(db, c, sum);
+        if (dw) put(dw, c, dot);
       });
     });
   }
@@ -138,11 +138,11 @@ class ReferenceNorm final : public NormKernel {
     stream.run(Pass::input_grad, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
-        const double scale = s * (w ? w.as<T>()[c] : T(1));
+        const double scale = s * (w ? w.as<P>()[c] : P(1));
         const double sum = sums.as<double>()[c] / count, dot = sums.as<double>()[x_.c + c] / count;
         positions([&](Index i) {
           const double xhat = (x.as<T>()[i] - m) * s;
-          const T g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : dy.as<T>()[i];
+          const P g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : P(dy.as<T>()[i]);
           dx.as<T>()[i] = T(scale * (g - sum - xhat * dot));
         });
       });
@@ -150,7 +150,13 @@ class ReferenceNorm final : public NormKernel {
   }
 
  private:
-  Form parameter() const { return {{1, x_.c, 1, 1}, dtype_of<T>, {}}; }
+  using P = Wide<T>;  // of parameters and running averages
+
+  Form parameter() const { return {{1, x_.c, 1, 1}, dtype_of<P>, {}}; }
+
+  static void put(const View& to, Index c, double value) {
+    visit(to.dtype, [&]<Floating G>(G) { to.as<G>()[c] = G(value); });
+  }
 
   void check_statistics(const View& mean, const View& inv_std) const {
     check_operand(mean, f64_vector(x_.c), "batch_norm mean");

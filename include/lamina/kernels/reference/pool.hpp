@@ -10,10 +10,10 @@ namespace lamina::detail {
 /// Maximum: the first of equal elements wins and gets the whole gradient, NaN wins over numbers,
 /// and padding never wins. Average: divides by the elements inside the image, or by the whole
 /// window.
-template <class T>
+template <Floating T>
 class ReferencePool final : public UnaryKernel {
  public:
-  ReferencePool(const PoolGeometry& g, const Form& x)
+  ReferencePool(const PoolGeometry& g, const Form& x, MemorySpace& memory)
       : g_(g),
         x_(x.shape),
         y_(g.output(x.shape)),
@@ -22,21 +22,25 @@ class ReferencePool final : public UnaryKernel {
     output = {y_, x.dtype, {}};
     algorithm = "loops";
     reads_x = g.kind == PoolGeometry::Kind::max;
+    if (!std::same_as<T, Number>) sums_ = Tensor({1, 1, x_.h, x_.w}, dtype_of<Number>, memory);
+    workspace = sums_.bytes();
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
     check_operand(x, inputs[0], what_), check_operand(y, output, what_);
     stream.run(Pass::forward, what_, [&] {
-      each_window([&](Index plane, Index at, const Window& window) {
+      for (Index plane = 0; plane < x_.n * x_.c; ++plane) {
         const T* image = x.as<T>() + plane * x_.h * x_.w;
-        if (g_.kind == PoolGeometry::Kind::max) {
-          y.as<T>()[at] = image[largest(image, window)];
-        } else {
-          double sum = 0;
-          each_element(window, [&](Index i) { sum += image[i]; });
-          y.as<T>()[at] = T(sum / divisor(window));
-        }
-      });
+        each_window(plane, [&](Index at, const Window& window) {
+          if (g_.kind == PoolGeometry::Kind::max) {
+            y.as<T>()[at] = image[largest(image, window)];
+          } else {
+            double sum = 0;
+            each_element(window, [&](Index i) { sum += image[i]; });
+            y.as<T>()[at] = T(sum / divisor(window));
+          }
+        });
+      }
     });
   }
 
@@ -45,37 +49,46 @@ class ReferencePool final : public UnaryKernel {
     if (reads_x) check_operand(x, inputs[0], what_);
     check_operand(dy, output, what_), check_operand(dx, inputs[0], what_);
     stream.run(Pass::input_grad, what_, [&] {
-      std::fill_n(dx.as<T>(), x_.size(), T(0));
-      each_window([&](Index plane, Index at, const Window& window) {
-        T* image = dx.as<T>() + plane * x_.h * x_.w;
-        const T gradient = dy.as<T>()[at];
-        if (g_.kind == PoolGeometry::Kind::max) {
-          image[largest(x.as<T>() + plane * x_.h * x_.w, window)] += gradient;
-        } else {
-          const T part = T(gradient / divisor(window));
-          each_element(window, [&](Index i) { image[i] += part; });
-        }
-      });
+      for (Index plane = 0; plane < x_.n * x_.c; ++plane) {
+        const Index first = plane * x_.h * x_.w;
+        Number* const sums = sums_of(dx.as<T>() + first);
+        std::fill_n(sums, x_.h * x_.w, Number(0));
+        each_window(plane, [&](Index at, const Window& window) {
+          const Number gradient = dy.as<T>()[at];
+          if (g_.kind == PoolGeometry::Kind::max) {
+            sums[largest(x.as<T>() + first, window)] += gradient;
+          } else {
+            const auto part = Number(gradient / divisor(window));
+            each_element(window, [&](Index i) { sums[i] += part; });
+          }
+        });
+        if (sums_.view()) convert(sums_, {dx.as<T>() + first, {sums_.shape(), dx.dtype, {}}});
+      }
     });
   }
 
  private:
+  using Number = Wide<T>;
+
   struct Window {  // the part inside the image, never empty since padding is less than a window
     Index top, left, bottom, right;
   };
 
+  Number* sums_of(T* plane) const {
+    if constexpr (std::same_as<T, Number>) return plane;
+    return sums_.as<Number>();
+  }
+
+  /// Calls f(index of the element of y, window) for those of a plane.
   template <class F>
-  void each_window(F&& f) const {
-    Index at = 0;
-    for (Index plane = 0; plane < x_.n * x_.c; ++plane) {
-      for (Index p = 0; p < y_.h; ++p) {
-        const Index h = p * g_.stride.h - g_.pad.top;
-        for (Index q = 0; q < y_.w; ++q, ++at) {
-          const Index w = q * g_.stride.w - g_.pad.left;
-          f(plane, at,
-            Window{std::max<Index>(h, 0), std::max<Index>(w, 0), std::min(h + g_.window.h, x_.h),
-                   std::min(w + g_.window.w, x_.w)});
-        }
+  void each_window(Index plane, F&& f) const {
+    Index at = plane * y_.h * y_.w;
+    for (Index p = 0; p < y_.h; ++p) {
+      const Index h = p * g_.stride.h - g_.pad.top;
+      for (Index q = 0; q < y_.w; ++q, ++at) {
+        const Index w = q * g_.stride.w - g_.pad.left;
+        f(at, Window{std::max<Index>(h, 0), std::max<Index>(w, 0), std::min(h + g_.window.h, x_.h),
+                     std::min(w + g_.window.w, x_.w)});
       }
     }
   }
@@ -103,6 +116,7 @@ class ReferencePool final : public UnaryKernel {
   PoolGeometry g_;
   Shape x_, y_;
   const char* what_;
+  Tensor sums_;  // of a plane of dx, until they are complete; only where T is too narrow for them
 };
 
 }  // namespace lamina::detail

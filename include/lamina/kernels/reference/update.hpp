@@ -8,11 +8,11 @@
 namespace lamina::detail {
 
 /// g = grad_scale dw + weight_decay w;  v = momentum v + g;  w -= rate (v, or g + momentum v).
-template <class T>
+template <class T, class G>
 void reference_sgd(const UpdateRule& rule, const UpdateStep& at, const View& w, const View& dw,
                    T* velocity) {
   for (Index i = 0; i < w.shape.size(); ++i) {
-    double g = at.grad_scale * dw.as<T>()[i] + at.weight_decay * w.as<T>()[i];
+    double g = at.grad_scale * dw.as<G>()[i] + at.weight_decay * w.as<T>()[i];
     if (velocity) {
       const double v = rule.momentum * velocity[i] + g;
       velocity[i] = T(v);
@@ -24,14 +24,14 @@ void reference_sgd(const UpdateRule& rule, const UpdateStep& at, const View& w, 
 
 /// m = beta1 m + (1-beta1) g,  v = beta2 v + (1-beta2) g^2, both divided by 1 - beta^step;
 /// w -= rate m / (sqrt(v) + epsilon). Decay joins g in adam, and shrinks w first in adamw.
-template <class T>
+template <class T, class G>
 void reference_adam(const UpdateRule& rule, const UpdateStep& at, const View& w, const View& dw,
                     T* first, T* second) {
   const bool decoupled = rule.kind == UpdateRule::Kind::adamw;
   const double correct1 = 1 - std::pow(rule.beta1, double(at.step));
   const double correct2 = 1 - std::pow(rule.beta2, double(at.step));
   for (Index i = 0; i < w.shape.size(); ++i) {
-    double value = w.as<T>()[i], g = at.grad_scale * dw.as<T>()[i];
+    double value = w.as<T>()[i], g = at.grad_scale * dw.as<G>()[i];
     if (decoupled) {
       value -= at.rate * at.weight_decay * value;
     } else {
@@ -50,17 +50,18 @@ inline void reference_update(const UpdateRule& rule, const UpdateStep& at, const
                              const View& dw, std::span<const View> states) {
   check_form(w, "update");
   check(rule.kind != UpdateRule::Kind::custom, "update: a rule of one's own is no kernel");
-  check_operand(dw, w, "update dw");
+  check_gradient(dw, w, "update dw");
   check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
         " states, got ", states.size());
   for (const View& state : states) check_operand(state, w, "update state");
-  with_type(w.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (rule.kind == UpdateRule::Kind::sgd) {
-      reference_sgd<T>(rule, at, w, dw, states.empty() ? nullptr : states[0].as<T>());
-    } else {
-      reference_adam<T>(rule, at, w, dw, states[0].as<T>(), states[1].as<T>());
-    }
+  visit(w.dtype, [&]<std::floating_point T>(T) {
+    visit(dw.dtype, [&]<Floating G>(G) {
+      if (rule.kind == UpdateRule::Kind::sgd) {
+        reference_sgd<T, G>(rule, at, w, dw, states.empty() ? nullptr : states[0].as<T>());
+      } else {
+        reference_adam<T, G>(rule, at, w, dw, states[0].as<T>(), states[1].as<T>());
+      }
+    });
   });
 }
 

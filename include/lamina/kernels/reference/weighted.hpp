@@ -7,7 +7,7 @@ namespace lamina::detail {
 
 /// With the columns X[(c,r,s), (p,q)] = x[c, p*stride + r*dilation - pad, ...] of one sample and
 /// group: y = w X,  dX = w^T dy,  dw = sum over samples of dy X^T.
-template <class T>
+template <std::floating_point T>
 class ReferenceConv final : public WeightedKernel {
  public:
   ReferenceConv(const ConvGeometry& g, const Form& x, const Epilogue& e, MemorySpace& memory)
@@ -155,7 +155,7 @@ class ReferenceConv final : public WeightedKernel {
 };
 
 /// y = x w^T + b,  dx = dy w,  dw = dy^T x.
-template <class T>
+template <std::floating_point T>
 class ReferenceLinear final : public WeightedKernel {
  public:
   ReferenceLinear(Index features, bool bias, const Form& x, const Epilogue& e)
@@ -216,6 +216,70 @@ class ReferenceLinear final : public WeightedKernel {
   Index n_, c_, k_;
   bool bias_;
   ReferenceEpilogue<T> epilogue_;
+};
+
+/// With bf16 or f16 as hardware has it: operands are read as f32, products and sums are f32, and
+/// what is written is rounded once. It is the kernel for f32, on copies. Gradients of weights are
+/// f32, too, where they are asked for so.
+class ReferenceNarrow final : public WeightedKernel {
+ public:
+  ReferenceNarrow(std::unique_ptr<WeightedKernel> kernel, DType dtype, MemorySpace& memory)
+      : kernel_(std::move(kernel)),
+        x_(kernel_->inputs[0], memory),
+        w_(kernel_->w, memory),
+        b_(kernel_->b, memory),
+        y_(kernel_->output, memory) {
+    inputs = kernel_->inputs;
+    output = kernel_->output, w = kernel_->w, b = kernel_->b;
+    if (inputs.size() > 1) added_ = Tensor(inputs[1], memory);
+    for (Form& form : inputs) form.dtype = dtype;
+    for (Form* form : {&output, &w, &b}) form->dtype = dtype;
+    algorithm = kernel_->algorithm;
+    workspace = kernel_->workspace;
+    for (const Tensor* t : {&x_, &w_, &b_, &y_, &added_}) workspace += t->bytes();
+  }
+
+  void forward(Stream& stream, const View& x, const View& weight, const View& bias, const View& y,
+               const View& added) override {
+    check_operand(x, inputs[0], "x"), check_operand(weight, w, "w"), check_operand(y, output, "y");
+    if (bias) check_operand(bias, b, "b");
+    if (added_.bytes() > 0) check_operand(added, output, "added");
+    stream.run(Pass::forward, "widen", [&] {
+      widen(x, x_), widen(weight, w_), widen(bias, b_);
+      if (added_.bytes() > 0) widen(added, added_);
+    });
+    kernel_->forward(stream, x_, w_, bias ? b_.view() : View(), y_, added_);
+    stream.run(Pass::forward, "round", [&] { convert(y_, y); });
+  }
+
+  void input_grad(Stream& stream, const View& weight, const View& dy, const View& dx) override {
+    check_operand(weight, w, "w"), check_operand(dy, output, "dy");
+    check_operand(dx, inputs[0], "dx");
+    stream.run(Pass::input_grad, "widen", [&] { widen(weight, w_), widen(dy, y_); });
+    kernel_->input_grad(stream, w_, y_, x_);
+    stream.run(Pass::input_grad, "round", [&] { convert(x_, dx); });
+  }
+
+  void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
+                   const View& db) override {
+    check_operand(x, inputs[0], "x"), check_operand(dy, output, "dy");
+    check_gradient(dw, w, "dw");
+    if (db) check_gradient(db, b, "db");
+    stream.run(Pass::weight_grad, "widen", [&] { widen(x, x_), widen(dy, y_); });
+    kernel_->weight_grad(stream, x_, y_, w_, db ? b_.view() : View());
+    stream.run(Pass::weight_grad, "round", [&] {
+      convert(w_, dw);
+      if (db) convert(b_, db);
+    });
+  }
+
+ private:
+  static void widen(const View& from, const View& to) {
+    if (from) convert(from, to);
+  }
+
+  std::unique_ptr<WeightedKernel> kernel_;
+  Tensor x_, w_, b_, y_, added_;  // f32: operands, or in their place their gradients
 };
 
 }  // namespace lamina::detail

@@ -58,7 +58,8 @@ LAMINA_INLINE Placement BatchNorm::place_with(const Epilogue& e, std::span<const
   placed->group = site.along(group_axes());
   placed->variants = o_.global || !site.training() ? Communicator() : site.along(Axis::batch);
   const Shape &x = xs[0].shape, &whole = xs[0].whole;
-  const Form vector{{1, x.c, 1, 1}, xs[0].dtype, {}}, wide{{1, x.c, 1, 1}, DType::f64, {}};
+  const Form vector{{1, x.c, 1, 1}, site.precision().statistics, {}},
+      wide{{1, x.c, 1, 1}, DType::f64, {}};
   MemorySpace& memory = site.backend().memory();
   placed->mean = Tensor(wide, memory), placed->inv_std = Tensor(wide, memory);
   placed->sums = Tensor({1, 2 * x.c, 1, 1}, DType::f64, memory);

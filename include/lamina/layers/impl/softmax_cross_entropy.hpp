@@ -39,7 +39,7 @@ LAMINA_INLINE Placement SoftmaxCrossEntropy::place(std::span<const Spec> xs,
   placed->samples = xs[0].whole.n;
   placed->ranks = site.along(Axis::batch), placed->parts = site.along(Axis::channel);
   MemorySpace& memory = site.backend().memory();
-  placed->p = Tensor(placed->kernel->inputs[0], memory);
+  placed->p = Tensor(placed->kernel->output, memory);
   placed->maxima = Tensor({1, 2 * rows + 1, 1, 1}, DType::f64, memory);
   placed->sums = Tensor({3, rows, 1, 1}, DType::f64, memory);
   placed->rows = Tensor({1, 1, 1, 1}, DType::f64, memory);

@@ -25,7 +25,7 @@ LAMINA_INLINE void compare_ranks(const Network& network, const PlaceOptions& o) 
   const auto& graph = network.graph();
   std::vector<Fact> facts = {{"the version of Lamina", std::string(version)},
                              {"the back end", o.backend->name()},
-                             {"the type of numbers", text(name(o.dtype))},
+                             {"the type of numbers", o.dtype.text()},
                              {"the global batch", text(o.batch)},
                              {"bucket_mb", exact(o.bucket_mb)},
                              {"first_bucket_mb", exact(o.first_bucket_mb)},

@@ -6,6 +6,7 @@
 #include <lamina/base/random.hpp>
 #include <lamina/network/parameters.hpp>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <sstream>
@@ -14,7 +15,15 @@ namespace lamina {
 
 namespace detail {
 
-inline std::size_t room_of(const Parameter& p) { return room(p.form.bytes()); }
+/// Bytes of its room in a buffer with elements of type t.
+inline std::size_t room_of(const Parameter& p, DType t) { return std::size_t(p.room) * size_of(t); }
+inline std::size_t room_of(const Parameter& p) { return room_of(p, p.form.dtype); }
+
+/// So many elements that each of its buffers has whole cache lines of them.
+inline std::int64_t whole_lines(std::int64_t elements, DType values, const Precision& p) {
+  const std::size_t least = std::min({size_of(values), size_of(p.gradients), size_of(p.states)});
+  return std::int64_t(room(std::size_t(elements) * least) / least);
+}
 
 inline Form flat(std::size_t bytes, DType t) {
   return {{1, std::int64_t(bytes / size_of(t)), 1, 1}, t, {}};
@@ -34,7 +43,7 @@ inline std::string to_text(const std::vector<NamedParameter>& mine,
   for (const NamedParameter& n : mine) {
     const Parameter& p = *n.parameter;
     to << n.name << '\n' << p.form.text() << '\n' << start_of(p) << '\n';
-    to << p.form.fingerprint() << ' ';
+    to << p.form.fingerprint() << ' ' << int(p.form.dtype) << ' ';
     to << steps[std::size_t(n.step)].vertex << ' ' << p.trained << ' ' << p.frozen;
     to << ' ' << p.variants->size() << ' ' << p.variants->rank();
     to << ' ' << p.whole.n << ' ' << p.whole.c << ' ' << p.whole.h << ' ' << p.whole.w;
@@ -67,15 +76,16 @@ LAMINA_INLINE void Parameters::spread(const std::vector<Step>& steps, const Plac
     while (std::getline(in, name) && std::getline(in, lies.form) && std::getline(in, start)) {
       std::size_t dims = 0;
       Box block;
-      int variant = 0;
-      WholeParameter s{.name = name, .dtype = options.dtype};
-      in >> lies.fingerprint >> s.vertex >> s.trained >> s.frozen >> s.variants >> variant;
+      int variant = 0, dtype = 0;
+      WholeParameter s{.name = name};
+      in >> lies.fingerprint >> dtype >> s.vertex >> s.trained >> s.frozen >> s.variants >> variant;
       in >> s.whole.n >> s.whole.c >> s.whole.h >> s.whole.w;
       for (Part* part : {&block.n, &block.c, &block.h, &block.w}) in >> part->begin >> part->size;
       in >> dims;
       s.dims.resize(dims);
       for (std::int64_t& d : s.dims) in >> d;
       in.ignore(1, '\n');
+      s.dtype = DType(dtype);
 
       auto at = std::find_if(all.begin(), all.end(),
                              [&](const WholeParameter& known) { return known.name == name; });
@@ -118,7 +128,8 @@ LAMINA_INLINE Parameters::Parameters(std::vector<Step>& steps, const PlaceOption
       if (p->trained || p->frozen || !options.training) p->variants = Communicator();
       if (!p->variants) p->variants = p->replicas;
       mine.push_back({text(step.name, '.', p->name), p, i});
-      p->room = std::int64_t(detail::room_of(*p) / size_of(p->form.dtype));
+      const DType t = p->form.dtype;
+      p->room = detail::whole_lines(std::int64_t(p->form.bytes() / size_of(t)), t, options.dtype);
       step.memory.parameters += detail::room_of(*p), total.parameters += detail::room_of(*p);
     }
   }
@@ -126,7 +137,7 @@ LAMINA_INLINE Parameters::Parameters(std::vector<Step>& steps, const PlaceOption
   plan_squares(steps, options, total);
   if (!options.training) return;
   check_frozen(options.frozen);
-  plan_unread(steps, total);
+  plan_unread(steps, options, total);
   plan_buckets(steps, options, total);
 }
 
@@ -145,23 +156,24 @@ LAMINA_INLINE void Parameters::check_frozen(const std::vector<std::string>& patt
 }
 
 /// One buffer serves all of them.
-LAMINA_INLINE void Parameters::plan_unread(std::vector<Step>& steps, Memory& total) {
+LAMINA_INLINE void Parameters::plan_unread(std::vector<Step>& steps, const PlaceOptions& options,
+                                           Memory& total) {
   std::size_t most = 0;
   for (Step& step : steps)
     for (Parameter* p : step.parameters()) {
       if (!p->frozen || !step.needs_grad || !step.placement.layer->writes_frozen(*p)) continue;
       written_.push_back(p);
-      step.memory.workspace += detail::room_of(*p);
-      most = std::max(most, detail::room_of(*p));
+      const std::size_t bytes = detail::room_of(*p, options.dtype.gradients);
+      step.memory.workspace += bytes, most = std::max(most, bytes);
     }
   total.workspace += most;
 }
 
 LAMINA_INLINE void Parameters::plan_buckets(std::vector<Step>& steps, const PlaceOptions& options,
                                             Memory& total) {
-  // A bucket takes parameters of whole layers, with the same replicas, until it is full. Ranks that
-  // share some layers, but not others, must find the same buckets: each group has its own first
-  // one.
+  // A bucket takes parameters of whole layers, with the same replicas and of one dtype, until it is
+  // full. Ranks that share some layers, but not others, must find the same buckets: each group has
+  // its own first one.
   struct Draft {
     std::vector<Parameter*> members = {};
     double bytes = 0, limit = 0;
@@ -173,14 +185,15 @@ LAMINA_INLINE void Parameters::plan_buckets(std::vector<Step>& steps, const Plac
       if (!p->trained) continue;
       Draft* draft = nullptr;
       for (Draft& d : drafts)
-        if (d.members[0]->replicas.same(p->replicas)) draft = &d;
+        if (d.members[0]->replicas.same(p->replicas) && d.members[0]->form.dtype == p->form.dtype)
+          draft = &d;
       const double limit = (draft ? options.bucket_mb : options.first_bucket_mb) * 1e6;
       if (!draft || (draft->bytes >= draft->limit && draft->last_step != s)) {
         drafts.push_back({.limit = limit});
         draft = &drafts.back();
       }
       draft->members.push_back(p);
-      draft->bytes += double(detail::room_of(*p)), draft->last_step = s;
+      draft->bytes += double(detail::room_of(*p, options.dtype.gradients)), draft->last_step = s;
     }
   }
   buckets = std::vector<Bucket>(drafts.size());
@@ -210,7 +223,8 @@ LAMINA_INLINE void Parameters::plan_squares(std::vector<Step>& steps, const Plac
 /// the last member takes what is too much.
 LAMINA_INLINE void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& steps,
                                            const PlaceOptions& options, Memory& total) {
-  const auto ranks = std::size_t(bucket.ranks.size());
+  const int ranks = bucket.ranks.size();
+  const DType value = bucket.members[0]->form.dtype, gradient = options.dtype.gradients;
   std::int64_t elements = 0;
   std::string members;
   for (Parameter* p : bucket.members) {
@@ -222,28 +236,34 @@ LAMINA_INLINE void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& st
   for (const std::uint64_t theirs : bucket.ranks.all_gather_value(lies))
     check(theirs == lies, "the ranks that add up the gradients of ", bucket.members[0]->name,
           " and what follows it lay them out differently");
-  const std::size_t size = size_of(options.dtype), bytes = std::size_t(elements) * size;
   bucket.sharded = options.shard_optimizer && ranks > 1;
-  const std::size_t part = bucket.sharded ? room((bytes + ranks - 1) / ranks) : 0;
-  const std::size_t whole = bucket.sharded ? part * ranks : bytes;
+  const std::int64_t part =
+      bucket.sharded ? detail::whole_lines((elements + ranks - 1) / ranks, value, options.dtype)
+                     : 0;
+  const std::int64_t whole = bucket.sharded ? part * ranks : elements;
   const std::size_t buffers = options.micro_batches > 1 ? 2 : 1;  // of gradients
-  bucket.gradients = bucket.values = View(nullptr, detail::flat(whole, options.dtype));
-  bucket.part = View(nullptr, detail::flat(part, options.dtype));
+  bucket.gradients = View(nullptr, {{1, whole, 1, 1}, gradient, {}});
+  bucket.values = View(nullptr, {{1, whole, 1, 1}, value, {}});
+  bucket.part = View(nullptr, {{1, part, 1, 1}, gradient, {}});
+  bucket.state = options.dtype.states;
   bucket.micro_batches = options.micro_batches;
   if (options.micro_batches > 1) {
     const Form& form = bucket.gradients;
     bucket.hold = options.backend->reorder(form, form);
     bucket.add = options.backend->sum(std::array{form, form});
   }
-  bucket.members.back()->room += std::int64_t((whole - bytes) / size);
-  total.parameters += whole - bytes, total.gradients += buffers * whole, total.messages += part;
+  const std::size_t before = detail::room_of(*bucket.members.back());
+  bucket.members.back()->room += whole - elements;
+  const std::size_t added = detail::room_of(*bucket.members.back()) - before;
+  total.parameters += added;
+  total.gradients += buffers * bucket.gradients.bytes(), total.messages += bucket.part.bytes();
   for (NamedParameter& n : mine) {
     const Parameter& p = *n.parameter;
     if (p.bucket != &bucket) continue;
     Memory& its = steps[std::size_t(n.step)].memory;
-    const std::size_t taken = std::size_t(p.room) * size;
-    its.parameters += taken - detail::room_of(p), its.gradients += buffers * taken;
-    if (bucket.sharded) its.messages += p.state_bytes();
+    if (&p == bucket.members.back()) its.parameters += added;
+    its.gradients += buffers * detail::room_of(p, gradient);
+    if (bucket.sharded) its.messages += std::size_t(p.own_room()) * size_of(gradient);
     if (options.shard_optimizer)  // every rank adds the squares of its part
       n.counts = bucket.ranks.all_reduce_value(int(n.counts), ReduceOp::max) > 0;
   }
@@ -258,14 +278,14 @@ LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memor
   MemorySpace& memory = options.backend->memory();
   squares = Tensor(squares_form(options), memory);
   // What ranks sum or gather is where they can do so in place.
-  const Form all_values = detail::flat(total.parameters, options.dtype);
+  const Form all_values = detail::flat(total.parameters, options.dtype.weights);
   values = options.shard_optimizer ? options.ranks.tensor(all_values, memory)
                                    : Tensor(all_values, memory);
   std::size_t value = 0;
   for (Bucket& bucket : buckets) {
     bucket.values = values.view().at(value, bucket.values);
     for (Parameter* p : bucket.members)
-      p->value = bucket.values.at(std::size_t(p->at) * size_of(options.dtype), p->form);
+      p->value = bucket.values.at(std::size_t(p->at) * size_of(p->form.dtype), p->form);
     value += bucket.values.bytes();
   }
   for (const NamedParameter& n : mine) {
@@ -273,25 +293,41 @@ LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memor
     n.parameter->value = values.view().at(value, n.parameter->form);
     value += detail::room_of(*n.parameter);
   }
+  const DType gradient = options.dtype.gradients;
   std::size_t unread_bytes = 0;
-  for (const Parameter* p : written_) unread_bytes = std::max(unread_bytes, detail::room_of(*p));
-  unread = Tensor(detail::flat(unread_bytes, options.dtype), memory);
-  for (Parameter* p : written_) p->grad = unread.view().at(0, p->form);
+  for (const Parameter* p : written_)
+    unread_bytes = std::max(unread_bytes, detail::room_of(*p, gradient));
+  unread = Tensor(detail::flat(unread_bytes, gradient), memory);
+  for (Parameter* p : written_) p->grad = unread.view().at(0, p->form_of(gradient));
   std::size_t part_bytes = 0, gradient_bytes = 0;
   for (const Bucket& bucket : buckets)
     part_bytes += bucket.part.bytes(), gradient_bytes += bucket.gradients.bytes();
-  gradients = options.ranks.tensor(detail::flat(gradient_bytes, options.dtype), memory);
-  parts = Tensor(detail::flat(part_bytes, options.dtype), memory);
-  if (options.micro_batches > 1) held = Tensor(detail::flat(gradient_bytes, options.dtype), memory);
+  gradients = options.ranks.tensor(detail::flat(gradient_bytes, gradient), memory);
+  parts = Tensor(detail::flat(part_bytes, gradient), memory);
+  if (options.micro_batches > 1) held = Tensor(detail::flat(gradient_bytes, gradient), memory);
   std::size_t grad = 0, part = 0;
   for (Bucket& bucket : buckets) {
     bucket.gradients = gradients.view().at(grad, bucket.gradients);
     bucket.part = parts.view().at(part, bucket.part);
     bucket.held = held.view().at(grad, bucket.gradients);
     for (Parameter* p : bucket.members)
-      p->grad = bucket.gradients.at(std::size_t(p->at) * size_of(options.dtype), p->form);
+      p->grad = bucket.gradients.at(std::size_t(p->at) * size_of(gradient), p->form_of(gradient));
     grad += bucket.gradients.bytes(), part += bucket.part.bytes();
   }
+}
+
+LAMINA_INLINE void set_own(const Backend& backend, const Parameter& p, const View& plain,
+                           const View& own) {
+  if (!p.bucket || !p.bucket->sharded) return backend.copy(plain, own);
+  const Tensor whole(p.form_of(own.dtype), backend.memory());
+  backend.copy(plain, whole);
+  copy_bytes(whole.view().at(std::size_t(p.own().begin) * size_of(own.dtype), own), own);
+}
+
+LAMINA_INLINE void set_value(const Backend& backend, const Parameter& p, const View& plain) {
+  backend.copy(plain, p.value);
+  if (const View master = p.bucket ? p.bucket->master() : View())
+    set_own(backend, p, plain, p.own_of(master));
 }
 
 }  // namespace lamina

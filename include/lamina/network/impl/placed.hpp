@@ -44,7 +44,7 @@ inline void check_options(const Network& network, PlaceOptions& options) {
   check(options.backend != nullptr, "no back end was given");
   detail::compare_ranks(network, options);
   check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
-        " does not compute in ", name(options.dtype));
+        " does not compute in ", options.dtype);
   const int ranks = options.ranks.size();
   const Split input = input_split(options.batch, ranks);
   if (options.splits.empty()) {
@@ -185,7 +185,8 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
   for (const NamedParameter& n : parameters_.mine) {
     const Parameter& p = *n.parameter;
     const Random random(seed, key_of(n.name));
-    const Tensor plain(p.form.shape, p.form.dtype);
+    const View master = p.bucket ? p.bucket->master() : View();
+    const Tensor plain(p.form.shape, master ? master.dtype : p.form.dtype);
     const auto number = [&](std::int64_t element) {  // by its place in the whole parameter
       const double v = p.initial.value;
       if (p.initial.kind == Initial::Kind::constant) return v;
@@ -193,18 +194,14 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
                  ? v * (2 * random.uniform(std::uint64_t(element)) - 1)
                  : v * random.normal(std::uint64_t(element));
     };
-    const auto draw = [&](auto values) {
+    visit(plain.view().dtype, [&]<Floating T>(T) {
       for_runs(p.block, Box::of(p.whole), p.block,
                [&](std::int64_t from, std::int64_t to, std::int64_t length) {
                  for (std::int64_t i = 0; i < length; ++i)
-                   values[std::size_t(to + i)] = number(from + i);
+                   plain.as<T>()[to + i] = T(number(from + i));
                });
-    };
-    if (p.form.dtype == DType::f64)
-      draw(plain.elements<double>());
-    else
-      draw(plain.elements<float>());
-    options_.backend->copy(plain, p.value);
+    });
+    set_value(*options_.backend, p, plain);
   }
 }
 

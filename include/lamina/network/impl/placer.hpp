@@ -34,7 +34,8 @@ LAMINA_INLINE Step Placer::place_input() {
   const Split& split = options_.splits[0];
   step.blocks = Blocks::of(whole, split, Axis::batch, options_.ranks.size());
   const auto me = std::size_t(options_.ranks.rank());
-  step.output = spec_of({step.blocks.box[me].shape(), options_.dtype, {}}, step.blocks, split);
+  step.output =
+      spec_of({step.blocks.box[me].shape(), options_.dtype.compute, {}}, step.blocks, split);
   return step;
 }
 
@@ -57,7 +58,8 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
     step.inputs.push_back(step_of_[std::size_t(role.added)]);
     step.inputs.back() = insert_reshard(step, step.inputs.size() - 1, step.blocks);
   }
-  const bool trained = v.layer->cost(step.input_shapes, split, options_.dtype).parameters > 0;
+  const bool trained =
+      v.layer->cost(step.input_shapes, split, options_.dtype.compute).parameters > 0;
   if (site.active()) {
     std::vector<Spec> xs;
     for (const int input : step.inputs) {
@@ -114,7 +116,7 @@ LAMINA_INLINE Step Placer::place_absorbed(int vertex) {
 }
 
 LAMINA_INLINE void Placer::take_no_part(Step& step) const {
-  step.placement.output = {{0, 0, 0, 0}, options_.dtype, {}};
+  step.placement.output = {{0, 0, 0, 0}, options_.dtype.compute, {}};
   step.placement.reads_x = false;
 }
 
@@ -135,8 +137,8 @@ LAMINA_INLINE void Placer::freeze(Step& step) const {
 LAMINA_INLINE const Site& Placer::site_of(const Split& split) {
   for (const auto& site : sites_)
     if (site->split() == split) return *site;
-  sites_.push_back(
-      std::make_unique<Site>(*options_.backend, split, options_.ranks, options_.training));
+  sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks,
+                                          options_.training, options_.dtype));
   return *sites_.back();
 }
 

@@ -26,8 +26,7 @@ LAMINA_INLINE std::vector<Memory> predict_memory(const Network& network,
         const PlacedNetwork placed(network, std::move(mine));
         Memory m = placed.memory();
         for (const NamedParameter& n : placed.parameters())
-          if (n.parameter->bucket)
-            m.optimizer += std::size_t(rule.states()) * n.parameter->state_bytes();
+          m.optimizer += n.parameter->state_bytes(rule.states());
         all[std::size_t(world.rank())] = m;
       },
       patience);

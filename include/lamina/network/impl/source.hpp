@@ -97,7 +97,7 @@ LAMINA_INLINE Source::Source(const PlacedNetwork& from, std::shared_ptr<const Ba
     const bool alike = c.mine && c.theirs && c.mine->form == c.theirs.form();
     if (alike && !c.moves && p.variants == 1) {
       mine->parameter->value = c.theirs;
-      const std::size_t bytes = room(c.theirs.bytes());
+      const std::size_t bytes = std::size_t(c.mine->room) * size_of(c.mine->form.dtype);
       steps[std::size_t(mine->step)].memory.parameters -= bytes, total.parameters -= bytes;
       continue;
     }
@@ -138,10 +138,9 @@ LAMINA_INLINE void Source::copy(Copied& c) {
   if (c.variants.size() > 1) {
     c.variants.all_reduce(stream_, Pass::forward, c.held).wait(stream_);
     const double part = 1.0 / c.variants.size();
-    if (c.held.dtype == DType::f64)
-      for (double& v : c.held.elements<double>()) v *= part;
-    else
-      for (float& v : c.held.elements<float>()) v = float(double(v) * part);
+    visit(c.held.dtype, [&]<Floating T>(T) {
+      for (T& v : c.held.elements<T>()) v = T(double(v) * part);
+    });
   }
   if (c.moves) c.exchange.run(stream_, Pass::forward, c.held, c.wanted);
   if (c.mine) backend_->copy(c.moves ? c.wanted : c.held, c.mine->value);

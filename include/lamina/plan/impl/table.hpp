@@ -49,6 +49,14 @@ inline std::string amount(double bytes) {
                         : format("%.0f B", bytes);
 }
 
+/// How many bytes a value of a step's parameters has for one of its gradient.
+inline double value_per_gradient(const Step& step, const Precision& precision) {
+  DType value = precision.weights;
+  for (const Parameter* p : step.parameters())
+    if (p->trained) value = p->form.dtype;
+  return double(size_of(value)) / double(size_of(precision.gradients));
+}
+
 inline std::vector<Row> rows_of(const std::vector<Decision>& decisions, const PlacedNetwork& net) {
   std::vector<Row> rows;
   for (const Decision& d : decisions)
@@ -70,13 +78,13 @@ inline std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Pl
     for (const Message& m : cost.messages) {
       const int ranks = step.split().ways(m.axes);
       if (ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
-      const auto send = [&](Pass pass, Collective op) {
+      const auto send = [&](Pass pass, Collective op, double times = 1) {
         row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', ranks, ')'),
-                m.bytes);
+                times * m.bytes);
       };
       if (shard && m.pass == Pass::weight_grad) {  // a bucket, in two halves: see Bucket
         send(m.pass, Collective::reduce_scatter);
-        send(Pass::update, Collective::all_gather);
+        send(Pass::update, Collective::all_gather, value_per_gradient(step, net.placing().dtype));
         continue;
       }
       send(m.pass, m.op);

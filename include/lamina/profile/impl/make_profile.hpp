@@ -87,32 +87,31 @@ inline void spread_over_steps(ProfileRow& row, std::vector<double> values, int s
   row.step_std = std::max(0.0, deviation(values));
 }
 
-/// What the arithmetic says about a pass of a step, which but for the update runs so many times;
-/// all rows of a step share the description.
+/// What the arithmetic says about a pass of a step, which but for the update runs once for each
+/// micro-batch; all rows of a step share the description.
 inline ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule& rule,
-                               double times) {
+                               const PlaceOptions& placing) {
   ProfileRow row;
   row.layer = index, row.pass = pass, row.output = step.output.whole;
   row.name = step.name, row.type = step.layer->type(), row.describe = step.layer->describe();
   row.split = step.output.split.text();
   row.algorithm = step.placement.algorithm;
   row.workspace = double(step.placement.workspace + step.placement.scratch);
-  // What flows in says how wide an element is: the loss writes its few sums as f64.
-  const DType t = step.buffers.x.empty() ? step.output.dtype : step.buffers.x[0].dtype;
-  Cost cost = step.cost(t);
+  Cost cost = step.cost(placing.dtype);
   const auto& dx = step.buffers.dx;
   if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
     cost.input_grad = {};  // nobody needs it: the network starts here
   if (step.buffers.sum) {  // several layers read y: their gradients are added up in this pass
     const std::vector<Shape> parts(step.buffers.parts.size(), step.output.whole);
-    cost.input_grad += Add({}).cost(parts, step.output.split, t).forward;
+    cost.input_grad += Add({}).cost(parts, step.output.split, placing.dtype.compute).forward;
   }
   row.work = pass == Pass::forward       ? cost.forward
              : pass == Pass::recompute   ? cost.recompute
              : pass == Pass::input_grad  ? cost.input_grad
              : pass == Pass::weight_grad ? cost.weight_grad
-                                         : update_work(rule, cost.parameters, t);
-  if (pass != Pass::update) row.work.flops *= times, row.work.bytes *= times;
+                                         : update_work(rule, cost.parameters, placing.dtype);
+  if (pass == Pass::update) return row;
+  row.work.flops *= placing.micro_batches, row.work.bytes *= placing.micro_batches;
   return row;
 }
 
@@ -276,7 +275,9 @@ inline void put_together(const std::vector<RankUse>& ranks, Profile& p) {
 /// The states that an optimizer has attached to a step's parameters, in bytes.
 inline std::size_t states_of(const Step& step) {
   std::size_t bytes = 0;
-  for (const Parameter* p : step.parameters()) bytes += p->states.size() * p->state_bytes();
+  for (const Parameter* p : step.parameters())
+    if (!p->states.empty())
+      bytes += p->state_bytes(int(p->states.size()) - p->bucket->keeps_master());
   return bytes;
 }
 
@@ -345,7 +346,7 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
   const PlaceOptions& placing = network.placing();
   Profile p;
   p.backend = placing.backend->description();
-  p.dtype = name(placing.dtype);
+  p.dtype = name(placing.dtype.compute);
   p.optimizer = detail::making::describe(rule);
   p.ranks = ranks.size(), p.steps = profiler.steps(),
   p.batch = placing.batch * placing.micro_batches;
@@ -365,7 +366,7 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
       const Profiler::Cell& cell = profiler.cell(i, pass);
       ProfileRow row;
       if (step)
-        row = detail::making::describe_row(*step, i, pass, rule, placing.micro_batches);
+        row = detail::making::describe_row(*step, i, pass, rule, placing);
       else
         row.name = i < 0 ? outside_layers : "input", row.layer = i, row.pass = pass;
       if (step && step->absorbed() && pass == Pass::forward)

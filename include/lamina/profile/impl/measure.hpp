@@ -114,11 +114,10 @@ LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
   const Random random(1, std::uint64_t(ranks.rank()));
   MemorySpace& memory = network.placing().backend->memory();
   const Tensor x(network.x().form());
-  for (std::int64_t i = 0; i < x.shape().size(); ++i)
-    if (x.view().dtype == DType::f64)
-      x.as<double>()[i] = random.uniform(std::uint64_t(i)) - 0.5;
-    else
-      x.as<float>()[i] = random.uniform(std::uint64_t(i)) - 0.5f;
+  visit(x.view().dtype, [&]<Floating T>(T) {
+    std::uint64_t i = 0;
+    for (T& v : x.elements<T>()) v = T(random.uniform(i++) - 0.5);
+  });
   copy_bytes(x, network.x());
   const Tensor targets = detail::made_up_targets(network);
 

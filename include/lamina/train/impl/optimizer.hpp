@@ -93,7 +93,7 @@ LAMINA_INLINE std::string Optimizer::text() const {
 }
 
 LAMINA_INLINE std::size_t Optimizer::bytes(const Parameter& p) const {
-  return p.bucket ? std::size_t(rule_.states()) * p.state_bytes() : 0;
+  return p.state_bytes(rule_.states());
 }
 
 LAMINA_INLINE ParameterGroup Optimizer::settings(const NamedParameter& n) const {
@@ -117,18 +117,22 @@ LAMINA_INLINE void Optimizer::check_groups(const PlacedNetwork& network) const {
 
 LAMINA_INLINE Tensor Optimizer::attach(PlacedNetwork& network) const {
   check_groups(network);
-  const DType dtype = network.placing().dtype;
+  const Backend& backend = *network.placing().backend;
+  const DType dtype = network.placing().dtype.states;
   const std::size_t bytes = memory(network).optimizer;
-  Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype,
-             network.placing().backend->memory());
+  Tensor all({1, std::int64_t(bytes / size_of(dtype)), 1, 1}, dtype, backend.memory());
   std::size_t at = 0;
   for (const auto& n : network.parameters()) n.parameter->states.clear();
   for (Bucket& bucket : network.buckets()) {
     bucket.states.clear();
-    for (int i = 0; i < rule_.states(); ++i) {
+    for (int i = 0; i < rule_.states() + bucket.keeps_master(); ++i) {
       bucket.states.push_back(all.view().at(at, {{1, bucket.own().size, 1, 1}, dtype, {}}));
       at += bucket.states.back().bytes();
       for (Parameter* p : bucket.members) p->states.push_back(p->own_of(bucket.states.back()));
+    }
+    if (const View master = bucket.master()) {
+      backend.copy(bucket.own_values(), master);
+      bucket.round = backend.reorder(master, bucket.own_values());
     }
     plan_runs(bucket, network.parameters());
     bucket.attached = key_;
@@ -165,14 +169,16 @@ LAMINA_INLINE void Optimizer::plan_runs(Bucket& bucket,
       return v.at(std::size_t(run.begin - own.begin) * size_of(v.dtype),
                   {{1, run.size, 1, 1}, v.dtype, {}});
     };
-    bucket.runs.push_back({.first = first.named->parameter,
-                           .number = first.named->number,
-                           .rate = first.settings.rate,
-                           .weight_decay = *first.settings.weight_decay,
-                           .value = of(bucket.own_values()),
-                           .grad = of(bucket.own_gradients()),
-                           .states = {}});
-    for (const View& state : bucket.states) bucket.runs.back().states.push_back(of(state));
+    bucket.runs.push_back(
+        {.first = first.named->parameter,
+         .number = first.named->number,
+         .rate = first.settings.rate,
+         .weight_decay = *first.settings.weight_decay,
+         .value = of(bucket.keeps_master() ? bucket.master() : bucket.own_values()),
+         .grad = of(bucket.own_gradients()),
+         .states = {}});
+    for (int s = 0; s < rule_.states(); ++s)
+      bucket.runs.back().states.push_back(of(bucket.states[std::size_t(s)]));
   }
 }
 
