@@ -61,6 +61,35 @@ TEST_CASE("cost of Conv2D with dilation, groups and uneven windows") {
   check_work(uneven.forward, 2 * 576 * 72, 4 * (1920 + 576 + 9 * 72));
 }
 
+TEST_CASE("cost of Conv2D knows which multiplications are with zeros around x") {
+  const auto check_padding = [](const Conv2D::Options& o, Shape in) {
+    const std::array xs{in};
+    const Shape y = Conv2D(o).output(xs);
+    const auto taps = [](std::int64_t outputs, std::int64_t extent, std::int64_t window,
+                         std::int64_t stride, std::int64_t pad, std::int64_t dilation) {
+      std::int64_t inside = 0;
+      for (std::int64_t i = 0; i < outputs; ++i)
+        for (std::int64_t k = 0; k < window; ++k) {
+          const std::int64_t at = i * stride - pad + k * dilation;
+          inside += 0 <= at && at < extent;
+        }
+      return double(inside) / double(outputs * window);
+    };
+    const double inside = taps(y.h, in.h, o.kernel.h, o.stride.h, o.pad.top, o.dilation.h) *
+                          taps(y.w, in.w, o.kernel.w, o.stride.w, o.pad.left, o.dilation.w);
+    const Cost c = Conv2D(o).cost(xs, {}, DType::f32);
+    for (const Work& w : {c.forward, c.recompute, c.input_grad, c.weight_grad})
+      CHECK(w.padding == Approx(w.flops * (1 - inside)));
+  };
+  check_padding({.channels = 9, .kernel = 3}, x);
+  CHECK(cost_of<Conv2D>({.channels = 9, .kernel = 3}, {x}).forward.padding == 0);
+  check_padding({.channels = 9, .kernel = 3, .pad = 1}, x);
+  check_padding({.channels = 9, .kernel = 7, .stride = 2, .pad = 3}, {2, 3, 31, 30});
+  check_padding({.channels = 9, .kernel = {3, 4}, .stride = {2, 3}, .pad = {1, 2, 0, 3}}, x);
+  check_padding({.channels = 5, .kernel = 3, .pad = {4, 5, 2, 7}, .dilation = {2, 3}}, x);
+  check_padding({.channels = 5, .kernel = 5, .pad = 4}, {1, 6, 2, 2});  // some taps never meet x
+}
+
 TEST_CASE("a split of the samples divides the work and not the parameters") {
   const Cost c = cost_of<Conv2D>({.channels = 9, .kernel = 3, .pad = 1}, {x}, {.batch = 3});
   // The largest part of 4 samples over 3 ranks is 2.

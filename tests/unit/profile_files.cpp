@@ -38,7 +38,7 @@ Profile full_profile() {
   p.machine->memory[3].disturbed = true;
   p.clock_error = 2e-6, p.processor.time.slowest = 1;
   ProfileRow& r = p.rows[1];
-  r.fused_into = "bn1";
+  r.fused_into = "bn1", r.work.padding = 17;
   r.time.mean = 1.0 / 3;  // no decimal number
   r.exposed.min = 1e-9, r.exposed.slowest = 1;
   r.alone.min = 5e-324;  // the smallest there is

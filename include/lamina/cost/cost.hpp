@@ -14,11 +14,12 @@ namespace lamina {
 /// One fused multiply-add counts as 2 FLOP. Bytes are compulsory traffic: each operand once.
 struct Work {
   double flops = 0, bytes = 0;
+  double padding = 0;  ///< of `flops`: with the zeros around x, which kernels may leave out
 
   /// FLOP per byte; 0 where nothing moves.
   double intensity() const { return bytes > 0 ? flops / bytes : 0; }
   Work& operator+=(const Work& other) {
-    flops += other.flops, bytes += other.bytes;
+    flops += other.flops, bytes += other.bytes, padding += other.padding;
     return *this;
   }
 };

@@ -70,6 +70,9 @@ class Conv2D final : public WeightedLayer {
   /// What the windows of each rank reach.
   Blocks needed(std::span<const Shape> xs, const Split& split, int ranks) const;
 
+  /// The part of the multiplications that is not with zeros around x.
+  double inside(const Shape& x, const Shape& y) const;
+
   ConvGeometry geometry() const {
     return {o_.channels, o_.kernel, o_.stride, o_.pad, o_.dilation, o_.groups, o_.bias};
   }

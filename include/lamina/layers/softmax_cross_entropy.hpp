@@ -16,7 +16,7 @@ namespace lamina {
 /// y = {mean loss, rows whose label is the largest x, rows whose label is among the five largest,
 /// rows, ranks that ask to stop}, f64, over the rows of the global batch that count, whose label is
 /// not below zero: the same on all ranks that take part. Where no row counts, the loss is 0, and so
-/// is dx. Who asks to stop (Context::stop) rides along: a step costs no message more for it.
+/// is dx. A request to stop (Context::stop) rides along, and costs no message of its own.
 ///
 /// split      forward                                                   backward
 /// batch      all-reduce 5 sums

@@ -79,6 +79,7 @@ Json to_json(const ProfileRow& r) {
             {"algo", r.algorithm},
             {"ws_bytes", r.workspace},
             {"kernels", kernels}};
+  if (r.work.padding > 0) j["padding_flop"] = r.work.padding;
   if (!r.fused_into.empty()) j["fused_into"] = r.fused_into;
   if (!r.counts) return j;
   Json counts = Json::object();
@@ -167,6 +168,7 @@ class ProfileReader {
     for (std::size_t i = 0; i < 4; ++i) *extents[i] = output.at(i).whole(0, INT32_MAX);
     r.workspace = j.at("ws_bytes").number(0);
     r.work = {j.at("flop").number(0), j.at("bytes").number(0)};
+    if (const auto padding = j.find("padding_flop")) r.work.padding = padding->number(0);
     r.time = spread(j.at("time_s"));
     r.comm = spread(j.at("comm_s")), r.exposed = spread(j.at("exposed_s"));
     r.late = spread(j.at("late_s")), r.transfer = spread(j.at("transfer_s"));

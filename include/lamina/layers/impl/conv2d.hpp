@@ -61,6 +61,25 @@ LAMINA_INLINE void Conv2D::check_split(std::span<const Shape> xs, const Split& s
     check(!box.empty(), "split ", split, ": some rows or columns of y see padding only");
 }
 
+LAMINA_INLINE double Conv2D::inside(const Shape& x, const Shape& y) const {
+  const auto along = [](std::int64_t extent, std::int64_t outputs, std::int64_t window,
+                        std::int64_t stride, std::int64_t pad, std::int64_t dilation) {
+    // How many outputs lie before the one of which this tap meets x at `position` or behind it.
+    const auto before = [&](std::int64_t position) {
+      return std::clamp((position + stride - 1) / stride, std::int64_t(0), outputs);
+    };
+    std::int64_t taps = 0;
+    for (std::int64_t k = 0; k < window; ++k) {
+      const std::int64_t first = pad - k * dilation;
+      taps += before(std::max(first + extent, std::int64_t(0))) -
+              before(std::max(first, std::int64_t(0)));
+    }
+    return double(taps) / double(outputs * window);
+  };
+  return along(x.h, y.h, o_.kernel.h, o_.stride.h, o_.pad.top, o_.dilation.h) *
+         along(x.w, y.w, o_.kernel.w, o_.stride.w, o_.pad.left, o_.dilation.w);
+}
+
 LAMINA_INLINE Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   Shape x = split.of_input(only(xs)), y = split.of_output(output(xs));
   if (o_.groups > 1) {
@@ -72,6 +91,8 @@ LAMINA_INLINE Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, D
   const int ways = split.ways();
   const Blocks seen = needed(xs, split, ways);
   Cost cost = cost_of(x, y, weights, std::max(x.size(), seen.largest()), split, t);
+  for (Work* pass : {&cost.forward, &cost.recompute, &cost.input_grad, &cost.weight_grad})
+    pass->padding = pass->flops * (1 - inside(xs[0], output(xs)));
   for (const Message& m :
        Halo::messages(input_blocks(0, xs, split, ways), seen, t, split, Axis::height | Axis::width))
     cost.messages.push_back(m);

@@ -111,7 +111,8 @@ inline ProfileRow describe_row(const Step& step, int index, Pass pass, const Upd
              : pass == Pass::weight_grad ? cost.weight_grad
                                          : update_work(rule, cost.parameters, placing.dtype);
   if (pass == Pass::update) return row;
-  row.work.flops *= placing.micro_batches, row.work.bytes *= placing.micro_batches;
+  for (double* all : {&row.work.flops, &row.work.bytes, &row.work.padding})
+    *all *= placing.micro_batches;
   return row;
 }
 

@@ -5,7 +5,6 @@
 #include <lamina/profile/roofline.hpp>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace lamina {
 
@@ -41,35 +40,10 @@ inline std::string_view algorithm_of(const ProfileRow& r) {
   return all.substr(0, all.find('|'));
 }
 
-/// The part of a convolution's multiplications that are not with the zeros around its input:
-/// kernels may leave those out, though the formula counts them. 1 where the row's description says
-/// of no padding.
-inline double inside(const ProfileRow& r) {
-  long long channels = 0, h = 0, w = 0, stride = 1, pad = 0, dilation = 1;
-  if (r.type != "Conv2D") return 1;
-  if (std::sscanf(r.describe.c_str(), "%lld %lldx%lld", &channels, &h, &w) != 3) return 1;
-  const auto option = [&](const char* letter, long long& value) {
-    const std::size_t at = r.describe.find(letter);
-    if (at != std::string::npos) std::sscanf(r.describe.c_str() + at + 2, "%lld", &value);
-  };
-  option(" s", stride), option(" p", pad), option(" d", dilation);
-  const auto along = [&](std::int64_t outputs, long long window) {
-    const std::int64_t extent = (outputs - 1) * stride - 2 * pad + (window - 1) * dilation + 1;
-    std::int64_t taps = 0;
-    for (std::int64_t y = 0; y < outputs; ++y)
-      for (std::int64_t k = 0; k < window; ++k) {
-        const std::int64_t x = y * stride - pad + k * dilation;
-        taps += 0 <= x && x < extent;
-      }
-    return outputs * window > 0 ? double(taps) / double(outputs * window) : 1;
-  };
-  return along(r.output.h, h) * along(r.output.w, w);
-}
-
 inline std::string above_peak(const Ceilings& c, const ProfileRow& r) {
-  if (tolerance * inside(r) * r.work.flops <= r.time.mean * c.peak)
+  if (tolerance * (r.work.flops - r.work.padding) <= r.time.mean * c.peak)
     return format("padding: %.1f %% of the multiplications are with zeros, which kernels may skip",
-                  100 * (1 - inside(r)));
+                  100 * r.work.padding / r.work.flops);
   if (algorithm_of(r).find("wino") != std::string_view::npos)
     return "Winograd: FLOPs are counted as those of a direct convolution";
   double alone = 0;
