@@ -16,7 +16,7 @@ namespace lamina {
   inline bool operator==(const type& a, const type& b) { return members(a) == members(b); }
 
 LAMINA_MEMBERS(Spread, a, b, c, d)
-LAMINA_MEMBERS(Work, a, b)
+LAMINA_MEMBERS(Work, a, b, c)
 LAMINA_MEMBERS(Counts, a, b, c, d)
 LAMINA_MEMBERS(ProfileKernel, a, b, c, d, e)
 LAMINA_MEMBERS(ProfileRow, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x,
