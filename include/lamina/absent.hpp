@@ -41,8 +41,7 @@ inline constexpr const char* no_ceilings = "ceilings are measured by compiled lo
 
 }  // namespace detail
 
-// ---- ranks, threads, what the system tells
-// -------------------------------------------------------
+// ---- ranks, threads, what the system tells --------------------------------------------------
 
 inline std::string mpi_library() { return {}; }
 inline std::unique_ptr<detail::Job> detail::start_mpi(int&, char**&) {
@@ -67,8 +66,7 @@ inline std::unique_ptr<Counters> open_counters(std::string* why) {
 }
 inline std::string detail::clock_name(const char*) { return "one process"; }
 
-// ---- back ends, ceilings
-// -------------------------------------------------------------------------
+// ---- back ends, ceilings --------------------------------------------------------------------
 
 inline bool has_onednn() { return false; }
 inline std::shared_ptr<const Backend> onednn_backend(Choice) {
@@ -97,8 +95,7 @@ inline Machine cached_machine(const World&, const Backend&, bool*) {
   detail::absent(detail::no_ceilings);
 }
 
-// ---- files
-// ---------------------------------------------------------------------------------------
+// ---- files ----------------------------------------------------------------------------------
 
 inline File::File(std::string, Mode) { detail::absent(detail::no_files); }
 inline File::~File() = default;
@@ -151,7 +148,6 @@ inline std::optional<Score> read_score(const std::string&, bool, const Progress&
   detail::absent(detail::no_checkpoints);
 }
 inline std::int64_t StoredTensor::size() const { detail::absent(detail::no_checkpoints); }
-inline std::string_view stored_name(DType) { detail::absent(detail::no_checkpoints); }
 inline SafetensorsFile::SafetensorsFile(const std::string&) {
   detail::absent(detail::no_checkpoints);
 }
