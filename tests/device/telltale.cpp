@@ -48,7 +48,17 @@ class TelltaleQueue final : public StreamQueue {
   void push(std::unique_ptr<Work> work) override {
     const std::lock_guard lock(mutex_);
     works_.push_back(std::move(work));
+    if (recording_ && !copying) tape_.push_back(works_.back());
   }
+  /// As graphs of a device do: what comes in is kept, to run again.
+  void record(bool on) { recording_ = on; }
+  void replay() {
+    const std::lock_guard lock(mutex_);
+    works_.insert(works_.end(), tape_.begin(), tape_.end());
+  }
+  /// Set while what is put in is a copy from or to the host, which no graph can keep.
+  static inline thread_local bool copying = false;
+
   std::uint64_t mark() override {
     const std::lock_guard lock(mutex_);
     return works_.size();
@@ -105,7 +115,8 @@ class TelltaleQueue final : public StreamQueue {
   const Random random_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<Work>> works_;  // those that have run are null
+  std::vector<std::shared_ptr<Work>> works_, tape_;  // those that have run are null
+  bool recording_ = false;
   std::uint64_t done_ = 0, wanted_ = 0, draws_ = 0;
   std::exception_ptr error_;
   bool ending_ = false;
@@ -180,16 +191,21 @@ class TelltaleMemory final : public MemorySpace {
   }
   void put(Stream& stream, const void* from, void* to, std::size_t bytes) override {
     const auto* first = static_cast<const char*>(from);
-    fill(stream);
-    stream.then([to = reach(to), kept = std::vector<char>(first, first + bytes)] {
+    copy_by(stream, [to = reach(to), kept = std::vector<char>(first, first + bytes)] {
       std::copy(kept.begin(), kept.end(), static_cast<char*>(to));
     });
   }
   void get(Stream& stream, const void* from, void* to, std::size_t bytes) override {
-    fill(stream);
-    stream.then([from = reach(const_cast<void*>(from)), to, bytes] {
+    copy_by(stream, [from = reach(const_cast<void*>(from)), to, bytes] {
       if (bytes > 0) std::memmove(to, from, bytes);
     });
+  }
+  template <class Copy>
+  void copy_by(Stream& stream, Copy&& copy) {
+    fill(stream);
+    TelltaleQueue::copying = true;
+    stream.then(std::forward<Copy>(copy));
+    TelltaleQueue::copying = false;
   }
   /// Gives it a queue, if it has none.
   void fill(Stream& stream) {
@@ -397,6 +413,7 @@ class Telltale final : public Backend {
   bool supports(const Precision& p) const override { return host().supports(p); }
   MemorySpace& memory() const override { return *device_->memory; }
   View inside(const View& v) const { return device_->in(v); }
+  void fill(Stream& stream) const { device_->memory->fill(stream); }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override { return host().fuses(kernel, e); }
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
@@ -482,7 +499,14 @@ const std::shared_ptr<const Telltale>& telltale() {
   return device;
 }
 
+TelltaleQueue& queue_of(Stream& stream) {
+  telltale()->fill(stream);
+  return static_cast<TelltaleQueue&>(*stream.queue());
+}
+
 const bool known = [] {
+  device_record = [](Stream& stream, bool on) { queue_of(stream).record(on); };
+  device_replay = [](Stream& stream) { queue_of(stream).replay(); };
   device_peek = [](const View& v) {
     v.space->settle();
     return telltale()->inside(v);

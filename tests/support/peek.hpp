@@ -1,6 +1,7 @@
 // peek: how tests look into tensors, wherever these lie.
 #pragma once
 
+#include <lamina/tensor/stream.hpp>
 #include <lamina/tensor/tensor.hpp>
 
 #include <vector>
@@ -9,6 +10,11 @@ namespace lamina::test {
 
 /// Set by a device whose memory the host cannot read.
 inline View (*device_peek)(const View&) = nullptr;
+
+/// Of such a device: keeps what is put into a stream, but for copies between it and the host, until
+/// it is told to stop; and puts all that in once more.
+inline void (*device_record)(Stream&, bool) = nullptr;
+inline void (*device_replay)(Stream&) = nullptr;
 
 /// Whether there is one.
 inline bool on_device() { return device_peek != nullptr; }

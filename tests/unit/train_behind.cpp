@@ -92,6 +92,49 @@ TEST_CASE("in a step the host waits for nothing that the step does") {
     });
 }
 
+TEST_CASE("a step that a device has recorded runs again with other values") {
+  if (!on_device()) return;
+  constexpr std::int64_t batch = 8;
+  Network layers = small_network(false);  // with dropout
+  layers.add<SoftmaxCrossEntropy>({}, "loss");
+  const Optimizer optimizer = Optimizer(Adam{}).clip_norm(0.5);
+  const auto trained = [&](bool replays) {
+    PlacedNetwork net = layers.place({.batch = batch, .backend = reference_backend()});
+    net.initialize(1);
+    const Tensor states = optimizer.attach(net);
+    Targets targets(net);
+    Stream stream;
+    Context context{.stream = stream, .seed = 5};
+    for (int step = 0; step < 4; ++step) {
+      const Random random(7, std::uint64_t(step));
+      std::vector<float> images(std::size_t(net.x().shape.size()));
+      for (std::size_t i = 0; i < images.size(); ++i) images[i] = float(random.normal(i));
+      std::vector<std::int32_t> labels;
+      for (int i = 0; i < batch; ++i) labels.push_back((i + step) % 4);
+      MemorySpace& memory = net.placing().backend->memory();
+      memory.put(stream, images.data(), net.x().data, net.x().bytes());
+      targets.load(stream, labels.data());
+
+      const double rate = 0.01 / (1 + step);
+      if (replays && step > 0) {
+        const StepValues now{.seed = 5, .step = step};
+        memory.put(stream, &now, context.now.data, sizeof now);
+        net.update_values().put(stream, {rate, step + 1.0, 1});
+        device_replay(stream);
+        continue;
+      }
+      device_record(stream, replays);
+      context.step = step, context.targets = targets.move(stream);
+      net.forward(context), net.backward(context);
+      optimizer.update(net, stream, rate, step + 1);
+      device_record(stream, false);
+    }
+    stream.wait();
+    return weights(net);
+  };
+  CHECK(trained(true) == trained(false));
+}
+
 TEST_CASE("a step must be finished before what reads the parameters, and two can be under way") {
   World world;
   const auto data = small_data(48);
