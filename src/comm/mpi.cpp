@@ -228,7 +228,7 @@ class MpiTransport final : public Transport {
 
   void run(const Operation& op) override {
     if (session_->check_collectives) compare(op);
-    op.reduces() && op.dtype != wide(op.dtype) ? reduce_wide(op) : carry(op);
+    op.reduces() && is_narrow(op.dtype) ? reduce_wide(op) : carry(op);
   }
 
   std::shared_ptr<void> allocate(std::size_t bytes) override {

@@ -27,7 +27,7 @@ inline void check_mpi(int status, const char* call) {
 
 /// Of bf16 and f16, which MPI does not know, one as wide: they can be moved, but not summed.
 inline MPI_Datatype type_of(const Operation& op) {
-  const bool narrow = op.dtype != wide(op.dtype);
+  const bool narrow = is_narrow(op.dtype);
   if (narrow && op.reduces()) refuse(op);
   return narrow                   ? MPI_UINT16_T
          : op.dtype == DType::f32 ? MPI_FLOAT

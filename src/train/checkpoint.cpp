@@ -94,14 +94,14 @@ std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
   std::vector<Slot> slots;
   const Communicator& ranks = network.placing().ranks;
   const DType state = network.placing().dtype.states;
-  const auto keeps_master = [&](const WholeParameter& p) {
-    return p.trained && size_of(state) > size_of(p.dtype);
+  const auto has_master = [&](const WholeParameter& p) {
+    return p.trained && keeps_master(p.dtype, state);
   };
   std::size_t states = 0, masters = 0;  // of a parameter; whether there are any
   for (const WholeParameter& p : network.all_parameters()) {
     if (!p.mine || p.mine->states.empty()) continue;
-    states = std::max(states, p.mine->states.size() - keeps_master(p));
-    masters |= keeps_master(p);
+    states = std::max(states, p.mine->states.size() - has_master(p));
+    masters |= has_master(p);
   }
   states = ranks.all_reduce_value(states, ReduceOp::max);
   masters = ranks.all_reduce_value(masters, ReduceOp::max);
@@ -118,7 +118,7 @@ std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
                      .value = p.mine,
                      .averaged = p.variants > 1 ? p.mine : nullptr});
     slots.back().together = !slots.back().held_whole(0) || p.variants > 1;
-    if (masters == 0 || !keeps_master(p)) continue;
+    if (masters == 0 || !has_master(p)) continue;
     Slot master = state_slot(network, p, states);
     master.name = p.name, master.value = p.mine;
     slots.back() = std::move(master);

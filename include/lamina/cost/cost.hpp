@@ -53,7 +53,7 @@ inline Work update_work(const UpdateRule& rule, double parameters, const Precisi
   const double flops = rule.kind == Kind::custom ? 0 : rule.kind == Kind::sgd ? sgd : 12;
   const auto bytes = [](DType t) { return double(size_of(t)); };
   const double w = bytes(p.weights), state = bytes(p.states);
-  const double values = state > w ? 2 * state + w : 2 * w;
+  const double values = keeps_master(p.weights, p.states) ? 2 * state + w : 2 * w;
   return {flops * parameters,
           (bytes(p.gradients) + values + 2 * rule.states() * state) * parameters};
 }

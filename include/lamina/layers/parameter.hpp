@@ -71,7 +71,7 @@ struct Bucket {
   }
   /// Whether the optimizer updates weights in its own precision, of which the values are but
   /// rounded.
-  bool keeps_master() const { return size_of(state) > size_of(values.dtype); }
+  bool keeps_master() const { return lamina::keeps_master(values.dtype, state); }
   /// Those weights, of own(); absent without an optimizer.
   View master() const { return keeps_master() && !states.empty() ? states.back() : View(); }
   void arrive(Stream& stream) {

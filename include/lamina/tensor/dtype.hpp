@@ -37,8 +37,10 @@ constexpr std::string_view stored_name(DType t) { return detail::dtypes[int(t)].
 /// The largest relative error of rounding to it; 0 of integers.
 constexpr double roundoff(DType t) { return detail::dtypes[int(t)].roundoff; }
 constexpr bool is_floating(DType t) { return roundoff(t) > 0; }
-/// In what is computed with it: bf16 and f16 are but stored so.
-constexpr DType wide(DType t) { return size_of(t) == 2 ? DType::f32 : t; }
+/// bf16 and f16: but stored so, and computed with as f32.
+constexpr bool is_narrow(DType t) { return size_of(t) == 2; }
+/// In what is computed with it.
+constexpr DType wide(DType t) { return is_narrow(t) ? DType::f32 : t; }
 
 template <class T>
 constexpr DType dtype_of = DType::f32;

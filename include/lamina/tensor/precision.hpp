@@ -25,6 +25,12 @@ struct Precision {
   std::string text() const;
 };
 
+/// Whether an optimizer keeps master weights beside these: what it adds to them may be less than
+/// they can show.
+constexpr bool keeps_master(DType weights, DType states) {
+  return size_of(states) > size_of(weights);
+}
+
 inline std::string Precision::text() const {
   const Precision usual(compute);
   std::string unusual;
