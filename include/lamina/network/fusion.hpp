@@ -26,7 +26,7 @@ struct Fusion {
 /// an entry for each vertex, or none. A layer absorbs the one behind it, and that the next, where
 ///
 /// - nobody else reads what it makes, which is in no memory then;
-/// - both are split alike, hold the same blocks, and are both recomputed or both kept;
+/// - ranks hold the same blocks of both, and they are both recomputed or both kept;
 /// - the other operand of a sum of two is made before it;
 /// - the back end is the faster for it (Backend::fuses).
 Fusion plan_fusion(const Network& network, const PlaceOptions& options);

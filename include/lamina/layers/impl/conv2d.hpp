@@ -91,8 +91,9 @@ LAMINA_INLINE Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, D
   const int ways = split.ways();
   const Blocks seen = needed(xs, split, ways);
   Cost cost = cost_of(x, y, weights, std::max(x.size(), seen.largest()), split, t);
+  const double outside = 1 - inside(xs[0], output(xs));
   for (Work* pass : {&cost.forward, &cost.recompute, &cost.input_grad, &cost.weight_grad})
-    pass->padding = pass->flops * (1 - inside(xs[0], output(xs)));
+    pass->padding = pass->flops * outside;
   for (const Message& m :
        Halo::messages(input_blocks(0, xs, split, ways), seen, t, split, Axis::height | Axis::width))
     cost.messages.push_back(m);
