@@ -188,6 +188,39 @@ TEST_CASE("an update before all micro-batches have run is refused") {
   CHECK_NOTHROW(sgd.update(placed, stream, 0.1, 1));
 }
 
+TEST_CASE("what is evaluated between the micro-batches and the update has no say in it") {
+  const Unlabelled data(small_data());
+  Network layers = small_network(false, 0);
+  layers.add<SoftmaxCrossEntropy>({}, "loss");
+  const Optimizer sgd = SGD{.rate = 0.05};
+  const auto trained = [&](bool evaluates) {
+    PlacedNetwork net = layers.place(
+        {.batch = 4, .backend = reference_backend(), .dtype = DType::f64, .micro_batches = 3});
+    net.initialize(1);
+    const Tensor states = sgd.attach(net);
+    Targets labels(net);
+    Stream stream;
+    Loader loader(data, {.global_batch = 12, .micro_batches = 3, .seed = 1});
+    const Batch& batch = loader.next();
+    for (int i = 0; i < 3; ++i) {
+      const Shape& x = net.x().shape;
+      net.placing().backend->copy(on_host(batch.images + i * x.size(), x), net.x());
+      labels.load(batch.labels() + i * x.n);
+      Context context{.stream = stream, .targets = labels.move(stream)};
+      net.forward(context), net.backward(context);
+    }
+    if (evaluates) {  // of rows that do not count
+      labels.load(std::vector<std::int32_t>(4, -1).data());
+      Context context{.stream = stream, .training = false, .targets = labels.move(stream)};
+      net.forward(context);
+      CHECK(outcome(net, stream).rows == 0);
+    }
+    sgd.update(net, stream, 0.05, 1);
+    return weights(net);
+  };
+  CHECK(trained(true) == trained(false));
+}
+
 TEST_CASE("a profile of micro-batches is of whole steps") {
   const auto profile_of = [](int micro_batches) {
     std::optional<Profile> first;

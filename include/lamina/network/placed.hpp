@@ -104,6 +104,9 @@ class PlacedNetwork {
   /// those of the step so far. It is on all ranks, also those that take no part in the loss: where
   /// there are such, this is collective. Throws Error if the network does not end in a loss.
   View found(Stream& stream) const;
+  /// With micro-batches, what those of the step found (PlaceOptions::micro_batches); else, and
+  /// where the network does not end in a loss, absent.
+  View found_by_step() const;
   /// What updates of the parameters are told.
   const Passed<UpdateValues>& update_values() const { return numbers_.update; }
   /// How many micro-batches of a step have run backward; 0 when all have.

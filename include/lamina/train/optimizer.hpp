@@ -126,8 +126,8 @@ class Optimizer {
   void check_groups(const PlacedNetwork& network) const;
   ParameterGroup settings(const NamedParameter& n) const;
   void plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const;
-  /// What is alike for all parameters. Collective as PlacedNetwork::found() is.
-  UpdateStep step_of(const PlacedNetwork& network, Stream& stream) const;
+  /// What is alike for all parameters.
+  UpdateStep step_of(const PlacedNetwork& network) const;
   void update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
               UpdateStep step) const;
 

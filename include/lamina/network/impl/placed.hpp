@@ -217,8 +217,7 @@ LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
   for (std::size_t i = 1; i < steps_.size(); ++i)
     run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
   context.stream.enter(-1);
-  const Step& last = steps_.back();
-  numbers_.add_up = context.training && options_.micro_batches > 1 && last.layer->is_loss();
+  numbers_.add_up = context.training && found_by_step();
   if (numbers_.add_up) add_up_found(context.stream);
 }
 
@@ -229,6 +228,11 @@ LAMINA_INLINE void PlacedNetwork::tell(Context& context) {
 
 LAMINA_INLINE void PlacedNetwork::add_up_found(Stream& stream) {
   options_.backend->add_found(stream, shared_found(stream), micro_batch_ == 0, numbers_.totals);
+}
+
+LAMINA_INLINE View PlacedNetwork::found_by_step() const {
+  const bool adds_up = options_.micro_batches > 1 && steps_.back().layer->is_loss();
+  return adds_up ? numbers_.totals.view() : View();
 }
 
 LAMINA_INLINE View PlacedNetwork::found(Stream& stream) const {

@@ -214,7 +214,7 @@ LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, dou
           ": expected attach() before");
   network.changed();
   network.update_values().put(stream, {rate, double(step), scale});
-  const UpdateStep all = step_of(network, stream);
+  const UpdateStep all = step_of(network);
   const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());
   if (ahead) add_up_squares(network, stream);
   for (Bucket& bucket : network.buckets()) {
@@ -232,11 +232,10 @@ LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, dou
   for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
 }
 
-LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network, Stream& stream) const {
-  UpdateStep step{.values = network.update_values().view()};
+LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network) const {
+  UpdateStep step{.values = network.update_values().view(), .found = network.found_by_step()};
   const PlaceOptions& o = network.placing();
-  if (o.micro_batches > 1 && network.steps().back().layer->is_loss())
-    step.found = network.found(stream), step.samples = double(o.batch * o.micro_batches);
+  step.samples = double(o.batch * o.micro_batches);
   if (clip_norm_ > 0) {
     const View& squares = network.squares();
     step.squares = squares.at(0, {{1, squares.shape.c / 2, 1, 1}, DType::f64, {}});
