@@ -111,14 +111,13 @@ TEST_CASE("a step that a device has recorded runs again with other values") {
       for (std::size_t i = 0; i < images.size(); ++i) images[i] = float(random.normal(i));
       std::vector<std::int32_t> labels;
       for (int i = 0; i < batch; ++i) labels.push_back((i + step) % 4);
-      MemorySpace& memory = net.placing().backend->memory();
-      memory.put(stream, images.data(), net.x().data, net.x().bytes());
+      put_bytes(stream, images.data(), net.x());
       targets.load(stream, labels.data());
 
       const double rate = 0.01 / (1 + step);
       if (replays && step > 0) {
         const StepValues now{.seed = 5, .step = step};
-        memory.put(stream, &now, context.now.data, sizeof now);
+        put_bytes(stream, &now, context.now);
         net.update_values().put(stream, {rate, step + 1.0, 1});
         device_replay(stream);
         continue;
@@ -153,6 +152,22 @@ TEST_CASE("a step must be finished before what reads the parameters, and two can
   CHECK_NOTHROW(trainer.evaluate(*data));
 }
 
+TEST_CASE("a recorded step has its spans when it ends, though nobody has waited for it") {
+  const auto on = reference_backend();
+  const Form form{{1, 3, 1, 1}, DType::f64, {}};
+  const Tensor x(form, on->memory()), sum({1, 1, 1, 1}, DType::f64, on->memory());
+  Stream stream;
+  Profiler profiler;
+  profiler.start(stream);
+  for (int step = 0; step < 2; ++step) {
+    if (step > 0) profiler.begin_step();
+    for (int i = 0; i < 5; ++i) on->squared_norm(stream, Pass::update, x, sum);
+    profiler.end_step();
+    CHECK(profiler.last_step().size() == 5);
+  }
+  profiler.stop();
+}
+
 TEST_CASE("a stream that goes has run what was put into it") {
   run_ranks(2, [](World& world) {
     const auto on = reference_backend();
@@ -163,10 +178,10 @@ TEST_CASE("a stream that goes has run what was put into it") {
     {
       Stream stream;
       const double ones[] = {1, 1, 1};
-      memory.put(stream, ones, x.view().data, sizeof ones);
+      put_bytes(stream, ones, x);
       ranks.all_reduce(stream, Pass::forward, x).wait(stream);
       on->squared_norm(stream, Pass::forward, x, sum);
-      memory.get(stream, sum.view().data, &found, sizeof found);
+      get_bytes(stream, sum, &found);
     }
     lamina::check(found == 12, "got ", found);
   });

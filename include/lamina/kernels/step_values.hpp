@@ -37,15 +37,12 @@ class Passed {
   }
 
   Passed() = default;
-  explicit Passed(MemorySpace& memory) : memory_(&memory), tensor_(form(), memory) {}
+  explicit Passed(MemorySpace& memory) : tensor_(form(), memory) {}
   /// What kernels find that come after this on the stream.
-  void put(Stream& stream, const Values& values) const {
-    memory_->put(stream, &values, tensor_.view().data, sizeof values);
-  }
+  void put(Stream& stream, const Values& values) const { put_bytes(stream, &values, tensor_); }
   const View& view() const { return tensor_.view(); }
 
  private:
-  MemorySpace* memory_ = nullptr;
   Tensor tensor_;
 };
 
@@ -58,8 +55,8 @@ struct UpdateStep {
   std::int64_t step = 1;    ///< counts from 1, for Adam's bias correction
 
   View values = {};  ///< UpdateValues, times which rate and grad_scale are; the step is theirs
-  /// What the losses of the micro-batches found (PlacedNetwork::found): gradients, so far divided
-  /// by `samples`, become means over the rows that count.
+  /// What the losses of the micro-batches found (PlacedNetwork::found_by_step): gradients, so far
+  /// divided by `samples`, become means over the rows that count.
   View found = {};
   double samples = 0;
   /// Sums of squares, f64 {1,n,1,1}, of the gradients of all parameters: scaled down to `clip_norm`

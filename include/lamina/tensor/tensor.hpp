@@ -51,12 +51,24 @@ View on_host(const T* data, Shape shape) {
   return {const_cast<T*>(data), {shape, dtype_of<T>, {}}};
 }
 
+/// Whose memory a view looks into.
+inline MemorySpace& space_of(const View& v) { return v.space ? *v.space : host_memory(); }
+
+/// From the host, in the order of a stream: what lies at `from` may change as soon as this returns.
+inline void put_bytes(Stream& stream, const void* from, const View& to) {
+  space_of(to).put(stream, from, to.data, to.bytes());
+}
+/// To the host, where the bytes are when the stream has come so far.
+inline void get_bytes(Stream& stream, const View& from, void* to) {
+  space_of(from).get(stream, from.data, to, from.bytes());
+}
+
 /// The bytes of `from`, wherever the two lie, when all that this thread has asked a device for is
 /// done. Throws Error unless their forms agree.
 inline void copy_bytes(const View& from, const View& to) {
   check(from.form() == to.form(), "copy_bytes: expected two buffers of one form, got ", from.form(),
         " and ", to.form());
-  MemorySpace& space = from.space ? *from.space : to.space ? *to.space : host_memory();
+  MemorySpace& space = space_of(from.space ? from : to);
   space.settle();
   space.copy(from.data, to.data, to.bytes());
 }

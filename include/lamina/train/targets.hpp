@@ -31,7 +31,6 @@ class Targets {
 
  private:
   bool moves_ = false;
-  MemorySpace* memory_ = nullptr;
   Tensor loaded_, wanted_;
   Exchange exchange_;
 };

@@ -16,12 +16,12 @@ LAMINA_INLINE Targets::Targets(const PlacedNetwork& network) {
   const Form whole = loss.layer->targets(loss.input_shapes);
   const Blocks loaded = Blocks::of(whole.shape, o.splits[0], Axis::batch, ranks);
   const Blocks wanted = loss.layer->target_blocks(loss.input_shapes, o.splits.back(), ranks);
-  memory_ = &o.backend->memory();
-  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype, *memory_);
+  MemorySpace& memory = o.backend->memory();
+  loaded_ = Tensor(loaded.box[me].shape(), whole.dtype, memory);
   moves_ = !loaded.same(wanted);
   if (!moves_) return;
   exchange_ = Exchange(loaded, wanted, whole.dtype, o.ranks, o.backend.get());
-  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype, *memory_);
+  wanted_ = Tensor(wanted.box[me].shape(), whole.dtype, memory);
 }
 
 LAMINA_INLINE void Targets::load(const void* from) const {
@@ -29,13 +29,11 @@ LAMINA_INLINE void Targets::load(const void* from) const {
 }
 
 LAMINA_INLINE void Targets::load(Stream& stream, const void* from) const {
-  const View& to = loaded_;
-  memory_->put(stream, from, to.data, to.bytes());
+  put_bytes(stream, from, loaded_);
 }
 
 LAMINA_INLINE void PendingOutcome::ask(const PlacedNetwork& network, Stream& stream) {
-  const View found = network.found(stream);
-  network.placing().backend->memory().get(stream, found.data, found_.get(), found.bytes());
+  get_bytes(stream, network.found(stream), found_.get());
   event_ = stream.event();
 }
 

@@ -215,12 +215,11 @@ LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& net
 LAMINA_INLINE void Trainer::load_images(const View& images, const PlacedNetwork& network) {
   const View& x = network.x();
   const Backend& backend = *network.placing().backend;
-  MemorySpace& memory = backend.memory();
-  if (x.dtype == images.dtype) return memory.put(stream_, images.data, x.data, x.bytes());
-  if (memory.on_host()) return backend.copy(images, x);
-  if (images_.bytes() < images.bytes()) images_ = Tensor(images.form(), memory);
+  if (x.dtype == images.dtype) return put_bytes(stream_, images.data, x);
+  if (backend.memory().on_host()) return backend.copy(images, x);
+  if (images_.bytes() < images.bytes()) images_ = Tensor(images.form(), backend.memory());
   const View here = images_.view().at(0, images.form());
-  memory.put(stream_, images.data, here.data, here.bytes());
+  put_bytes(stream_, images.data, here);
   backend.convert(stream_, Pass::forward, "convert batch", here, x);
 }
 
