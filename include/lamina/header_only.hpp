@@ -7,6 +7,7 @@
 #include <lamina/cost/impl.hpp>
 #include <lamina/kernels/impl/backends.hpp>
 #include <lamina/kernels/impl/move_boxes.hpp>
+#include <lamina/kernels/impl/step_values.hpp>
 #include <lamina/kernels/reference/impl/backend.hpp>
 #include <lamina/kernels/reference/impl/planning.hpp>
 #include <lamina/layers/impl.hpp>

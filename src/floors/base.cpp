@@ -1,2 +1,2 @@
-// Patterns and wrapped text, compiled once.
+// Patterns, random numbers and wrapped text, compiled once.
 #include <lamina/base/impl.hpp>

@@ -1,2 +1,3 @@
-// How blocks move on the host, compiled once, as fast as kernels.
+// How blocks move on the host, and the numbers of an update; compiled once, as fast as kernels.
 #include <lamina/kernels/impl/move_boxes.hpp>
+#include <lamina/kernels/impl/step_values.hpp>

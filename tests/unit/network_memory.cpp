@@ -17,7 +17,7 @@ TEST_CASE("buffers that live at the same time do not overlap") {
           {random.below(100000, 3 * i + 1), first, first + int(random.below(20, 3 * i + 2))});
       sum += buffers.back().bytes + 4096;
     }
-    const std::size_t total = plan(buffers);
+    const std::size_t total = pack(buffers);
     for (std::size_t a = 0; a < buffers.size(); ++a) {
       CHECK(buffers[a].offset % 4096 == 0);
       CHECK(buffers[a].offset + buffers[a].bytes <= total);
@@ -39,5 +39,5 @@ TEST_CASE("buffers that live at the same time do not overlap") {
 TEST_CASE("a chain of buffers of which two live at a time takes the room of two") {
   std::vector<Lifetime> chain;
   for (int i = 0; i < 10; ++i) chain.push_back({8192, i, i + 1});
-  CHECK(plan(chain) == 2 * 8192);
+  CHECK(pack(chain) == 2 * 8192);
 }

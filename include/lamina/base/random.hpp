@@ -3,9 +3,7 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -58,11 +56,7 @@ class Random {
   constexpr float uniform(std::uint64_t i) const { return unit(bits(i)); }
 
   /// Mean 0, variance 1 (Box and Muller).
-  float normal(std::uint64_t i) const {
-    const auto [a, b] = pair(i);
-    const double radius = std::sqrt(-2.0 * std::log((a + 1.0) * 0x1p-32));
-    return float(radius * std::cos(2.0 * std::numbers::pi * 0x1p-32 * b));
-  }
+  float normal(std::uint64_t i) const;
 
   /// An integer in [0, n); n > 0. The bias is under n / 2^64.
   constexpr std::uint64_t below(std::uint64_t n, std::uint64_t i) const {

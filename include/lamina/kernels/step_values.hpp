@@ -5,8 +5,6 @@
 #include <lamina/tensor/stream.hpp>
 #include <lamina/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 namespace lamina {
@@ -68,28 +66,7 @@ struct UpdateStep {
   double trust = 0;
 
   /// With what lies there in the numbers. To be called by a kernel.
-  UpdateStep resolved() const {
-    UpdateStep s{rate, weight_decay, grad_scale, step};
-    if (values) {
-      const auto& now = Passed<UpdateValues>::in(values);
-      s.rate *= now.rate, s.grad_scale *= now.scale, s.step = std::int64_t(now.step);
-    }
-    if (found) s.grad_scale *= samples / std::max(found.as<double>()[3], 1.0);
-    if (squares) {
-      double sum = 0;
-      for (const double square : squares.elements<double>()) sum += square;
-      const double norm = s.grad_scale * std::sqrt(sum);
-      if (norm > clip_norm) s.grad_scale *= clip_norm / norm;
-    }
-    if (value_square) {
-      const double w = std::sqrt(*value_square.as<double>());
-      const double dw = s.grad_scale * std::sqrt(*grad_square.as<double>());
-      const double below = dw + s.weight_decay * w;
-      const double local = w > 0 && below > 0 ? trust * w / below : 1;
-      s.weight_decay *= local, s.grad_scale *= local;
-    }
-    return s;
-  }
+  UpdateStep resolved() const;
 };
 
 }  // namespace lamina

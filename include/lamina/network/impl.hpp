@@ -4,6 +4,7 @@
 #include <lamina/network/impl/activations.hpp>
 #include <lamina/network/impl/compare_ranks.hpp>
 #include <lamina/network/impl/fusion.hpp>
+#include <lamina/network/impl/memory.hpp>
 #include <lamina/network/impl/models/alexnet.hpp>
 #include <lamina/network/impl/models/lenet.hpp>
 #include <lamina/network/impl/models/models.hpp>

@@ -1,9 +1,7 @@
 // Memory planning: buffers whose lifetimes do not overlap share addresses in one arena.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <numeric>
 #include <vector>
 
 namespace lamina {
@@ -35,7 +33,7 @@ struct Memory {
 /// What a buffer takes beside others: the next one begins at a cache line.
 constexpr std::size_t room(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// A buffer that is written first at time `first` and read last at time `last`; plan() sets
+/// A buffer that is written first at time `first` and read last at time `last`; pack() sets
 /// `offset`.
 struct Lifetime {
   std::size_t bytes = 0;
@@ -47,29 +45,6 @@ struct Lifetime {
 
 /// Places each buffer, largest first, into the lowest gap that none of its contemporaries occupies.
 /// Returns the bytes of the arena. Offsets are multiples of `align`.
-inline std::size_t plan(std::vector<Lifetime>& buffers, std::size_t align = 4096) {
-  std::vector<std::size_t> order(buffers.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return buffers[a].bytes > buffers[b].bytes; });
-  std::size_t total = 0;
-  std::vector<const Lifetime*> placed, others;
-  for (const std::size_t i : order) {
-    Lifetime& buffer = buffers[i];
-    others.clear();
-    for (const Lifetime* p : placed)
-      if (p->meets(buffer)) others.push_back(p);
-    std::sort(others.begin(), others.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
-    std::size_t offset = 0;
-    for (const Lifetime* p : others) {
-      if (offset + buffer.bytes <= p->offset) break;
-      offset = std::max(offset, (p->offset + p->bytes + align - 1) / align * align);
-    }
-    buffer.offset = offset;
-    total = std::max(total, offset + buffer.bytes);
-    placed.push_back(&buffer);
-  }
-  return total;
-}
+std::size_t pack(std::vector<Lifetime>& buffers, std::size_t align = 4096);
 
 }  // namespace lamina

@@ -71,7 +71,7 @@ class ActivationPlanner {
       for (int i = 0; i < count(); ++i) keep(i);
       for (int i = count() - 1; i >= 0; --i) backward(i);
     }
-    to_.bytes = (lamina::plan(to_.storages) + 7) / 8 * 8;
+    to_.bytes = (pack(to_.storages) + 7) / 8 * 8;
     return std::move(to_);
   }
 

@@ -1,0 +1,125 @@
+// A training, epoch by epoch.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/train/trainer.hpp>
+
+#include <cmath>
+#include <utility>
+
+namespace lamina {
+
+LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned,
+                                const Dataset& data, FitOptions options)
+    : trainer_(trainer),
+      owned_(std::move(owned)),
+      options_(std::move(options)),
+      loader_(trainer.loader(data, true, options_)),
+      total_(loader_.batches() * options_.epochs) {
+  check(loader_.batches() > 0, data.name(), ": has fewer images than the global batch of ",
+        trainer.options_.batch);
+  if (options_.steps > 0) total_ = options_.steps;
+  detail::check_alike(trainer.ranks_, options_, trainer.progress_);
+  if (options_.validation) {
+    check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
+    trainer.loader(*options_.validation, false);  // fail now, not after an epoch
+  }
+  prepare_saving();
+  loader_.seek(trainer.progress_.epoch, trainer.progress_.batch);
+}
+
+LAMINA_INLINE bool Trainer::Fit::next() {
+  const bool another = more() && !stopped_;
+  stopped_ = stopped_ || (another && alone() && asked());
+  if (another && !stopped_) {
+    epoch_ = {};
+    if (!awaited()) train();
+    sum_up();
+    if (!stopped_) evaluate();
+  }
+  if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
+  return another;
+}
+
+LAMINA_INLINE void Trainer::Fit::train() {
+  std::int64_t images = 0;
+  for (bool last = false; !last;) {
+    trainer_.request_stop(asked());
+    trainer_.start(loader_, total_);
+    at().evaluation_due = at().batch == 0 || at().step == total_;
+    const bool due = options_.save_every > 0 && at().step % options_.save_every == 0;
+    finish(at().evaluation_due || due || !trainer_.ahead() ? 0 : 1);
+    stopped_ = stopped_ || (alone() && asked());
+    last = at().evaluation_due || stopped_;
+    if (last) finish(0);
+    images += trainer_.options_.batch;
+    if (!options_.save.empty() && (due || last)) save();
+  }
+  epoch_.images_per_second = double(images) / epoch_.seconds;
+}
+
+LAMINA_INLINE void Trainer::Fit::finish(int left) {
+  while (trainer_.under_way() > left) {
+    const StepResult r = trainer_.finish();
+    epoch_.seconds += r.seconds;
+    stopped_ = stopped_ || r.stop;
+    if (options_.on_step) options_.on_step(r);
+  }
+}
+
+LAMINA_INLINE void Trainer::Fit::sum_up() {
+  const auto steps = double(at().batch > 0 ? at().batch : loader_.batches());
+  epoch_.number = at().epoch + (at().batch > 0);
+  epoch_.loss = at().loss / steps, epoch_.top1 = at().top1 / steps;
+}
+
+LAMINA_INLINE void Trainer::Fit::evaluate() {
+  if (options_.validation) {
+    epoch_.validation = trainer_.evaluate_unless(*options_.validation, [this] { return asked(); });
+    stopped_ = !epoch_.validation;
+    if (stopped_) return;
+  }
+  if (options_.keep_best) save_best();
+  at().evaluation_due = false;
+}
+
+LAMINA_INLINE bool Trainer::Fit::asked() const {
+  return trainer_.stop_ || (options_.stop && options_.stop());
+}
+
+LAMINA_INLINE void Trainer::Fit::prepare_saving() {
+  check(options_.keep >= 0, "keep must not be negative, got ", options_.keep);
+  check(!options_.save.empty() || (options_.keep == 0 && !options_.keep_best),
+        "keep and keep_best need a file to save to");
+  if (options_.save.empty()) return;
+  try_checkpoint(options_.save, trainer_.network_, trainer_.ranks_);
+  if (options_.keep_best)
+    best_ = read_score(best_checkpoint(options_.save), options_.validation != nullptr,
+                       trainer_.progress_, trainer_.ranks_);
+}
+
+LAMINA_INLINE void Trainer::Fit::save() {
+  if (options_.keep > 0) keep_checkpoint(options_.save, trainer_.ranks_);
+  trainer_.save(options_.save);
+  if (options_.keep > 0) drop_checkpoints(options_.save, options_.keep, trainer_.ranks_);
+}
+
+LAMINA_INLINE void Trainer::Fit::save_best() {
+  const Score score = epoch_.validation
+                          ? Score{true, epoch_.validation->loss, epoch_.validation->top1}
+                          : Score{false, epoch_.loss, epoch_.top1};
+  if (!std::isfinite(score.loss) || (best_ && !score.better_than(*best_))) return;
+  trainer_.save(best_checkpoint(options_.save), score);
+  best_ = score;
+}
+
+LAMINA_INLINE Trainer::Fit Trainer::fit(const Dataset& data, FitOptions options) {
+  return Fit(*this, nullptr, data, std::move(options));
+}
+
+LAMINA_INLINE Trainer::Fit Trainer::fit(std::unique_ptr<Dataset> data, FitOptions options) {
+  const Dataset& d = *data;
+  return Fit(*this, std::move(data), d, std::move(options));
+}
+
+}  // namespace lamina
