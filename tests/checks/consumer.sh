@@ -24,14 +24,39 @@ needs() { readelf -d "$1" | grep -q "NEEDED.*\[$2"; }
 has() { grep -q "Lamina_HAS_$1 ON" "$temp"/prefix/lib*/cmake/Lamina/LaminaConfig.cmake; }
 
 echo "== as a subdirectory"
-"${configure[@]}" -B "$temp/sub" -DLAMINA_SOURCE="$LAMINA_SOURCE" >"$temp/log" ||
-  { cat "$temp/log"; exit 1; }
-cmake --build "$temp/sub" --target consumer only_core
-"$temp/sub/consumer"
-"$temp/sub/only_core"
+"${configure[@]}" -B "$temp/sub" -DLAMINA_SOURCE="$LAMINA_SOURCE" \
+  -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >"$temp/log" || { cat "$temp/log"; exit 1; }
+# The library would be compiled as in its own build; so that one's is what programs are linked with.
+python3 - "$temp/sub" "$LAMINA_BUILD" <<'END'
+import json, os, shlex, sys
+
+def options_of_sources(build):
+    found = {}
+    for entry in json.load(open(f"{build}/compile_commands.json")):
+        words = shlex.split(entry["command"].replace("-isystem ", "-isystem="))
+        library = words[words.index("-o") + 1].removeprefix("lamina/").startswith("CMakeFiles/lamina_")
+        if library and entry["file"].startswith(os.environ["LAMINA_SOURCE"] + "/src/"):
+            options = (w for w in words if w.startswith(("-D", "-I", "-isystem=", "-f", "-m")))
+            found[entry["file"]] = sorted(o for o in options if o != "-DNDEBUG")
+    return found
+
+own = options_of_sources(sys.argv[2])
+sub = options_of_sources(sys.argv[1])
+for file, options in sub.items():
+    if own.get(file) != options:
+        sys.exit(f"{file}: as a subdirectory it gets {options}, otherwise {own.get(file)}")
+if len(sub) < 50:
+    sys.exit(f"only {len(sub)} sources are compiled")
+print(f"{len(sub)} sources, to be compiled alike")
+END
+cmake --build "$LAMINA_BUILD" | tail -1
+ln -s "$LAMINA_BUILD"/liblamina_*.a "$temp/sub/lamina"
+for program in consumer only_core; do
+  (cd "$temp/sub" && ninja -t commands $program | grep -e "main.cpp.o -c" -e " -o $program " | bash -e)
+  "$temp/sub/$program"
+done
 
 echo "== installed, then moved"
-cmake --build "$LAMINA_BUILD" | tail -1
 cmake --install "$LAMINA_BUILD" --prefix "$temp/first" >"$temp/log" || { cat "$temp/log"; exit 1; }
 mv "$temp/first" "$temp/prefix"
 if grep -rlE "$LAMINA_SOURCE|$LAMINA_BUILD" "$temp"/prefix/lib*/cmake; then
@@ -39,14 +64,14 @@ if grep -rlE "$LAMINA_SOURCE|$LAMINA_BUILD" "$temp"/prefix/lib*/cmake; then
   exit 1
 fi
 configure+=(-DCMAKE_PREFIX_PATH="$temp/prefix")
-package() {  # package NAME COMPONENTS FLAGS...: configures and builds with the package
-  "${configure[@]}" -B "$temp/$1" -DCOMPONENTS="$2" "${@:3}" >"$temp/log" 2>&1 ||
+package() {  # package NAME COMPONENTS TARGETS FLAGS...: configures and builds with the package
+  "${configure[@]}" -B "$temp/$1" -DCOMPONENTS="$2" "${@:4}" >"$temp/log" 2>&1 ||
     { cat "$temp/log"; exit 1; }
-  cmake --build "$temp/$1" --target consumer only_core
+  cmake --build "$temp/$1" --target $3
 }
 
 echo "== everything that was built"
-package all ""
+package all "" "consumer only_core"
 "$temp/all/only_core"
 if has ONEDNN; then expect "$temp/all/consumer" "onednn,"; fi
 if has MPI; then
@@ -59,7 +84,7 @@ fi
 
 echo "== the core, on a machine with neither MPI nor oneDNN"
 none=(-DCMAKE_DISABLE_FIND_PACKAGE_{MPI,PlainMPI,OneDNN}=ON)
-package core core "${none[@]}"
+package core core "consumer only_core" "${none[@]}"
 for program in consumer only_core; do
   expect "$temp/core/$program" "reference, MPI: , rank 0 of 1"
   for library in libmpi libdnnl; do
@@ -73,9 +98,9 @@ fi
 grep -q "ask find_package() for the component mpi" "$temp/log" || { cat "$temp/log"; exit 1; }
 
 echo "== one of the two"
-package fast "core;cpu" "${none[@]:0:2}"
+package fast "core;cpu" consumer "${none[@]:0:2}"
 if has ONEDNN; then expect "$temp/fast/consumer" "onednn, MPI: , rank 0 of 1"; fi
-package ranks mpi "${none[2]}"
+package ranks mpi consumer "${none[2]}"
 if has MPI; then expect "$temp/ranks/consumer" "reference, MPI: Open MPI"; fi
 
 echo "== components that are not there"
