@@ -92,7 +92,8 @@ TEST_CASE("models have exactly the published numbers of parameters and multiply-
                Golden{"vgg11", 132863336, 7609090048}, Golden{"vgg13", 133047848, 11308466176},
                Golden{"vgg16", 138357544, 15470264320}, Golden{"vgg19", 143667240, 19632062464},
                Golden{"resnet18", 11689512, 1814073344}, Golden{"resnet34", 21797672, 3663761408},
-               Golden{"resnet50", 25557032, 4089184256}, Golden{"resnet20", 269722, 40551040},
+               Golden{"resnet50", 25557032, 4089184256}, Golden{"resnet101", 44549160, 7801405440},
+               Golden{"resnet152", 60192808, 11513626624}, Golden{"resnet20", 269722, 40551040},
                Golden{"resnet56", 853018, 125485696});
   INFO(golden.name);
   const Totals t = totals(make_model(golden.name));
@@ -109,6 +110,8 @@ TEST_CASE("totals read as they are published") {
   CHECK(read("alexnet") == "61.10 M, 0.714 GMAC, 244.4 MB");
   CHECK(read("vgg16") == "138.36 M, 15.470 GMAC, 553.4 MB");
   CHECK(read("resnet50") == "25.56 M, 4.089 GMAC, 102.2 MB");
+  CHECK(read("resnet101") == "44.55 M, 7.801 GMAC, 178.2 MB");
+  CHECK(read("resnet152") == "60.19 M, 11.514 GMAC, 240.8 MB");
 }
 
 TEST_CASE("the messages of a step carry every gradient once") {
@@ -184,6 +187,9 @@ TEST_CASE("layers stand where torchvision has them") {
   says("resnet50", "layer1.0.downsample.0", "Conv2D", "256 1x1");
   says("resnet50", "layer4.0.downsample.0", "Conv2D", "2048 1x1 s2");
   says("resnet50", "layer3.5.bn3", "BatchNorm", "");
+  says("resnet101", "layer3.22.conv3", "Conv2D", "1024 1x1");
+  says("resnet152", "layer2.7.conv2", "Conv2D", "128 3x3 p1");
+  says("resnet152", "layer3.35.conv2", "Conv2D", "256 3x3 p1");
   CHECK_THROWS(vertex(make_model("resnet18"), "layer1.0.downsample.0"));  // none where shapes agree
 }
 
@@ -220,7 +226,8 @@ TEST_CASE("a model that is not known, or an input that does not fit, is refused"
   };
   CHECK(refusal("resnet-50") ==
         "model 'resnet-50' is not known (did you mean resnet50?): expected one of lenet, alexnet, "
-        "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, resnet50, resnet20, resnet56");
+        "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, resnet50, resnet101, resnet152, resnet20, "
+        "resnet56");
   CHECK_THAT(refusal("transformer"), ContainsSubstring("not known: expected one of"));
   CHECK(refusal("vgg16", {.input = {.c = 3, .h = 32, .w = 32}}) ==
         "avgpool (AvgPool2D): to average to 7x7 the input must be a multiple of that in height and "

@@ -45,6 +45,8 @@ Network resnet(std::array<int, 4> blocks, bool bottlenecks, const ModelOptions& 
 Network resnet18(const ModelOptions& o = {});
 Network resnet34(const ModelOptions& o = {});
 Network resnet50(const ModelOptions& o = {});
+Network resnet101(const ModelOptions& o = {});
+Network resnet152(const ModelOptions& o = {});
 
 /// Section 4.2 of the paper: three stages of `blocks` blocks, 6 * blocks + 2 layers with weights,
 /// and shortcuts without parameters (option A: every second row and column, zeros for the new

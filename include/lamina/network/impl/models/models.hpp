@@ -15,9 +15,11 @@ struct Model {
 };
 
 inline constexpr Model models[] = {
-    {"lenet", lenet},       {"alexnet", alexnet},   {"vgg11", vgg11},       {"vgg13", vgg13},
-    {"vgg16", vgg16},       {"vgg19", vgg19},       {"resnet18", resnet18}, {"resnet34", resnet34},
-    {"resnet50", resnet50}, {"resnet20", resnet20}, {"resnet56", resnet56},
+    {"lenet", lenet},         {"alexnet", alexnet},     {"vgg11", vgg11},
+    {"vgg13", vgg13},         {"vgg16", vgg16},         {"vgg19", vgg19},
+    {"resnet18", resnet18},   {"resnet34", resnet34},   {"resnet50", resnet50},
+    {"resnet101", resnet101}, {"resnet152", resnet152}, {"resnet20", resnet20},
+    {"resnet56", resnet56},
 };
 
 }  // namespace detail

@@ -85,6 +85,8 @@ LAMINA_INLINE Network resnet(std::array<int, 4> blocks, bool bottlenecks, const 
 LAMINA_INLINE Network resnet18(const ModelOptions& o) { return resnet({2, 2, 2, 2}, false, o); }
 LAMINA_INLINE Network resnet34(const ModelOptions& o) { return resnet({3, 4, 6, 3}, false, o); }
 LAMINA_INLINE Network resnet50(const ModelOptions& o) { return resnet({3, 4, 6, 3}, true, o); }
+LAMINA_INLINE Network resnet101(const ModelOptions& o) { return resnet({3, 4, 23, 3}, true, o); }
+LAMINA_INLINE Network resnet152(const ModelOptions& o) { return resnet({3, 8, 36, 3}, true, o); }
 
 LAMINA_INLINE Network cifar_resnet(int blocks, const ModelOptions& o) {
   Network net(input_or(o, {.c = 3, .h = 32, .w = 32}));
