@@ -9,6 +9,7 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/ceilings.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/plan/cluster.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/profile/detail/late.hpp>
@@ -36,6 +37,7 @@ inline constexpr const char* no_files = "this program was built without files";
 inline constexpr const char* no_checkpoints = "checkpoints are files";
 inline constexpr const char* no_images = "images are files";
 inline constexpr const char* no_plans = "plans are read and written as JSON";
+inline constexpr const char* no_clusters = "clusters are read and written as JSON";
 inline constexpr const char* no_reports = "reports are files and drawings";
 inline constexpr const char* no_ceilings = "ceilings are measured by compiled loops";
 
@@ -198,6 +200,18 @@ inline Plan parse_plan(const std::string&) { detail::absent(detail::no_plans); }
 inline std::string plan_json(const Plan&) { detail::absent(detail::no_plans); }
 inline Plan read_plan(const std::string&) { detail::absent(detail::no_plans); }
 inline void write_plan(const std::string&, const Plan&) { detail::absent(detail::no_plans); }
+
+inline Cluster parse_cluster(const std::string&) { detail::absent(detail::no_clusters); }
+inline std::string cluster_json(const Cluster&) { detail::absent(detail::no_clusters); }
+inline Cluster read_cluster(const std::string&) { detail::absent(detail::no_clusters); }
+inline void write_cluster(const std::string&, const Cluster&) {
+  detail::absent(detail::no_clusters);
+}
+inline Cluster find_cluster(const std::string& name) {
+  for (const auto ready : cluster_names())
+    if (ready == name) return ready_cluster(name);
+  detail::absent(detail::no_clusters);
+}
 
 inline void write_profile_json(const std::string&, const Profile&) {
   detail::absent(detail::no_reports);

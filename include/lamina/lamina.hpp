@@ -30,6 +30,7 @@
 #include <lamina/network/network.hpp>
 #include <lamina/network/placed.hpp>
 #include <lamina/network/predict.hpp>
+#include <lamina/plan/cluster.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/profile/listen.hpp>
 #include <lamina/profile/machine.hpp>

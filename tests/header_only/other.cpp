@@ -26,6 +26,7 @@ const bool tried = [] {
   using namespace lamina;
   expect("checkpoints", [] { read_progress("a.safetensors"); });
   expect("plans", [] { read_plan("plan.json"); });
+  expect("clusters", [] { find_cluster("cluster.json"); });
   expect("images", [] { open_data("cifar10:data"); });
   expect("oneDNN", [] { make_backend("onednn", DType::f32); });
   expect("CUDA", [] { make_backend("cuda", DType::f32); });
@@ -33,6 +34,7 @@ const bool tried = [] {
   expect("reports", [] { report_html(Profile()); });
   expect("ceilings", [] { measure_machine(World(), *reference_backend()); });
   check(make_backend("auto", DType::f32)->name() == "reference", "another back end was found");
+  check(find_cluster("h100-ndr").of(64).node_count() == 8, "a cluster is not ready-made");
   check(!open_counters() && !has_onednn() && !has_cuda() && mpi_library().empty(), "more is there");
   return true;
 }();
