@@ -32,6 +32,7 @@
 #include <lamina/network/predict.hpp>
 #include <lamina/plan/cluster.hpp>
 #include <lamina/plan/plan.hpp>
+#include <lamina/plan/search.hpp>
 #include <lamina/profile/listen.hpp>
 #include <lamina/profile/machine.hpp>
 #include <lamina/profile/measure.hpp>

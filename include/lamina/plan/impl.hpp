@@ -6,4 +6,12 @@
 #include <lamina/plan/impl/collective_time.hpp>
 #include <lamina/plan/impl/plan.hpp>
 #include <lamina/plan/impl/ready_clusters.hpp>
+#include <lamina/plan/impl/search/brute.hpp>
+#include <lamina/plan/impl/search/cheapest.hpp>
+#include <lamina/plan/impl/search/exact.hpp>
+#include <lamina/plan/impl/search/graph.hpp>
+#include <lamina/plan/impl/search/improve.hpp>
+#include <lamina/plan/impl/search/mcmc.hpp>
+#include <lamina/plan/impl/search/searchers.hpp>
+#include <lamina/plan/impl/search/swarm.hpp>
 #include <lamina/plan/impl/table.hpp>
