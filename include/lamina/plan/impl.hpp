@@ -4,6 +4,8 @@
 #include <lamina/plan/impl/built_in.hpp>
 #include <lamina/plan/impl/cluster.hpp>
 #include <lamina/plan/impl/collective_time.hpp>
+#include <lamina/plan/impl/find_plan.hpp>
+#include <lamina/plan/impl/layer_times.hpp>
 #include <lamina/plan/impl/plan.hpp>
 #include <lamina/plan/impl/ready_clusters.hpp>
 #include <lamina/plan/impl/search/brute.hpp>
@@ -14,4 +16,7 @@
 #include <lamina/plan/impl/search/mcmc.hpp>
 #include <lamina/plan/impl/search/searchers.hpp>
 #include <lamina/plan/impl/search/swarm.hpp>
+#include <lamina/plan/impl/step_costs.hpp>
+#include <lamina/plan/impl/step_model.hpp>
 #include <lamina/plan/impl/table.hpp>
+#include <lamina/plan/impl/timeline.hpp>

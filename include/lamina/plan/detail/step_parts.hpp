@@ -1,0 +1,113 @@
+// What a StepModel knows of layers, their splits and what lies between them.
+#pragma once
+
+#include <lamina/plan/step_model.hpp>
+
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace lamina::detail {
+
+/// The sum of a layer's gradients: bytes in a group of ranks, whose number `Reductions` has.
+struct Reduction {
+  int group = -1;
+  double bytes = 0;
+};
+
+/// What a layer costs under one of its splits, in one micro-batch.
+struct OptionCost {
+  /// Seconds of messages: those of a halo, and others.
+  struct Messages {
+    double halo = 0, others = 0;
+  };
+  LayerSeconds kernels = {};
+  Messages forward = {}, recompute = {};  ///< others wait for the kernel, which waits for the halo,
+  bool overlaps = false;                  ///< unless that travels beside it
+  Messages backward = {};                 ///< beside the kernel of dw where there is one
+  std::vector<Reduction> reductions = {};
+  double bytes = 0;         ///< of memory: see StepModel::graph()
+  std::vector<int> wanted;  ///< numbers of arrangements, of each x
+  int made = -1;            ///< and of y
+};
+
+/// Arrangements of blocks, each once, and what it takes to make one of another.
+class Arrangements {
+ public:
+  explicit Arrangements(const Cluster& cluster) : cluster_(&cluster) {}
+  int number(Blocks blocks);
+  /// Seconds until each rank has what it wants; elements are of so many bytes.
+  double seconds(int held, int wanted, double element) const;
+
+ private:
+  struct Arrangement {
+    Blocks blocks;
+    std::vector<std::pair<Box, std::vector<int>>> copies;  ///< different blocks, and who has them
+  };
+  Received received(const Arrangement& held, const Box& wanted, int to, double element) const;
+
+  const Cluster* cluster_;
+  std::vector<Arrangement> all_;
+  std::unordered_multimap<std::size_t, int> by_hash_;
+  mutable std::unordered_map<std::uint64_t, double> known_;
+};
+
+/// Groups of ranks that sum gradients, and what that takes.
+class Reductions {
+ public:
+  explicit Reductions(const Cluster& cluster) : cluster_(&cluster) {}
+  /// The number of the group of rank 0; -1 where it is alone.
+  int number(const Split& split, Axis axes);
+  /// Seconds of a collective in it.
+  double seconds(int group, Collective op, double bytes) const;
+  int ranks(int group) const { return int(members_[std::size_t(group)].size()); }
+
+ private:
+  const Cluster* cluster_;
+  std::vector<std::pair<Split, Axis>> keys_;
+  std::vector<std::vector<int>> members_;
+  mutable std::map<std::tuple<int, Collective, double>, double> known_;
+};
+
+/// Vertices of equal layers with inputs of equal shapes: they have their options in common.
+struct LayerKind {
+  const Layer* layer = nullptr;  ///< null for the input
+  std::vector<Shape> xs = {};    ///< whole
+  Shape y = {};
+  std::vector<Split> splits = {};
+  std::vector<OptionCost> costs = {};
+};
+
+struct StepParts {
+  StepParts(Network network_, PlaceOptions options_, UpdateRule rule_, Cluster cluster_, int ranks_,
+            std::shared_ptr<const LayerTimes> times_);
+
+  LayerKind& kind(int vertex) { return kinds[std::size_t(kind_of[std::size_t(vertex)])]; }
+  const LayerKind& kind(int vertex) const {
+    return kinds[std::size_t(kind_of[std::size_t(vertex)])];
+  }
+  const OptionCost& cost(int vertex, const Selection& selection) const {
+    return kind(vertex).costs[std::size_t(selection[std::size_t(vertex)])];
+  }
+  /// The number of a split of this kind, which is added if it is new. It must be legal.
+  int add(detail::LayerKind& kind, const Split& split);
+  OptionCost cost_of(const LayerKind& kind, const Split& split);
+  /// Seconds of a message.
+  double seconds(const Message& message, const Split& split) const;
+
+  Network network;
+  PlaceOptions options;
+  UpdateRule rule;
+  Cluster cluster;
+  int ranks;
+  std::shared_ptr<const LayerTimes> times;
+  std::vector<LayerKind> kinds;
+  std::vector<int> kind_of;      ///< by vertex
+  std::vector<bool> needs_grad;  ///< by vertex: backward computes something there
+  Arrangements arrangements;
+  Reductions reductions;
+};
+
+}  // namespace lamina::detail

@@ -1,0 +1,225 @@
+// The search for the best plan, within memory.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/network/predict.hpp>
+#include <lamina/plan/find_plan.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace lamina {
+
+namespace detail::find_plan {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// What one can buy memory with.
+struct Purchase {
+  bool shards = false, recomputes = false;
+  int micro_batches = 1;
+
+  std::vector<std::string> words(const PlaceOptions& before) const {
+    std::vector<std::string> all;
+    if (shards && !before.shard_optimizer) all.push_back("a sharded optimizer");
+    if (recomputes) all.push_back("recomputation of layers without weights");
+    if (micro_batches > std::max(1, before.micro_batches))
+      all.push_back(text(micro_batches, " micro-batches"));
+    return all;
+  }
+};
+
+/// Goes through one way of placing a network.
+class Search {
+ public:
+  Search(const Network& network, PlaceOptions placing, const UpdateRule& rule,
+         const Cluster& cluster, int ranks, const PlannerOptions& planner,
+         std::shared_ptr<const LayerTimes> times)
+      : network_(network),
+        rule_(rule),
+        ranks_(ranks),
+        planner_(planner),
+        model_(std::make_shared<StepModel>(network, placing, rule, cluster, ranks, times)) {
+    placing_ = std::move(placing);
+    limit_ = infinity;
+    for (int r = 0; r < ranks; ++r) limit_ = std::min(limit_, cluster.device_of(r).memory);
+    add_built_in();
+    model_->add_splits(planner.most_splits);
+  }
+
+  /// The best that fits; nothing where none does.
+  std::optional<FoundPlan> run() {
+    SearchProblem problem;
+    problem.graph = model_->graph();
+    problem.step = [this](const Selection& s) { return model_->seconds(s); };
+    problem.simple = model_->select(built_in_.front().splits);
+    for (const PredictedPlan& plan : built_in_)
+      if (plan.fits) problem.seeds.push_back(model_->select(plan.splits));
+    if (int(network_.graph().size()) > planner_.tied_above) problem.tied = model_->repeated();
+    drop_untied(problem);
+    // The graph's bytes are not a rank's: where the best takes too much, it must take so much less.
+    const auto searcher = make_searcher(planner_.searcher, planner_.search);
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      const Found found = searcher->search(problem);
+      if (found.seconds == infinity) break;
+      FoundPlan result = result_of(found);
+      least_ = std::min(least_, double(result.best.memory.total()));
+      if (result.best.fits) return better(std::move(result));
+      problem.memory = 0.98 * bytes_of(problem.graph, found.selection) * limit_ /
+                       double(result.best.memory.total());
+    }
+    return built_in_only();
+  }
+
+  /// Bytes of the plan that took the least.
+  double least() const { return least_; }
+  double limit() const { return limit_; }
+
+ private:
+  PredictedPlan predicted(std::string name, std::vector<Split> splits) const {
+    PredictedPlan plan{.name = std::move(name), .splits = std::move(splits)};
+    plan.step = model_->predict(model_->select(plan.splits));
+    PlaceOptions placing = placing_;
+    placing.splits = plan.splits;
+    for (const Memory& m : predict_memory(network_, placing, ranks_, rule_))
+      if (m.total() > plan.memory.total()) plan.memory = m;
+    plan.fits = double(plan.memory.total()) <= limit_;
+    return plan;
+  }
+
+  /// `data` first; where that is impossible, what comes next to it.
+  void add_built_in() {
+    for (const std::string_view name : plan_names()) {
+      std::vector<Split> splits;
+      try {
+        splits = splits_of(decide(built_in_plan(name, network_, placing_.batch, ranks_), network_,
+                                  placing_.batch, name == "data"));
+      } catch (const Error&) {
+        continue;  // none for so many ranks
+      }
+      built_in_.push_back(predicted(std::string(name), std::move(splits)));
+      least_ = std::min(least_, double(built_in_.back().memory.total()));
+    }
+    check(!built_in_.empty(), "no plan is possible on ", ranks_, " ranks with a batch of ",
+          placing_.batch);
+  }
+
+  /// Seeds whose tied vertices differ are no seeds.
+  static void drop_untied(SearchProblem& problem) {
+    if (problem.tied.empty()) return;
+    const auto differs = [&](const Selection& s) {
+      try {
+        tied(s, problem.tied);
+        return false;
+      } catch (const Error&) {
+        return true;
+      }
+    };
+    std::erase_if(problem.seeds, differs);
+  }
+
+  FoundPlan result_of(const Found& found) const {
+    FoundPlan result{.best = predicted("auto", model_->splits_of(found.selection)),
+                     .placing = placing_,
+                     .others = built_in_,
+                     .found = found,
+                     .model = model_,
+                     .selection = found.selection};
+    return result;
+  }
+  /// Seeds that could not be tied may still be better.
+  std::optional<FoundPlan> better(FoundPlan result) const {
+    for (const PredictedPlan& plan : built_in_)
+      if (plan.fits && plan.step.seconds < result.best.step.seconds) take(result, plan);
+    return result;
+  }
+  std::optional<FoundPlan> built_in_only() const {
+    std::optional<FoundPlan> result;
+    for (const PredictedPlan& plan : built_in_) {
+      if (!plan.fits || (result && result->best.step.seconds <= plan.step.seconds)) continue;
+      if (!result) result = FoundPlan{.placing = placing_, .others = built_in_, .model = model_};
+      take(*result, plan);
+    }
+    return result;
+  }
+  void take(FoundPlan& result, const PredictedPlan& plan) const {
+    result.best = plan, result.best.name = "auto";
+    result.selection = model_->select(plan.splits);
+  }
+
+  const Network& network_;
+  PlaceOptions placing_;
+  const UpdateRule& rule_;
+  int ranks_;
+  const PlannerOptions& planner_;
+  std::shared_ptr<StepModel> model_;
+  double limit_ = infinity, least_ = infinity;
+  std::vector<PredictedPlan> built_in_;
+};
+
+/// All layers whose y others can make again quickly.
+inline std::vector<bool> cheap_layers(const Network& network) {
+  std::vector<bool> cheap;
+  for (const auto& v : network.graph())
+    cheap.push_back(v.layer && !v.layer->multiplies() && !v.layer->is_loss());
+  return cheap;
+}
+
+}  // namespace detail::find_plan
+
+LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& options,
+                                  const UpdateRule& rule, const Cluster& cluster, int ranks,
+                                  const PlannerOptions& planner,
+                                  std::shared_ptr<const LayerTimes> times) {
+  namespace d = detail::find_plan;
+  check_cluster(cluster);
+  check(ranks >= 1 && ranks <= cluster.devices(), "cluster ", cluster.name, " has ",
+        cluster.devices(), " devices: expected from 1 to as many ranks, got ", ranks);
+  if (!times) times = std::make_shared<FormulaTimes>(cluster);
+  const std::int64_t all = options.batch * std::max(1, options.micro_batches);
+  double least = d::infinity, limit = 0;
+  for (int parts = std::max(1, options.micro_batches); all / parts >= 1; parts *= 2) {
+    if (all % parts != 0) break;
+    std::optional<FoundPlan> best;
+    for (d::Purchase bought : {d::Purchase{},
+                               {.shards = true},
+                               {.recomputes = true},
+                               {.shards = true, .recomputes = true}}) {
+      bought.micro_batches = parts;
+      PlaceOptions placing = options;
+      placing.batch = all / parts, placing.micro_batches = parts;
+      placing.shard_optimizer |= bought.shards;
+      if (bought.recomputes) placing.recompute = d::cheap_layers(network);
+      d::Search search(network, placing, rule, cluster, ranks, planner, times);
+      std::optional<FoundPlan> found = search.run();
+      least = std::min(least, search.least()), limit = search.limit();
+      if (found && (!best || found->best.step.seconds < best->best.step.seconds)) {
+        best = std::move(found);
+        best->bought = bought.words(options);
+      }
+      if (!planner.buys || (best && best->bought.empty())) break;
+    }
+    if (best) return *best;
+    if (!planner.buys) break;
+  }
+  throw Error(
+      format("no plan fits into memory: the one that takes the least takes %.2f GB of a "
+             "device's %.2f GB; more devices, a smaller batch%s would help",
+             least / 1e9, limit / 1e9,
+             planner.buys ? "" : ", a sharded optimizer, recomputation or micro-batches"));
+}
+
+LAMINA_INLINE Plan plan_of(const FoundPlan& found, std::string model) {
+  Plan plan{.model = std::move(model), .ranks = found.model->ranks()};
+  const auto& graph = found.model->network().graph();
+  const std::vector<bool>& again = found.placing.recompute;
+  for (std::size_t v = 1; v < graph.size(); ++v) {
+    plan.split(graph[v].name, found.best.splits[v]);
+    if (!again.empty() && again[v]) plan.recompute(graph[v].name);
+  }
+  plan.shard_optimizer = found.placing.shard_optimizer;
+  return plan;
+}
+
+}  // namespace lamina

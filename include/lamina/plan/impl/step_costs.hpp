@@ -1,0 +1,190 @@
+// What layers cost under their splits, and what moves between them.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/cost/group.hpp>
+#include <lamina/plan/detail/step_parts.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+namespace lamina {
+
+namespace detail {
+
+LAMINA_INLINE int Arrangements::number(Blocks blocks) {
+  std::size_t hash = std::size_t(blocks.ranks());
+  const auto mix = [&](std::int64_t v) { hash = (hash ^ std::size_t(v)) * 1099511628211u; };
+  for (const Box& box : blocks.box)
+    for (const Part& part : {box.n, box.c, box.h, box.w}) mix(part.begin), mix(part.size);
+  const auto [first, last] = by_hash_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (all_[std::size_t(at->second)].blocks.same(blocks)) return at->second;
+  const int number = int(all_.size());
+  std::map<int, std::size_t> place;  // in `copies`, by the number of the block
+  Arrangement a;
+  for (int r = 0; r < blocks.ranks(); ++r) {
+    const int block = blocks.number[std::size_t(r)];
+    if (block < 0) continue;
+    const auto [at, isnew] = place.try_emplace(block, a.copies.size());
+    if (isnew) a.copies.push_back({blocks.box[std::size_t(r)], {}});
+    a.copies[at->second].second.push_back(r);
+  }
+  a.blocks = std::move(blocks);
+  all_.push_back(std::move(a));
+  by_hash_.emplace(hash, number);
+  return number;
+}
+
+/// What one rank gets of others: of each block that it needs, from the nearest copy.
+LAMINA_INLINE Received Arrangements::received(const Arrangement& held, const Box& wanted, int to,
+                                              double element) const {
+  Received got;
+  std::set<int> peers;
+  const int node = to / cluster_->devices_per_node;
+  for (const auto& [box, ranks] : held.copies) {
+    const Box both = common(box, wanted);
+    if (both.empty()) continue;
+    const auto right = std::lower_bound(ranks.begin(), ranks.end(), to);
+    int from = right != ranks.end() ? *right : ranks.back();
+    if (right != ranks.begin() && to - *(right - 1) < std::abs(from - to)) from = *(right - 1);
+    if (from == to) continue;
+    const bool inside = from / cluster_->devices_per_node == node;
+    (inside ? got.inside : got.across) += double(both.size()) * element;
+    if (peers.insert(from).second) ++(inside ? got.peers_inside : got.peers_across);
+  }
+  return got;
+}
+
+LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element) const {
+  if (held == wanted) return 0;
+  const std::uint64_t key = std::uint64_t(held) << 32 | std::uint64_t(wanted);
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  const Arrangement &from = all_[std::size_t(held)], &to = all_[std::size_t(wanted)];
+  const int ranks = to.blocks.ranks();
+  // Arrangements are regular: ranks at the ends and in the middle stand for all of many.
+  constexpr int most = 16;
+  double longest = 0;
+  for (int i = 0; i < std::min(ranks, most); ++i) {
+    const int r = ranks <= most ? i : int(std::int64_t(i) * (ranks - 1) / (most - 1));
+    if (to.blocks.number[std::size_t(r)] < 0) continue;
+    const Received got = received(from, to.blocks.box[std::size_t(r)], r, element);
+    if (got.peers_inside + got.peers_across > 0)
+      longest = std::max(longest, redistribution_time(*cluster_, got));
+  }
+  return known_[key] = longest;
+}
+
+LAMINA_INLINE int Reductions::number(const Split& split, Axis axes) {
+  if (split.ways(axes) == 1) return -1;
+  const std::pair key{split, axes & split.axes()};
+  const auto at = std::ranges::find(keys_, key);
+  if (at != keys_.end()) return int(at - keys_.begin());
+  keys_.push_back(key), members_.push_back(group(split, {}, axes));
+  return int(keys_.size()) - 1;
+}
+
+LAMINA_INLINE double Reductions::seconds(int group, Collective op, double bytes) const {
+  const auto [at, isnew] = known_.try_emplace({group, op, bytes}, 0);
+  if (isnew) at->second = collective_time(*cluster_, op, bytes, members_[std::size_t(group)]);
+  return at->second;
+}
+
+LAMINA_INLINE double StepParts::seconds(const Message& m, const Split& split) const {
+  if (split.ways(m.axes) == 1 || m.bytes <= 0) return 0;
+  return collective_time(cluster, m.op, m.bytes, group(split, {}, m.axes));
+}
+
+LAMINA_INLINE OptionCost StepParts::cost_of(const LayerKind& kind, const Split& split) {
+  OptionCost o;
+  const double s = double(size_of(options.dtype.compute));
+  const Blocks made = kind.layer ? kind.layer->output_blocks(kind.xs, split, ranks)
+                                 : Blocks::of(kind.y, split, Axis::batch, ranks);
+  o.bytes = double(made.largest()) * s;
+  o.made = arrangements.number(made);
+  if (!kind.layer) return o;
+  for (std::size_t k = 0; k < kind.xs.size(); ++k)
+    o.wanted.push_back(arrangements.number(kind.layer->input_blocks(k, kind.xs, split, ranks)));
+  o.kernels = times->of(*kind.layer, kind.xs, split, options.dtype, rule);
+  const Cost cost = kind.layer->cost(kind.xs, split, options.dtype.compute);
+  o.overlaps = kind.layer->multiplies() && split.width == 1;
+  for (const Message& m : cost.messages) {
+    const auto add = [&](OptionCost::Messages& to) {
+      (m.op == Collective::halo ? to.halo : to.others) += seconds(m, split);
+    };
+    if (m.pass == Pass::weight_grad) {
+      const int group = reductions.number(split, m.axes);
+      if (group >= 0) o.reductions.push_back({group, m.bytes});
+    } else if (m.pass == Pass::forward) {
+      add(o.forward);
+      if (!m.once) add(o.recompute);
+    } else {
+      add(o.backward);
+    }
+  }
+  const Precision& p = options.dtype;
+  const double states =
+      double(size_of(p.states)) * (rule.states() + (keeps_master(p.weights, p.states) ? 1 : 0));
+  const double shared = options.shard_optimizer && !o.reductions.empty()
+                            ? reductions.ranks(o.reductions[0].group)
+                            : 1;
+  o.bytes += cost.parameters *
+             (double(size_of(p.weights)) + double(size_of(p.gradients)) + states / shared);
+  return o;
+}
+
+LAMINA_INLINE int StepParts::add(LayerKind& kind, const Split& split) {
+  const auto at = std::ranges::find(kind.splits, split);
+  if (at != kind.splits.end()) return int(at - kind.splits.begin());
+  kind.splits.push_back(split), kind.costs.push_back(cost_of(kind, split));
+  return int(kind.splits.size()) - 1;
+}
+
+LAMINA_INLINE StepParts::StepParts(Network network_, PlaceOptions options_, UpdateRule rule_,
+                                   Cluster cluster_, int ranks_,
+                                   std::shared_ptr<const LayerTimes> times_)
+    : network(std::move(network_)),
+      options(std::move(options_)),
+      rule(std::move(rule_)),
+      cluster(std::move(cluster_)),
+      ranks(ranks_),
+      times(std::move(times_)),
+      arrangements(cluster),
+      reductions(cluster) {
+  check_cluster(cluster);
+  check(ranks > 0 && ranks <= cluster.devices(), "cluster ", cluster.name, " has ",
+        cluster.devices(), " devices: expected from 1 to as many ranks, got ", ranks);
+  options.splits.clear(), options.ranks = {};
+  const Split data = input_split(options.batch, ranks);
+  std::map<std::string, int> known;
+  for (const auto& v : network.graph()) {
+    LayerKind kind{.layer = v.layer.get(), .y = v.shape};
+    kind.y.n = options.batch;
+    if (v.layer)
+      kind.xs = network.input_shapes(v, options.batch), kind.y = v.layer->output(kind.xs);
+    std::string key = v.layer ? text(v.layer->type(), ' ', v.layer->options()) : "input";
+    for (const Shape& x : kind.xs) append(key, text(' ', x));
+    const auto [at, isnew] = known.try_emplace(key, int(kinds.size()));
+    if (isnew) kinds.push_back(std::move(kind));
+    kind_of.push_back(at->second);
+    const bool trains =
+        v.layer && v.layer->cost(this->kind(int(kind_of.size()) - 1).xs, {}, options.dtype.compute)
+                           .parameters > 0;
+    needs_grad.push_back(
+        trains || std::ranges::any_of(v.inputs, [&](int i) { return needs_grad[std::size_t(i)]; }));
+  }
+  for (LayerKind& kind : kinds) {
+    const auto legal = [&](const Split& s) {
+      return !kind.layer || why_illegal(*kind.layer, kind.xs, s, ranks).empty();
+    };
+    Split split = data;
+    for (int fewer = data.batch - 1; fewer >= 1 && !legal(split); --fewer) split = {.batch = fewer};
+    add(kind, split);
+  }
+}
+
+}  // namespace detail
+
+}  // namespace lamina

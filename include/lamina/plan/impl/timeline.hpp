@@ -1,0 +1,222 @@
+// A step, simulated on two lanes: kernels, and collectives in program order.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/plan/detail/step_parts.hpp>
+
+#include <algorithm>
+#include <map>
+
+namespace lamina {
+
+namespace detail {
+
+/// Seconds at which the two lanes are free.
+struct Lanes {
+  double contention = 1;
+  double compute = 0, comm = 0;
+
+  /// Runs kernels, which take longer while something travels. Returns what that took.
+  double run(double seconds) {
+    const double begin = compute, busy = std::max(0.0, comm - compute);
+    const double slowed = std::min(busy, seconds * contention);
+    compute += slowed + std::max(0.0, seconds - slowed / contention);
+    return compute - begin;
+  }
+  /// Starts a collective; returns when it ends.
+  double start(double seconds) { return comm = std::max(comm, compute) + seconds; }
+  /// Has the kernels wait; returns how long.
+  double wait(double until) {
+    const double waited = std::max(0.0, until - compute);
+    compute += waited;
+    return waited;
+  }
+  double start_and_wait(double seconds) { return seconds > 0 ? wait(start(seconds)) : 0; }
+};
+
+/// In the order in which PlacedNetwork and Optimizer run it.
+class StepSimulation {
+ public:
+  StepSimulation(const StepParts& parts, const Selection& selection)
+      : parts_(parts), graph_(parts.network.graph()), selection_(selection), layers(graph_.size()) {
+    lanes_.contention = parts.cluster.contention;
+    plan_buckets();
+    const int micro_batches = std::max(1, parts.options.micro_batches);
+    for (int i = 1; i <= micro_batches; ++i) {
+      brought_.assign(graph_.size(), {});
+      for (int v = 1; v < int(graph_.size()); ++v) forward(v);
+      for (int v = int(graph_.size()) - 1; v >= 1; --v) backward(v, i == micro_batches);
+    }
+    update();
+  }
+
+  double seconds() const { return lanes_.compute; }
+
+ private:
+  const StepParts& parts_;
+  const std::vector<Network::Vertex>& graph_;
+  const Selection& selection_;
+
+ public:
+  std::vector<PredictedLayer> layers;
+
+ private:
+  struct Bucket {
+    int group = -1, last = -1;  ///< the vertex whose backward completes it
+    double bytes = 0, limit = 0, done = 0;
+    std::vector<std::pair<int, double>> members = {};  ///< vertices, with their bytes
+  };
+
+  const OptionCost& cost(int v) const { return parts_.cost(v, selection_); }
+  PredictedLayer& layer(int v) { return layers[std::size_t(v)]; }
+  const std::vector<int>& inputs(int v) const { return graph_[std::size_t(v)].inputs; }
+  bool recomputed(int v) const {
+    const auto& marked = parts_.options.recompute;
+    return !marked.empty() && marked[std::size_t(v)];
+  }
+
+  /// As Parameters::plan_buckets cuts them.
+  void plan_buckets() {
+    const PlaceOptions& o = parts_.options;
+    for (int v = int(graph_.size()) - 1; v >= 1; --v)
+      for (const Reduction& r : cost(v).reductions) {
+        Bucket* bucket = nullptr;
+        for (Bucket& b : buckets_)
+          if (b.group == r.group) bucket = &b;
+        const double limit = (bucket ? o.bucket_mb : o.first_bucket_mb) * 1e6;
+        if (!bucket || (bucket->bytes >= bucket->limit && bucket->last != v)) {
+          buckets_.push_back({.group = r.group, .limit = limit});
+          bucket = &buckets_.back();
+        }
+        bucket->bytes += r.bytes, bucket->last = v, bucket->members.push_back({v, r.bytes});
+      }
+  }
+
+  /// Seconds to bring input k as the vertex wants it; nothing where it lies so.
+  double to_bring(int v, std::size_t k) const {
+    const double element = double(size_of(parts_.options.dtype.compute));
+    return parts_.arrangements.seconds(cost(inputs(v)[k]).made, cost(v).wanted[k], element);
+  }
+  /// Which vertex brings y of `from` so: the first of all that want it.
+  int brings(int from, int wanted, int v) {
+    return brought_[std::size_t(from)].try_emplace(wanted, v).first->second;
+  }
+
+  void forward(int v) {
+    const OptionCost& c = cost(v);
+    for (std::size_t k = 0; k < c.wanted.size(); ++k)
+      if (brings(inputs(v)[k], c.wanted[k], v) == v)
+        layer(v).redistribution += lanes_.start_and_wait(to_bring(v, k));
+    run_forward(v, c.kernels.forward, c.forward, layer(v).kernels.forward);
+  }
+
+  void run_forward(int v, double kernels, const OptionCost::Messages& messages, double& seconds) {
+    PredictedLayer& to = layer(v);
+    if (cost(v).overlaps && messages.halo > 0) {
+      const double arrives = lanes_.start(messages.halo);
+      seconds += lanes_.run(kernels);
+      to.halo += lanes_.wait(arrives);
+    } else {
+      to.halo += lanes_.start_and_wait(messages.halo);
+      seconds += lanes_.run(kernels);
+    }
+    to.collectives += lanes_.start_and_wait(messages.others);
+  }
+
+  void backward(int v, bool reduces) {
+    const OptionCost& c = cost(v);
+    PredictedLayer& to = layer(v);
+    if (recomputed(v)) run_forward(v, c.kernels.recompute, c.recompute, to.kernels.recompute);
+    if (!parts_.needs_grad[std::size_t(v)]) return;
+    const bool has_dx = std::ranges::any_of(
+        inputs(v), [&](int i) { return bool(parts_.needs_grad[std::size_t(i)]); });
+    double arrives = 0, halo = 0;
+    if (has_dx) {
+      to.kernels.input_grad += lanes_.run(c.kernels.input_grad);
+      if (c.backward.others > 0) arrives = lanes_.start(c.backward.others);
+      if (c.backward.halo > 0) halo = lanes_.start(c.backward.halo);
+    }
+    to.kernels.weight_grad += lanes_.run(c.kernels.weight_grad);
+    if (reduces)
+      for (Bucket& b : buckets_)
+        if (b.last == v) reduce(b);
+    to.collectives += lanes_.wait(arrives), to.halo += lanes_.wait(halo);
+    for (std::size_t k = 0; has_dx && k < c.wanted.size(); ++k)
+      if (parts_.needs_grad[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v) == v)
+        to.redistribution += lanes_.start_and_wait(back(v, k));
+  }
+  /// Gradients go the other way round.
+  double back(int v, std::size_t k) const {
+    const double element = double(size_of(parts_.options.dtype.compute));
+    return parts_.arrangements.seconds(cost(v).wanted[k], cost(inputs(v)[k]).made, element);
+  }
+
+  void reduce(Bucket& b) {
+    const bool parts = parts_.options.shard_optimizer;
+    const double took = parts_.reductions.seconds(
+        b.group, parts ? Collective::reduce_scatter : Collective::all_reduce, b.bytes);
+    b.done = lanes_.start(took);
+    for (const auto& [v, bytes] : b.members) layer(v).reduction += took * bytes / b.bytes;
+  }
+
+  /// Bucket by bucket, as backward finished them. With a sharded optimizer each rank updates its
+  /// part, and they gather the whole.
+  void update() {
+    const bool parts = parts_.options.shard_optimizer;
+    double gathered = 0;
+    for (const Bucket& b : buckets_) {
+      const double waited = lanes_.wait(b.done);
+      const double share = parts ? 1.0 / parts_.reductions.ranks(b.group) : 1;
+      for (const auto& [v, bytes] : b.members) {
+        layer(v).gradients += waited * bytes / b.bytes;
+        const double all = cost(v).kernels.update * bytes / bytes_reduced(v);
+        layer(v).kernels.update += lanes_.run(all * share);
+      }
+      if (!parts) continue;
+      const double took = parts_.reductions.seconds(b.group, Collective::all_gather, b.bytes);
+      gathered = lanes_.start(took);
+      for (const auto& [v, bytes] : b.members) layer(v).reduction += took * bytes / b.bytes;
+    }
+    for (int v = int(graph_.size()) - 1; v >= 1; --v)  // what no other rank has
+      if (cost(v).reductions.empty()) layer(v).kernels.update += lanes_.run(cost(v).kernels.update);
+    if (!buckets_.empty()) layer(buckets_.back().last).gradients += lanes_.wait(gathered);
+  }
+  double bytes_reduced(int v) const {
+    double bytes = 0;
+    for (const Reduction& r : cost(v).reductions) bytes += r.bytes;
+    return bytes;
+  }
+
+  Lanes lanes_;
+  std::vector<Bucket> buckets_;
+  /// Of each vertex, which one has its y brought to it in an arrangement, by that.
+  std::vector<std::map<int, int>> brought_;
+};
+
+}  // namespace detail
+
+LAMINA_INLINE double StepModel::seconds(const Selection& selection) const {
+  return detail::StepSimulation(*parts_, selection).seconds();
+}
+
+LAMINA_INLINE PredictedStep StepModel::predict(const Selection& selection) const {
+  detail::StepSimulation simulation(*parts_, selection);
+  PredictedStep step{std::move(simulation.layers), simulation.seconds()};
+  const std::vector<Split> splits = splits_of(selection);
+  for (std::size_t v = 0; v < step.layers.size(); ++v)
+    step.layers[v].name = parts_->network.graph()[v].name, step.layers[v].split = splits[v];
+  return step;
+}
+
+LAMINA_INLINE PredictedLayer PredictedStep::total() const {
+  PredictedLayer sum{.name = "step"};
+  for (const PredictedLayer& l : layers) {
+    sum.kernels += l.kernels;
+    sum.collectives += l.collectives, sum.halo += l.halo;
+    sum.redistribution += l.redistribution, sum.gradients += l.gradients;
+    sum.reduction += l.reduction;
+  }
+  return sum;
+}
+
+}  // namespace lamina
