@@ -34,7 +34,8 @@ def options_of_sources(build):
     found = {}
     for entry in json.load(open(f"{build}/compile_commands.json")):
         words = shlex.split(entry["command"].replace("-isystem ", "-isystem="))
-        library = words[words.index("-o") + 1].removeprefix("lamina/").startswith("CMakeFiles/lamina_")
+        output = words[words.index("-o") + 1].removeprefix("lamina/")
+        library = output.startswith("CMakeFiles/lamina_")
         if library and entry["file"].startswith(os.environ["LAMINA_SOURCE"] + "/src/"):
             options = (w for w in words if w.startswith(("-D", "-I", "-isystem=", "-f", "-m")))
             found[entry["file"]] = sorted(o for o in options if o != "-DNDEBUG")
@@ -52,7 +53,8 @@ END
 cmake --build "$LAMINA_BUILD" | tail -1
 ln -s "$LAMINA_BUILD"/liblamina_*.a "$temp/sub/lamina"
 for program in consumer only_core; do
-  (cd "$temp/sub" && ninja -t commands $program | grep -e "main.cpp.o -c" -e " -o $program " | bash -e)
+  (cd "$temp/sub" &&
+    ninja -t commands $program | grep -e "main.cpp.o -c" -e " -o $program " | bash -e)
   "$temp/sub/$program"
 done
 

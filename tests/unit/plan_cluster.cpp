@@ -167,6 +167,7 @@ TEST_CASE("mixed groups go in two levels, or around as if there were none") {
   CHECK(time(broadcast, ranks(4, 2)) == (10 + 800 * 1) + (1 + 100));
   // Ranks that differ in two places of a split, {0, 1, 4, 5} and {2, 3, 6, 7}: likewise.
   CHECK(time(all_reduce, {0, 1, 4, 5}) == time(all_reduce, ranks(4, 2)));
+  CHECK(time(halo, {0, 1, 4, 5}) == time(halo, ranks(4, 2)));
   // One rank alone on its node has all to send.
   CHECK(time(all_reduce, ranks(5)) == 3 * (1 + 25) + (10 + 800 * 0.5) + 3 * (1 + 25));
   // With adding up, too: γ = 1/16.
@@ -179,6 +180,8 @@ TEST_CASE("where the links inside are no better, a mixed group goes as if there 
   Cluster c = made(1);
   c.inside = c.across;
   CHECK(collective_time(c, all_reduce, 800, ranks(16)) == 2 * 4 * 10 + 2 * 15.0 / 16 * 400);
+  c.inside.bandwidth = 0.25;  // which holds up what has no levels, too
+  CHECK(collective_time(c, all_reduce, 800, ranks(8)) == 2 * 3 * (1 * 10 + 200 * 4) + 10 + 100);
   // A ring crosses each node's link once, all else with every rank: it is the best of these where
   // all share that link, and bytes are many.
   Cluster ring = made(4);
@@ -212,6 +215,8 @@ TEST_CASE("the slowest device adds up for all") {
   CHECK(time(ranks(4)) == 3 + 0.75 * (100 + 50));
   CHECK(time(ranks(4, 1, 16)) == 3 + 0.75 * (100 + 100));
   CHECK(time({15, 16}) == 10 + 0.5 * (400 + 100));
+  c.nodes.push_back(c.nodes[0]);
+  CHECK(time({19, 20}) == 10 + 0.5 * (400 + 100));
 }
 
 TEST_CASE("with a card per device, rings use them all, and two levels save their latency") {

@@ -63,11 +63,10 @@ inline constexpr std::int64_t largest_table = std::int64_t(1) << 27;
 /// costs.
 ///
 /// Vertices are eliminated one after the other, each by a table over its neighbours that has the
-/// least that it can cost beside them (dynamic programming, as Jia, Lin, Qi and Aiken, "Exploring
-/// hidden dimensions in parallelizing convolutional neural networks", ICML 2018, eliminate nodes
-/// and edges; in general Bertele and Brioschi, 1972). The next one is always that with the smallest
-/// table. Chains, trees, residual blocks and parallel branches need no table of more than three
-/// vertices. Throws Error where one would have more than `most` entries.
+/// least that it can cost beside them (dynamic programming: as Jia, Lin, Qi and Aiken, ICML 2018,
+/// eliminate nodes and edges; in general Bertele and Brioschi, 1972). The next one is always that
+/// with the smallest table. Chains, trees, residual blocks and parallel branches need no table of
+/// more than three vertices. Throws Error where one would have more than `most` entries.
 Selection cheapest(const CostGraph& graph, const CostWeights& weights = {},
                    const Selection& simple = {}, std::int64_t most = largest_table);
 
