@@ -40,8 +40,8 @@ struct FoundPlan {
   std::vector<std::string> bought = {};    ///< what was taken so that it fits, in words
   std::vector<PredictedPlan> others = {};  ///< built-in plans that are possible, placed likewise
   Found found = {};                        ///< by the searcher
-  std::shared_ptr<const StepModel> model = {};  ///< has the splits that were tried
-  Selection selection = {};                     ///< of the best, in the model
+  std::shared_ptr<StepModel> model = {};   ///< has the splits that were tried
+  Selection selection = {};                ///< of the best, in the model
 };
 
 /// Searches the plan of a network that is placed as `options` say (communicator, splits and back

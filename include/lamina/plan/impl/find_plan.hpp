@@ -13,6 +13,7 @@ namespace lamina {
 
 namespace detail::find_plan {
 
+inline constexpr int attempts = 4;  // at a plan that fits, until a built-in one has to do
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// What one can buy memory with.
@@ -51,16 +52,16 @@ class Search {
   /// The best that fits; nothing where none does.
   std::optional<FoundPlan> run() {
     SearchProblem problem;
-    problem.graph = model_->graph();
     problem.step = [this](const Selection& s) { return model_->seconds(s); };
     problem.simple = model_->select(built_in_.front().splits);
     for (const PredictedPlan& plan : built_in_)
       if (plan.fits) problem.seeds.push_back(model_->select(plan.splits));
+    problem.graph = model_->graph();  // all splits are there now
     if (int(network_.graph().size()) > planner_.tied_above) problem.tied = model_->repeated();
     drop_untied(problem);
     // The graph's bytes are not a rank's: where the best takes too much, it must take so much less.
     const auto searcher = make_searcher(planner_.searcher, planner_.search);
-    for (int attempt = 0; attempt < 8; ++attempt) {
+    for (int attempt = 0; attempt < attempts; ++attempt) {
       const Found found = searcher->search(problem);
       if (found.seconds == infinity) break;
       FoundPlan result = result_of(found);
@@ -203,11 +204,11 @@ LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& op
     if (best) return *best;
     if (!planner.buys) break;
   }
-  throw Error(
-      format("no plan fits into memory: the one that takes the least takes %.2f GB of a "
-             "device's %.2f GB; more devices, a smaller batch%s would help",
-             least / 1e9, limit / 1e9,
-             planner.buys ? "" : ", a sharded optimizer, recomputation or micro-batches"));
+  throw Error(format(
+      "no plan fits into memory: the one that takes the least takes %.1f MB of a device's %.1f MB; "
+      "more devices, a smaller batch%s would help",
+      least / 1e6, limit / 1e6,
+      planner.buys ? "" : ", a sharded optimizer, recomputation or micro-batches"));
 }
 
 LAMINA_INLINE Plan plan_of(const FoundPlan& found, std::string model) {

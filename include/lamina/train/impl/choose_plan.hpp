@@ -1,0 +1,181 @@
+// How plans are timed for real.
+#pragma once
+
+#include <lamina/base/clock.hpp>
+#include <lamina/base/inline.hpp>
+#include <lamina/base/median.hpp>
+#include <lamina/comm/alike.hpp>
+#include <lamina/train/choose_plan.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+namespace lamina {
+
+namespace detail::choose_plan {
+
+/// What rank 0 tells the others.
+struct Candidates {
+  int micro_batches = 1;
+  bool shards = false;
+  std::vector<bool> recompute = {};
+  std::vector<std::string> bought = {};
+  std::vector<TimedPlan> plans = {};  ///< `data`, or what is next to it, first
+
+  std::string text() const;
+  static Candidates of(const std::string& text);
+};
+
+inline std::string Candidates::text() const {
+  std::ostringstream to;
+  to << micro_batches << ' ' << shards << ' ' << recompute.size() << ' ' << bought.size() << ' '
+     << plans.size() << '\n';
+  for (const bool again : recompute) to << again << '\n';
+  for (const std::string& words : bought) to << words << '\n';
+  for (const TimedPlan& plan : plans) {
+    to << plan.name << '\n' << exact(plan.predicted) << '\n' << plan.splits.size() << '\n';
+    for (const Split& split : plan.splits) to << split.text() << '\n';
+  }
+  return to.str();
+}
+
+inline Candidates Candidates::of(const std::string& text) {
+  std::istringstream from(text);
+  Candidates c;
+  std::size_t recomputed = 0, bought = 0, plans = 0, splits = 0;
+  from >> c.micro_batches >> c.shards >> recomputed >> bought >> plans;
+  for (std::size_t i = 0; i < recomputed; ++i) {
+    bool again = false;
+    from >> again;
+    c.recompute.push_back(again);
+  }
+  const auto line = [&] {
+    std::string words;
+    std::getline(from >> std::ws, words);
+    return words;
+  };
+  for (std::size_t i = 0; i < bought; ++i) c.bought.push_back(line());
+  for (std::size_t i = 0; i < plans; ++i) {
+    TimedPlan plan{.name = line()};
+    from >> plan.predicted >> splits;
+    for (std::size_t v = 0; v < splits; ++v) plan.splits.push_back(parse_split(line()));
+    c.plans.push_back(std::move(plan));
+  }
+  return c;
+}
+
+/// With links so many times as slow.
+inline Cluster slower(Cluster cluster, double factor) {
+  for (Link* link : {&cluster.inside, &cluster.across})
+    link->latency *= factor, link->bandwidth /= factor;
+  for (CommCeiling& point : cluster.measured) point.seconds *= factor;
+  return cluster;
+}
+
+inline PlaceOptions placing_of(const TrainerOptions& o) {
+  const std::int64_t at_once = o.micro_batch > 0 ? o.micro_batch : o.batch;
+  return {.batch = at_once,
+          .recompute = o.recompute,
+          .dtype = o.dtype,
+          .bucket_mb = o.bucket_mb,
+          .first_bucket_mb = o.first_bucket_mb,
+          .shard_optimizer = o.shard_optimizer,
+          .frozen = o.frozen,
+          .micro_batches = int(o.batch / at_once)};
+}
+
+/// The plans that are worth a try, `data` first.
+inline Candidates candidates(const Network& network, const UpdateRule& rule,
+                             const TrainerOptions& options, const Cluster& cluster, int ranks,
+                             const ChooseOptions& choose,
+                             const std::shared_ptr<const LayerTimes>& times) {
+  const PlaceOptions placing = placing_of(options);
+  const FoundPlan found = find_plan(network, placing, rule, cluster, ranks, choose.planner, times);
+  Candidates c{found.placing.micro_batches,
+               found.placing.shard_optimizer,
+               found.placing.recompute,
+               found.bought,
+               {}};
+  const auto add = [&](std::string name, const std::vector<Split>& splits, double predicted) {
+    for (const TimedPlan& known : c.plans)
+      if (known.splits == splits) return;
+    if (int(c.plans.size()) <= choose.plans)
+      c.plans.push_back({std::move(name), splits, predicted});
+  };
+  for (const PredictedPlan& plan : found.others)
+    if (plan.name == "data" && plan.fits) add(plan.name, plan.splits, plan.step.seconds);
+  add("auto", found.best.splits, found.best.step.seconds);
+  PlannerOptions planner = choose.planner;
+  planner.buys = false;
+  for (const double factor : {2.0, 0.5}) {
+    const FoundPlan other =
+        find_plan(network, found.placing, rule, slower(cluster, factor), ranks, planner, times);
+    const PredictedStep step = found.model->predict(found.model->select(other.best.splits));
+    add(factor > 1 ? "auto, slow links" : "auto, fast links", other.best.splits, step.seconds);
+  }
+  std::vector<const PredictedPlan*> rest;
+  for (const PredictedPlan& plan : found.others)
+    if (plan.fits) rest.push_back(&plan);
+  std::ranges::stable_sort(rest, {}, [](const PredictedPlan* p) { return p->step.seconds; });
+  for (const PredictedPlan* plan : rest) add(plan->name, plan->splits, plan->step.seconds);
+  return c;
+}
+
+/// Seconds of some steps, each of the rank that took longest. Collective.
+inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
+                 const Communicator& ranks, const Optimizer& optimizer, TrainerOptions options,
+                 int steps) {
+  options.splits = plan.splits;
+  Trainer trainer(network, ranks, optimizer, std::move(options));
+  Loader loader = trainer.loader(data, true, {.augment = false});
+  const Batch& batch = loader.next();
+  for (int i = 0; i <= steps; ++i) {
+    ranks.barrier();
+    const double begin = now();
+    trainer.step(batch, loader.batches(), loader.batches());
+    const double took = ranks.all_reduce_value(now() - begin, ReduceOp::max);
+    if (i > 0) plan.seconds.push_back(took);
+  }
+}
+
+}  // namespace detail::choose_plan
+
+LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data,
+                                     const Communicator& ranks, const Optimizer& optimizer,
+                                     TrainerOptions options, const Cluster& cluster,
+                                     const ChooseOptions& choose,
+                                     std::shared_ptr<const LayerTimes> times) {
+  namespace d = detail::choose_plan;
+  check(choose.plans >= 1 && choose.rounds >= 1 && choose.steps >= 1,
+        "expected at least one plan, round and step, got ", choose.plans, ", ", choose.rounds,
+        " and ", choose.steps);
+  options.splits.clear();
+  d::Candidates c = d::Candidates::of(on_first(ranks, [&] {
+    return d::candidates(network, optimizer.rule(), options, cluster, ranks.size(), choose, times)
+        .text();
+  }));
+  options.micro_batch = c.micro_batches > 1 ? options.batch / c.micro_batches : 0;
+  options.shard_optimizer = c.shards, options.recompute = c.recompute;
+  for (int round = 0; round < choose.rounds; ++round)
+    for (TimedPlan& plan : c.plans)
+      d::time(plan, network, data, ranks, optimizer, options, choose.steps);
+  for (TimedPlan& plan : c.plans) plan.median = median(plan.seconds);
+  const double data_takes = c.plans[0].median;
+  const bool is_data = c.plans[0].name == "data";
+  std::ranges::stable_sort(c.plans, {}, [&](const TimedPlan& plan) {
+    const bool first = is_data && plan.name == "data";
+    return first ? (1 - choose.margin) * data_takes : plan.median;
+  });
+
+  ChosenPlan chosen{.training = std::move(options), .bought = c.bought, .timed = c.plans};
+  chosen.training.splits = c.plans[0].splits;
+  chosen.plan.ranks = ranks.size(), chosen.plan.shard_optimizer = c.shards;
+  for (std::size_t v = 1; v < network.graph().size(); ++v) {
+    chosen.plan.split(network.graph()[v].name, c.plans[0].splits[v]);
+    if (!c.recompute.empty() && c.recompute[v]) chosen.plan.recompute(network.graph()[v].name);
+  }
+  return chosen;
+}
+
+}  // namespace lamina
