@@ -237,10 +237,12 @@ class MpiTransport final : public Transport {
     return (shared_ ? *shared_ : nodes_->shared()).allocate(comm_, bytes);
   }
 
-  std::shared_ptr<Transport> split(int color, int key) override {
+  std::shared_ptr<Transport> group(const std::vector<int>& members) override {
     run({});  // whoever is lost is noticed here; MPI_Comm_split would wait for ever
+    const auto me = std::find(members.begin(), members.end(), rank_);
     MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &part),
+    check_mpi(MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members[0],
+                             int(me - members.begin()), &part),
               "MPI_Comm_split");
     if (part == MPI_COMM_NULL) return nullptr;
     return std::make_shared<MpiTransport>(session_, part);

@@ -16,8 +16,8 @@ class PlainTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string carrier() const override { return "MPI, plain"; }
-  std::shared_ptr<Transport> split(int, int) override {
-    throw Error("a group of plain MPI cannot be split: split the group that it was made from");
+  std::shared_ptr<Transport> group(const std::vector<int>&) override {
+    throw Error("plain MPI makes no groups: expected the group that it was made from");
   }
 
   void run(const Operation& op) override {

@@ -291,10 +291,10 @@ std::vector<CommCeiling> measure_collectives(const World& world, const Effort& e
   const auto measure = [&](int size, int stride) {
     // Blocks of `size` ranks; with a stride, pairs (r, r + stride). What is left over stays out.
     const int used = ranks.size() / (size * stride) * (size * stride), rank = ranks.rank();
-    const int color = rank >= used  ? -1
-                      : stride == 1 ? rank / size
-                                    : rank / (size * stride) * stride + rank % stride;
-    const Communicator group = ranks.split(color, rank);
+    const int block = rank / (size * stride) * (size * stride), first = block + rank % stride;
+    std::vector<int> members;
+    for (int i = 0; rank < used && i < size; ++i) members.push_back(first + i * stride);
+    const Communicator group = ranks.group(members);
     for (const Collective op : timed_collectives()) {
       if (op == Collective::broadcast || (op == Collective::halo && size > 2)) continue;
       for (double bytes = 1024; bytes <= effort.max_bytes; bytes *= 4) {

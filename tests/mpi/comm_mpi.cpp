@@ -1,6 +1,7 @@
 // Collectives between the processes of mpirun, against closed forms.
 #include "catch.hpp"
 #include "mpi/world.hpp"
+#include "support/colors.hpp"
 
 #include <lamina/profile/detail/late.hpp>
 #include <lamina/profile/detail/pack.hpp>
@@ -129,12 +130,12 @@ TEST_CASE("groups, host values and the world's places") {
   CHECK(world.hosts().size() == std::size_t(n));
   CHECK(world.local_rank() == rank);  // mpirun of the tests uses one host
   CHECK(world.local_size() == n);
-  const Communicator group = comm.split(rank % 2, -rank);
+  const Communicator group = test::split(comm, rank % 2, -rank);
   const int members = (n + 1 - rank % 2) / 2;
   CHECK(group.size() == members);
   CHECK(group.rank() == members - 1 - rank / 2);
   CHECK(group.all_reduce_value(rank % 2 * 10 + 1) == (rank % 2 * 10 + 1) * members);
-  CHECK(comm.split(rank == 0 ? -1 : 0).size() == (rank == 0 ? 1 : n - 1));
+  CHECK(test::split(comm, rank == 0 ? -1 : 0).size() == (rank == 0 ? 1 : n - 1));
   const auto texts = comm.all_gather_text(std::string(std::size_t(rank) * 5, 'x'));
   for (int r = 0; r < n; ++r) CHECK(texts[std::size_t(r)] == std::string(std::size_t(r) * 5, 'x'));
   CHECK(comm.broadcast_text(rank == 1 ? "from one" : "", 1) == "from one");
@@ -142,7 +143,7 @@ TEST_CASE("groups, host values and the world's places") {
 
 TEST_CASE("collectives of several groups run in program order") {
   World& world = test::world();
-  const Communicator pairs = world.comm().split(world.rank() / 2);
+  const Communicator pairs = test::split(world.comm(), world.rank() / 2);
   Stream s;
   Tensor x({1, 1, 1, 1}, DType::f64);
   *x.as<double>() = world.rank() + 1;
@@ -160,7 +161,8 @@ TEST_CASE("processes see which of their peers was late, whatever carries the byt
   const Communicator& comm = test::world().comm();
   const int n = comm.size(), rank = comm.rank(), last = n - 1;
   if (n < 2) return;
-  const Communicator turned = comm.split(0, n - rank);  // the same ranks, numbered from the last
+  const Communicator turned =
+      test::split(comm, 0, n - rank);  // the same ranks, numbered from the last
   Profiler profiler;
   Stream s;
   Tensor x({5000, 1, 1, 1}, DType::f32), y({5000, 1, 1, 1}, DType::f32);

@@ -3,6 +3,7 @@
 // unlike numbers of ranks, and with each rank alone.
 #include "catch.hpp"
 #include "mpi/world.hpp"
+#include "support/colors.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -129,7 +130,8 @@ TEST_CASE("sums of any numbers have the same bits on all ranks, each time") {
   World& world = test::world();
   Stream s;
   const Communicator& all = world.comm();
-  for (const Communicator& comm : {all, all.split(0, -world.rank()), all.split(world.rank() == 1)})
+  for (const Communicator& comm :
+       {all, test::split(all, 0, -world.rank()), test::split(all, world.rank() == 1)})
     for (const std::int64_t count : {1000, 100'003, 1'000'003}) {
       const int n = comm.size();
       CAPTURE(count, n);
@@ -170,7 +172,7 @@ TEST_CASE("sums of any numbers have the same bits on all ranks, each time") {
 
 TEST_CASE("sums are by rank") {
   World& world = test::world();
-  const Communicator pair = world.comm().split(world.rank() / 2 * 2);
+  const Communicator pair = test::split(world.comm(), world.rank() / 2 * 2);
   const Communicator& comm = world.comm().carrier() == "shared memory" ? world.comm() : pair;
   const int n = comm.size(), rank = comm.rank();
   for (const std::int64_t count : {100, 50'000}) {
@@ -191,12 +193,12 @@ TEST_CASE("groups take turns in the same shared memory") {
   const Communicator& all = world.comm();
   const int rank = world.rank();
   const std::vector<Communicator> groups = {all,
-                                            all.split(rank / 2),
-                                            all.split(rank % 2, -rank),
-                                            all.split(0, -rank),
-                                            all.split(rank == 0 ? -1 : 0),
-                                            all.split(rank / 2),
-                                            all.split(rank % 3 == 1 ? 1 : 0, rank % 2)};
+                                            test::split(all, rank / 2),
+                                            test::split(all, rank % 2, -rank),
+                                            test::split(all, 0, -rank),
+                                            test::split(all, rank == 0 ? -1 : 0),
+                                            test::split(all, rank / 2),
+                                            test::split(all, rank % 3 == 1 ? 1 : 0, rank % 2)};
   std::vector<std::vector<int>> ranks;
   for (const Communicator& group : groups) ranks.push_back(world_ranks(group));
   for (std::size_t g = 0; g < groups.size(); ++g)
@@ -298,9 +300,9 @@ TEST_CASE("tensors that the group made are summed and gathered in place") {
   const std::int64_t most = 600'001, at = 1 + 1'000 * rank;
   const Tensor room = all.tensor(flat(most * all.size() + at + 1));
   CHECK(mapped_buffers() == beside_us(all));
-  const std::vector<Communicator> groups = {all, all.split(0, -rank), all.split(rank / 2),
-                                            all.split(rank % 2, -rank),
-                                            all.split(rank == 0 ? -1 : 0)};
+  const std::vector<Communicator> groups = {
+      all, test::split(all, 0, -rank), test::split(all, rank / 2),
+      test::split(all, rank % 2, -rank), test::split(all, rank == 0 ? -1 : 0)};
   for (const Communicator& group : groups) {
     const auto ranks = world_ranks(group);
     for (const std::int64_t count : {1, 3'001, 65'537}) in_place(group, ranks, room, at, count);
@@ -327,7 +329,7 @@ TEST_CASE("sums are right where only some buffers can be reached, and after buff
   const auto ranks = world_ranks(all);
   const std::int64_t count = 20'000, bytes = count * size + 2;
   {  // Buffers of two pairs; of all; of all, but used by every second rank only.
-    const Communicator pair = all.split(rank / 2);
+    const Communicator pair = test::split(all, rank / 2);
     alignas(64) char stack[1 << 20];  // above all other memory
     REQUIRE(sizeof stack >= std::size_t(bytes) * 4);
     const View alone_above(stack, flat(bytes));
@@ -347,7 +349,7 @@ TEST_CASE("sums are right where only some buffers can be reached, and after buff
   CHECK(later.bytes() == (rank == size - 1 ? 0 : std::size_t(bytes) * 4));
   const Tensor last = all.tensor(flat(bytes));
   in_place(all, ranks, last, 1, count);
-  const Communicator few = all.split(rank == size - 1 ? -1 : 0);
+  const Communicator few = test::split(all, rank == size - 1 ? -1 : 0);
   if (rank != size - 1) in_place(few, world_ranks(few), later, 1, count);
 }
 
@@ -358,7 +360,7 @@ TEST_CASE("a rank leaves others' parts of its own buffer to them") {
   if (all.carrier() != "shared memory") return;
   const std::int64_t count = 16'384, bytes = 4 * count;  // of a part: whole pages
   // Numbers of buffers differ from pair to pair, but those of all have one number.
-  const Communicator pair = all.split(rank / 2);
+  const Communicator pair = test::split(all, rank / 2);
   const Tensor first = rank < 2 ? pair.tensor(flat(count)) : Tensor();
   const auto ranks = world_ranks(all);
   for (int round = 0; round < 2; ++round) {

@@ -1,5 +1,6 @@
 // Collectives between ranks that are threads, against closed forms.
 #include "catch.hpp"
+#include "support/colors.hpp"
 
 #include <lamina/comm/threads.hpp>
 
@@ -125,7 +126,7 @@ TEST_CASE("a default communicator and a World alone leave the data as they are")
   REQUIRE(world.comm().all_reduce_value(3.5) == 3.5);
   REQUIRE(world.comm().broadcast_text("alone") == "alone");
   REQUIRE(world.comm().all_gather_text("me") == std::vector<std::string>{"me"});
-  REQUIRE(world.comm().split(1).size() == 1);
+  REQUIRE(test::split(world.comm(), 1).size() == 1);
 }
 
 TEST_CASE("host values travel, whatever their size") {
@@ -144,21 +145,21 @@ TEST_CASE("host values travel, whatever their size") {
 TEST_CASE("split makes groups by color, ordered by key") {
   run_ranks(5, [](World& world) {
     const int rank = world.rank();
-    const Communicator odd = world.comm().split(rank % 2, -rank);  // 0: 4 2 0, 1: 3 1
+    const Communicator odd = test::split(world.comm(), rank % 2, -rank);  // 0: 4 2 0, 1: 3 1
     check(odd.size() == (rank % 2 ? 2 : 3), "size");
     check(odd.rank() == (rank % 2 ? (3 - rank) / 2 : (4 - rank) / 2), "rank");
     check(odd.all_reduce_value(rank) == (rank % 2 ? 4 : 6), "sum");
-    const Communicator some = world.comm().split(rank == 2 ? -1 : 0);
+    const Communicator some = test::split(world.comm(), rank == 2 ? -1 : 0);
     check(some.size() == (rank == 2 ? 1 : 4), "negative color");
-    const Communicator pair = odd.split(odd.rank() < 2 ? 0 : 1);
+    const Communicator pair = test::split(odd, odd.rank() < 2 ? 0 : 1);
     check(pair.size() == (rank == 0 ? 1 : 2), "split of a split");
   });
 }
 
 TEST_CASE("collectives run in program order, across groups") {
   run_ranks(4, [](World& world) {
-    const Communicator rows = world.comm().split(world.rank() / 2);
-    const Communicator columns = world.comm().split(world.rank() % 2);
+    const Communicator rows = test::split(world.comm(), world.rank() / 2);
+    const Communicator columns = test::split(world.comm(), world.rank() % 2);
     Stream s;
     Tensor x({1, 1, 1, 1}, DType::f64);
     *x.as<double>() = world.rank() + 1;

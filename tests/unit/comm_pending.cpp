@@ -1,6 +1,7 @@
 // What a collective records, how it ends when something fails, and that it allocates nothing.
 #include "catch.hpp"
 #include "support/allocations.hpp"
+#include "support/colors.hpp"
 
 #include <lamina/comm/threads.hpp>
 
@@ -98,10 +99,10 @@ TEST_CASE("when one rank throws, the others end and its error comes out") {
             world.comm().barrier();
           }) == "boom");
   REQUIRE(error_of(3, [](World& world) {  // while the others wait in groups of their own
-            const auto group = world.comm().split(world.rank() == 0 ? 0 : 1);
+            const auto group = test::split(world.comm(), world.rank() == 0 ? 0 : 1);
             if (world.rank() == 1) throw Error("boom");
             if (world.rank() == 2) group.barrier();
-            while (world.rank() == 0) world.comm().split(0).barrier();
+            while (world.rank() == 0) test::split(world.comm(), 0).barrier();
           }) == "boom");
 }
 
@@ -197,7 +198,7 @@ TEST_CASE("a collective allocates nothing") {
     int size() const override { return 2; }
     void run(const Operation&) override { ++runs; }
     std::string carrier() const override { return "nothing"; }
-    std::shared_ptr<Transport> split(int, int) override { return nullptr; }
+    std::shared_ptr<Transport> group(const std::vector<int>&) override { return nullptr; }
     int runs = 0;
   };
   const auto transport = std::make_shared<Nothing>();

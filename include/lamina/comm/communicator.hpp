@@ -1,6 +1,7 @@
 // Communicator: a group of ranks, as a value.
 #pragma once
 
+#include <lamina/base/random.hpp>
 #include <lamina/comm/pending.hpp>
 #include <lamina/tensor/tensor.hpp>
 
@@ -21,6 +22,7 @@ namespace lamina {
 class Communicator {
  public:
   Communicator() = default;
+  /// Without a queue its caller's thread does what it is asked.
   Communicator(std::shared_ptr<Transport> group, std::shared_ptr<CommQueue> queue)
       : group_(std::move(group)), queue_(std::move(queue)) {
     if (group_) rank_ = group_->rank(), size_ = group_->size();
@@ -30,6 +32,8 @@ class Communicator {
   int size() const { return size_; }
   /// Whether both are the same object's copies: not merely the same ranks.
   bool same(const Communicator& other) const { return group_ == other.group_; }
+  /// Whether its ranks are not there, so that what is placed on them never runs.
+  bool imagined() const { return group_ && group_->imagined(); }
 
   /// What carries the collectives, in words: "shared memory"; "nothing" for one rank.
   std::string carrier() const { return group_ ? group_->carrier() : "nothing"; }
@@ -103,13 +107,23 @@ class Communicator {
     return Tensor(std::move(form), space);
   }
 
-  /// The ranks that pass the same `color`, ordered by (key, rank). A negative color: alone.
-  /// Collective and blocking: meant for set-up.
-  Communicator split(int color, int key = 0) const {
+  /// These ranks of the group, in that order, this one among them; each of them must say the same.
+  /// None: this rank alone. Collective over the group and blocking: meant for set-up. Throws Error
+  /// where the members do not agree.
+  Communicator group(const std::vector<int>& members) const {
+    const auto* bytes = reinterpret_cast<const char*>(members.data());
+    const auto said = all_gather_value(key_of({bytes, members.size() * sizeof(int)}));
+    for (const int r : members) {
+      check_rank(r, "group");
+      check(said[std::size_t(r)] == said[std::size_t(rank_)], "group: rank ", rank_, " and rank ",
+            r, " do not say the same members");
+    }
+    check(members.empty() || std::count(members.begin(), members.end(), rank_) == 1, "group: rank ",
+          rank_, " is not one of the members, or more than once");
     if (!group_) return *this;
     std::shared_ptr<Transport> part;
-    auto work = [&] { part = group_->split(color, key); };
-    queue_->call(work);
+    auto work = [&] { part = group_->group(members); };
+    call(work);
     return Communicator(std::move(part), queue_);
   }
 
@@ -126,7 +140,7 @@ class Communicator {
   // Small host values: blocking, not recorded, for preambles, statistics and checks.
 
   void barrier() const {
-    if (size_ > 1) queue_->wait(queue_->start(group_, {}, nullptr));
+    if (size_ > 1) run({});
   }
 
   /// All ranks' values (numbers or small plain structs), by rank.
@@ -192,7 +206,7 @@ class Communicator {
     std::shared_ptr<void> allocate(std::size_t bytes) override {
       std::shared_ptr<void> memory;
       auto work = [&] { memory = ranks_.group_->allocate(bytes); };
-      if (ranks_.size() > 1) ranks_.queue_->call(work);
+      if (ranks_.size() > 1) ranks_.call(work);
       return memory && bytes > 0 ? memory : HostMemory::allocate(bytes);
     }
 
@@ -221,6 +235,7 @@ class Communicator {
     if (size_ > 1 && !stream.silent()) {
       if (!any) return {};
       if (op.space) op.after = stream.event();
+      if (!queue_) return group_->run(op), Pending();
       return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
     }
     if (op.space)
@@ -252,7 +267,20 @@ class Communicator {
   }
   void run_now(const Operation& op) const {
     if (size_ == 1) return copy_own_part(op, rank_);
-    if (op.count > 0) queue_->wait(queue_->start(group_, op, nullptr));
+    if (op.count > 0) run(op);
+  }
+  void run(const Operation& op) const {
+    if (queue_)
+      queue_->wait(queue_->start(group_, op, nullptr));
+    else
+      group_->run(op);
+  }
+  template <class Work>
+  void call(Work& work) const {
+    if (queue_)
+      queue_->call(work);
+    else
+      work();
   }
 
   /// Of two buffers, of which one may be absent.

@@ -46,7 +46,7 @@ struct ThreadGroup {
   std::size_t arrived = 0;
   std::uint64_t round = 0;  ///< counts finished operations
   bool moving = false;      ///< the last rank is at work on all ranks' buffers
-  std::map<std::pair<int, int>, std::shared_ptr<ThreadGroup>> parts;  ///< by (split number, color)
+  std::map<std::pair<int, int>, std::shared_ptr<ThreadGroup>> parts;  ///< by (call, first member)
 };
 
 class ThreadTransport final : public Transport {
@@ -104,29 +104,16 @@ class ThreadTransport final : public Transport {
     if (!job.failure.empty()) throw PeerError(job.failure);
   }
 
-  std::shared_ptr<Transport> split(int color, int key) override {
-    const int number = splits_++;
-    std::vector<std::int32_t> mine = {color, key}, all(2 * std::size_t(size()));
-    run({.collective = Collective::all_gather,
-         .dtype = DType::i32,
-         .in = mine.data(),
-         .out = all.data(),
-         .count = 2});
-    if (color < 0) return nullptr;
-    std::vector<std::pair<int, int>> order;  // (key, rank)
-    for (int r = 0; r < size(); ++r)
-      if (all[2 * std::size_t(r)] == color) order.push_back({all[2 * std::size_t(r) + 1], r});
-    std::sort(order.begin(), order.end());
-    std::vector<int> members;
-    int position = 0;
-    for (const auto& [k, r] : order) {
-      if (r == rank_) position = int(members.size());
-      members.push_back(group_->members[std::size_t(r)]);
-    }
+  std::shared_ptr<Transport> group(const std::vector<int>& members) override {
+    const int number = groups_++;
+    if (members.empty()) return nullptr;
+    std::vector<int> in_world;
+    for (const int r : members) in_world.push_back(group_->members[std::size_t(r)]);
+    const auto me = std::find(members.begin(), members.end(), rank_);
     const std::lock_guard lock(group_->job->mutex);
-    auto& part = group_->parts[{number, color}];
-    if (!part) part = std::make_shared<ThreadGroup>(group_->job, std::move(members));
-    return std::make_shared<ThreadTransport>(part, position);
+    auto& part = group_->parts[{number, members[0]}];
+    if (!part) part = std::make_shared<ThreadGroup>(group_->job, std::move(in_world));
+    return std::make_shared<ThreadTransport>(part, int(me - members.begin()));
   }
 
   void poll() override {
@@ -224,7 +211,7 @@ class ThreadTransport final : public Transport {
   }
 
   std::shared_ptr<ThreadGroup> group_;
-  int rank_ = 0, splits_ = 0;
+  int rank_ = 0, groups_ = 0;
 };
 
 }  // namespace detail

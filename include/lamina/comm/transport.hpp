@@ -37,8 +37,9 @@ class Transport {
   /// Zeros, in memory where the group's collectives are fastest; null where all memory is alike.
   /// Collective: sizes may differ.
   virtual std::shared_ptr<void> allocate(std::size_t /*bytes*/) { return nullptr; }
-  /// The ranks that pass the same `color`, ordered by (key, rank). Null where color is negative.
-  virtual std::shared_ptr<Transport> split(int color, int key) = 0;
+  /// These ranks of the group, in that order, this one among them; all of them pass the same ones.
+  /// Collective over the group: a rank that passes none gets null.
+  virtual std::shared_ptr<Transport> group(const std::vector<int>& members) = 0;
   /// Notes that buffers of the form with this fingerprint lie alike on all ranks of the group.
   void note_alike(std::uint64_t form) { alike_.push_back(form); }
   bool alike(std::uint64_t form) const {
@@ -46,6 +47,8 @@ class Transport {
   }
   /// Called about ten times a second while there is nothing to run; throws if a peer has failed.
   virtual void poll() {}
+  /// Whether its ranks are not there: see comm/imagined.hpp.
+  virtual bool imagined() const { return false; }
 
  private:
   std::vector<std::uint64_t> alike_;

@@ -19,11 +19,10 @@ LAMINA_INLINE Site::Site(const Backend& backend, const Split& split, Communicato
   if (active()) place_ = split_.place(ranks_.rank());
   const int cut = int(split_.axes());
   for (int set = cut; set > 0; set = (set - 1) & cut) {
-    const Axis axes = Axis(set), others = Axis(cut & ~set);
+    const Axis axes = Axis(set);
     const bool everybody = set == cut && split_.ways() == ranks_.size();
-    groups_.push_back({axes, everybody ? ranks_
-                                       : ranks_.split(active() ? split_.number(place_, others) : -1,
-                                                      split_.number(place_, axes))});
+    groups_.push_back(
+        {axes, everybody ? ranks_ : ranks_.group(active() ? members(axes) : std::vector<int>())});
   }
 }
 
