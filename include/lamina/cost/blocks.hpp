@@ -4,6 +4,7 @@
 
 #include <lamina/cost/split.hpp>
 
+#include <algorithm>
 #include <vector>
 
 namespace lamina {
@@ -54,15 +55,39 @@ constexpr Reach reach(Part y, std::int64_t window, std::int64_t stride, std::int
           std::max<std::int64_t>(0, end - last)};
 }
 
-/// What one rank sends or gets.
-struct Move {
-  int peer = 0;
+/// The ranks that hold copies of one block.
+struct Copies {
   Box box;
+  std::vector<int> ranks;  ///< ascending
+
+  /// Which of them gives it to rank `to`: that itself if it is one of them, else the nearest.
+  int nearest(int to) const {
+    if (ranks.size() == 1) return ranks[0];
+    const auto right = std::lower_bound(ranks.begin(), ranks.end(), to);
+    if (right == ranks.begin()) return *right;
+    const int left = *(right - 1);
+    return right != ranks.end() && *right - to <= to - left ? *right : left;
+  }
 };
 
-/// What rank `to` needs so that its block of `wanted` becomes the sum of all different blocks of
-/// `held` that overlap it: in the order of their numbers, each from one of its copies, the rank's
-/// own if it has one, else the nearest.
-std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to);
+/// The different blocks of an arrangement, in the order of their numbers.
+std::vector<Copies> copies_of(const Blocks& blocks);
+
+/// work(held, wanted, box) for each pair of blocks of two arrangements that have `box` in common,
+/// of each one that is wanted in the order of those that are held. What a rank wants becomes the
+/// sum of these, each from the nearest copy.
+template <class Work>
+void each_overlap(const std::vector<Copies>& held, const std::vector<Copies>& wanted, Work&& work) {
+  // Most arrangements go through the samples in order: what lies before and behind is passed over.
+  const auto begin = [](const Copies& c) { return c.box.n.begin; };
+  const auto end = [](const Copies& c) { return c.box.n.end(); };
+  const bool ordered =
+      std::ranges::is_sorted(held, {}, begin) && std::ranges::is_sorted(held, {}, end);
+  for (const Copies& want : wanted) {
+    auto have = ordered ? std::ranges::upper_bound(held, want.box.n.begin, {}, end) : held.begin();
+    for (; have != held.end() && !(ordered && begin(*have) >= want.box.n.end()); ++have)
+      if (const Box box = common(have->box, want.box); !box.empty()) work(*have, want, box);
+  }
+}
 
 }  // namespace lamina

@@ -113,6 +113,11 @@ struct Split {
     p.batch = rank;
     return p;
   }
+  /// The rank at that place.
+  int rank(const Place& p) const {
+    return (((p.batch * height + p.height) * width + p.width) * channel + p.channel) * input +
+           p.input;
+  }
   /// The axes that are cut.
   Axis axes() const {
     const auto if_cut = [](int ways, Axis axis) { return ways > 1 ? axis : Axis::none; };

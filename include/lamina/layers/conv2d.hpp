@@ -41,6 +41,8 @@ class Conv2D final : public WeightedLayer {
   Blocks input_blocks(std::size_t i, std::span<const Shape> xs, const Split& split,
                       int ranks) const override;
   Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const override;
+  Axis halo_axes() const override { return Axis::height | Axis::width; }
+  Blocks halo_blocks(std::span<const Shape> xs, const Split& split) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place_with(const Epilogue& e, std::span<const Spec> xs,
                        const Site& site) const override;
@@ -67,8 +69,6 @@ class Conv2D final : public WeightedLayer {
   Reach reach_columns(Part y, std::int64_t w) const;
   std::int64_t output_rows(std::int64_t h) const;
   std::int64_t output_columns(std::int64_t w) const;
-  /// What the windows of each rank reach.
-  Blocks needed(std::span<const Shape> xs, const Split& split, int ranks) const;
 
   /// The part of the multiplications that is not with zeros around x.
   double inside(const Shape& x, const Shape& y) const;

@@ -10,8 +10,9 @@
 
 namespace lamina {
 
-/// wanted = the sum of all different blocks of `held` that overlap it (see moves_to). Values lie
-/// plain. Everything is decided when it is made; running it allocates nothing.
+/// wanted = the sum of all different blocks of `held` that overlap it, each from
+/// the nearest copy (cost/blocks.hpp). Values lie plain. Everything is decided when it is made;
+/// running it allocates nothing.
 class Exchange {
  public:
   Exchange() = default;
@@ -36,6 +37,17 @@ class Exchange {
   bool moves() const { return !rounds_.empty(); }
   /// Whether what comes from others waits in a buffer until finish().
   bool apart() const;
+  /// What it is to a rank: what waits there, in elements, to go out and to come in, and what
+  /// decides how: from how many ranks it gets something, itself included, how many of the others'
+  /// blocks go straight to their place, and whether blocks add up.
+  struct Load {
+    std::int64_t out = 0, in = 0;
+    int pieces = 0, direct = 0;
+    bool adds = false;
+    auto operator<=>(const Load&) const = default;
+  };
+  /// Of each rank, without making any exchange.
+  static std::vector<Load> loads(const Blocks& held, const Blocks& wanted);
   /// Bytes that the rank which sends the most sends: what a cost is counted with.
   static double most_sent(const Blocks& held, const Blocks& wanted, DType dtype);
   /// Bytes of its buffers.

@@ -23,6 +23,8 @@ class GlobalAvgPool final : public PoolLayer {
     return Blocks::of(output(xs), split, Axis::batch | Axis::channel, ranks);
   }
 
+  /// Where rows or columns are cut, parts of the mean add up instead.
+  Axis halo_axes() const override { return Axis::none; }
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) const override;
 

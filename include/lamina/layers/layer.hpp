@@ -146,6 +146,13 @@ class Layer {
   virtual Blocks output_blocks(std::span<const Shape> xs, const Split& split, int ranks) const {
     return Blocks::of(output(xs), split, all_but_input, ranks);
   }
+  /// Where windows reach over the cuts (layers/halo.hpp): the axes along which ranks give each
+  /// other what is there of x,
+  virtual Axis halo_axes() const { return Axis::none; }
+  /// and the block of x that each of split.ways() ranks then reads.
+  virtual Blocks halo_blocks(std::span<const Shape> xs, const Split& split) const {
+    return input_blocks(0, xs, split, split.ways());
+  }
   /// Work and messages of one training step; xs are whole shapes, across all ranks.
   virtual Cost cost(std::span<const Shape> xs, const Split& split, DType t) const = 0;
   /// Makes the kernels for this rank's block and describes the parameters. Called in forward order,

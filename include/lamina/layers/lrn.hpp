@@ -28,6 +28,8 @@ class LRN final : public UnaryLayer {
                 exact(o_.k));
   }
 
+  Axis halo_axes() const override { return Axis::channel; }
+  Blocks halo_blocks(std::span<const Shape> xs, const Split& split) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) const override;
 
@@ -38,9 +40,6 @@ class LRN final : public UnaryLayer {
 
  private:
   struct Placed;
-  /// The channels that the windows of each rank reach.
-  Blocks needed(std::span<const Shape> xs, const Split& split) const;
-
   Options o_;
 };
 

@@ -19,6 +19,8 @@ namespace lamina {
 class PoolLayer : public UnaryLayer {
  public:
   Shape output(std::span<const Shape> xs) const override;
+  Axis halo_axes() const override { return Axis::height | Axis::width; }
+  Blocks halo_blocks(std::span<const Shape> xs, const Split& split) const override;
   Cost cost(std::span<const Shape> xs, const Split& split, DType t) const override;
   Placement place(std::span<const Spec> xs, const Site& site) const override;
 
@@ -39,9 +41,6 @@ class PoolLayer : public UnaryLayer {
   /// Rows and columns that the windows of a block of y reach. An axis that is not cut is there as a
   /// whole, also where a stride leaves some of it unused.
   static std::array<Reach, 2> reached(const PoolGeometry& g, const Shape& x, const Box& y);
-
-  /// What the windows of each rank reach.
-  Blocks needed(std::span<const Shape> xs, const Split& split) const;
 };
 
 }  // namespace lamina

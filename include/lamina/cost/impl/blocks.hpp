@@ -5,27 +5,35 @@
 #include <lamina/cost/blocks.hpp>
 
 #include <algorithm>
+#include <map>
 
 namespace lamina {
 
 LAMINA_INLINE Blocks Blocks::of(const Shape& whole, const Split& split, Axis axes, int ranks) {
-  Blocks blocks{whole, {}, {}};
-  for (int r = 0; r < ranks; ++r) {
-    if (r >= split.ways()) {
-      blocks.box.push_back({}), blocks.number.push_back(-1);
+  Blocks blocks{whole, std::vector<Box>(std::size_t(ranks)),
+                std::vector<int>(std::size_t(ranks), -1)};
+  const auto parts = [&](std::int64_t extent, Axis axis) {
+    std::vector<Part> all(std::size_t(split.ways(axis)), Part{0, extent});
+    for (int i = 0; contains(axes, axis) && i < int(all.size()); ++i)
+      all[std::size_t(i)] = split.part(axis, extent, i);
+    return all;
+  };
+  const bool by_input = contains(axes, Axis::input);
+  const auto n = parts(whole.n, Axis::batch), h = parts(whole.h, Axis::height),
+             w = parts(whole.w, Axis::width),
+             c = parts(whole.c, by_input ? Axis::input : Axis::channel);
+  // As Split::place and Split::number have it, without a division for each rank.
+  Place at;
+  const auto next = [](int& along, int ways) { return along = along + 1 < ways ? along + 1 : 0; };
+  for (int r = 0, active = std::min(ranks, split.ways()); r < active; ++r) {
+    const auto along_c = std::size_t(by_input ? at.input : at.channel);
+    blocks.box[std::size_t(r)] = {n[std::size_t(at.batch)], c[along_c], h[std::size_t(at.height)],
+                                  w[std::size_t(at.width)]};
+    blocks.number[std::size_t(r)] = split.number(at, axes);
+    if (next(at.input, split.input) || next(at.channel, split.channel) ||
+        next(at.width, split.width) || next(at.height, split.height))
       continue;
-    }
-    const Place at = split.place(r);
-    blocks.number.push_back(split.number(at, axes));
-    const auto cut = [&](std::int64_t extent, Axis axis) {
-      return contains(axes, axis) ? split.part(axis, extent, at) : Part{0, extent};
-    };
-    Box box;
-    box.n = cut(whole.n, Axis::batch);
-    box.c = cut(whole.c, contains(axes, Axis::input) ? Axis::input : Axis::channel);
-    box.h = cut(whole.h, Axis::height);
-    box.w = cut(whole.w, Axis::width);
-    blocks.box.push_back(box);
+    ++at.batch;
   }
   return blocks;
 }
@@ -56,9 +64,13 @@ LAMINA_INLINE Blocks Blocks::among(const std::vector<int>& members) const {
 }
 
 LAMINA_INLINE bool Blocks::number_alike(const Blocks& other) const {
-  for (std::size_t a = 0; a < number.size(); ++a)
-    for (std::size_t b = 0; b < a; ++b)
-      if ((number[a] == number[b]) != (other.number[a] == other.number[b])) return false;
+  if (number == other.number) return true;
+  std::map<int, int> there, back;
+  for (std::size_t r = 0; r < number.size(); ++r) {
+    const int a = number[r], b = other.number[r];
+    if (there.try_emplace(a, b).first->second != b || back.try_emplace(b, a).first->second != a)
+      return false;
+  }
   return true;
 }
 
@@ -66,21 +78,19 @@ LAMINA_INLINE bool Blocks::same(const Blocks& other) const {
   return box == other.box && number_alike(other);
 }
 
-LAMINA_INLINE std::vector<Move> moves_to(const Blocks& held, const Blocks& wanted, int to) {
-  std::vector<Move> moves;
-  const Box& target = wanted.box[std::size_t(to)];
-  if (wanted.number[std::size_t(to)] < 0) return moves;
-  const int most = *std::max_element(held.number.begin(), held.number.end());
-  for (int number = 0; number <= most; ++number) {
-    int best = -1;
-    const auto far = [&](int r) { return r > to ? 2 * (r - to) - 1 : 2 * (to - r); };
-    for (int r = 0; r < held.ranks(); ++r)
-      if (held.number[std::size_t(r)] == number && (best < 0 || far(r) < far(best))) best = r;
-    if (best < 0) continue;
-    const Box box = common(held.box[std::size_t(best)], target);
-    if (!box.empty()) moves.push_back({best, box});
+LAMINA_INLINE std::vector<Copies> copies_of(const Blocks& blocks) {
+  std::vector<int> ranks;  // that hold something, those with the same block side by side
+  const auto number = [&](int r) { return blocks.number[std::size_t(r)]; };
+  for (int r = 0; r < blocks.ranks(); ++r)
+    if (number(r) >= 0) ranks.push_back(r);
+  std::ranges::stable_sort(ranks, {}, number);
+  std::vector<Copies> all;
+  int last = -1;
+  for (const int r : ranks) {
+    if (number(r) != last) all.push_back({blocks.box[std::size_t(r)], {}});
+    all.back().ranks.push_back(r), last = number(r);
   }
-  return moves;
+  return all;
 }
 
 }  // namespace lamina

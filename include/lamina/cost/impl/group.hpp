@@ -10,11 +10,19 @@
 namespace lamina {
 
 LAMINA_INLINE std::vector<int> group(const Split& split, const Place& place, Axis axes) {
-  const Axis cut = axes & split.axes(), others = Axis(int(split.axes()) & ~int(cut));
+  const Axis cut = axes & split.axes();
   std::vector<int> ranks(std::size_t(split.ways(cut)));
-  for (int r = 0; r < split.ways(); ++r)
-    if (const Place p = split.place(r); split.number(p, others) == split.number(place, others))
-      ranks[std::size_t(split.number(p, cut))] = r;
+  for (int i = 0; i < int(ranks.size()); ++i) {
+    Place at = place;
+    int number = i;  // as Split::number has it, the last axis first
+    const auto take = [&](Axis axis, int& along, int ways) {
+      if (contains(cut, axis)) along = number % ways, number /= ways;
+    };
+    take(Axis::input, at.input, split.input), take(Axis::channel, at.channel, split.channel);
+    take(Axis::width, at.width, split.width), take(Axis::height, at.height, split.height);
+    take(Axis::batch, at.batch, split.batch);
+    ranks[std::size_t(i)] = split.rank(at);
+  }
   return ranks;
 }
 

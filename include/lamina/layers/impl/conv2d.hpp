@@ -57,7 +57,7 @@ LAMINA_INLINE std::string_view Conv2D::limit(Axis axis, std::span<const Shape>) 
 }
 
 LAMINA_INLINE void Conv2D::check_split(std::span<const Shape> xs, const Split& split, bool) const {
-  for (const Box& box : needed(xs, split, split.ways()).box)
+  for (const Box& box : halo_blocks(xs, split).box)
     check(!box.empty(), "split ", split, ": some rows or columns of y see padding only");
 }
 
@@ -88,14 +88,13 @@ LAMINA_INLINE Cost Conv2D::cost(std::span<const Shape> xs, const Split& split, D
   }
   const Shape w = geometry().weight(xs[0]);
   const double weights = double(y.c) * double(split.largest(Axis::input, w.c) * w.h * w.w);
-  const int ways = split.ways();
-  const Blocks seen = needed(xs, split, ways);
+  const Blocks seen = halo_blocks(xs, split);
   Cost cost = cost_of(x, y, weights, std::max(x.size(), seen.largest()), split, t);
   const double outside = 1 - inside(xs[0], output(xs));
   for (Work* pass : {&cost.forward, &cost.recompute, &cost.input_grad, &cost.weight_grad})
     pass->padding = pass->flops * outside;
   for (const Message& m :
-       Halo::messages(input_blocks(0, xs, split, ways), seen, t, split, Axis::height | Axis::width))
+       Halo::messages(input_blocks(0, xs, split, split.ways()), seen, t, split, halo_axes()))
     cost.messages.push_back(m);
   return cost;
 }
@@ -105,10 +104,10 @@ LAMINA_INLINE Placement Conv2D::place_with(const Epilogue& e, std::span<const Sp
   const std::array whole{xs[0].whole};
   const int ranks = site.split().ways();
   const Blocks held = input_blocks(0, whole, site.split(), ranks);
-  const Blocks wanted = needed(whole, site.split(), ranks);
+  const Blocks wanted = halo_blocks(whole, site.split());
   auto layer = std::make_unique<PlacedWeighted>();
   PlacedWeighted& placed = *layer;
-  placed.halo = Halo(held, wanted, xs[0], site, Axis::height | Axis::width);
+  placed.halo = Halo(held, wanted, xs[0], site, halo_axes());
 
   ConvGeometry g = geometry();
   const Box y = output_blocks(whole, site.split(), ranks).box[std::size_t(site.ranks().rank())];
@@ -201,10 +200,9 @@ LAMINA_INLINE Blocks Conv2D::of_groups(const Shape& whole, const Split& split, i
   return blocks;
 }
 
-LAMINA_INLINE Blocks Conv2D::needed(std::span<const Shape> xs, const Split& split,
-                                    int ranks) const {
-  Blocks blocks = input_blocks(0, xs, split, ranks);
-  const Blocks y = output_blocks(xs, split, ranks);
+LAMINA_INLINE Blocks Conv2D::halo_blocks(std::span<const Shape> xs, const Split& split) const {
+  Blocks blocks = input_blocks(0, xs, split, split.ways());
+  const Blocks y = output_blocks(xs, split, split.ways());
   for (std::size_t r = 0; r < blocks.box.size(); ++r) {
     blocks.box[r].h = reach_rows(y.box[r].h, xs[0].h).rows;
     blocks.box[r].w = reach_columns(y.box[r].w, xs[0].w).rows;

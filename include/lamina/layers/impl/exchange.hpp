@@ -5,6 +5,7 @@
 #include <lamina/layers/exchange.hpp>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace lamina {
@@ -13,9 +14,41 @@ namespace detail::parts {
 
 /// The first element of a box that lies in one run; -1 for others.
 inline std::int64_t only_run(const Box& box, const Box& block) {
-  std::int64_t runs = 0, first = -1;
-  for_runs(box, block, box, [&](std::int64_t at, auto, auto) { first = runs++ ? -1 : at; });
-  return first;
+  std::int64_t run = box.w.size;  // as for_runs has it
+  if (box.w.size == block.w.size) {
+    run *= box.h.size;
+    if (box.h.size == block.h.size)
+      run *= box.c.size * (box.c.size == block.c.size ? box.n.size : 1);
+  }
+  return run == box.size() ? block.offset(box.n.begin, box.c.begin, box.h.begin, box.w.begin) : -1;
+}
+
+/// Elements of the buffer that one takes which waits.
+inline std::int64_t room(const Box& box) { return (box.size() + 15) / 16 * 16; }
+
+/// Whether any two of them do.
+inline bool overlap(std::vector<Box> boxes) {
+  // In order along the axis on which they begin at the most places, each meets few others.
+  Part Box::*along = &Box::n;
+  std::size_t most = 0;
+  for (Part Box::*axis : {&Box::n, &Box::c, &Box::h, &Box::w}) {
+    std::set<std::int64_t> places;
+    for (const Box& b : boxes) places.insert((b.*axis).begin);
+    if (places.size() > most) most = places.size(), along = axis;
+  }
+  std::ranges::sort(boxes, {}, [along](const Box& b) { return (b.*along).begin; });
+  for (std::size_t i = 0; i < boxes.size(); ++i)
+    for (std::size_t j = i + 1;
+         j < boxes.size() && (boxes[j].*along).begin < (boxes[i].*along).end(); ++j)
+      if (!common(boxes[i], boxes[j]).empty()) return true;
+  return false;
+}
+
+/// Whether what a rank wants is not made of these blocks of it side by side.
+inline bool adds(const Box& wanted, std::vector<Box> blocks) {
+  std::int64_t elements = 0;
+  for (const Box& b : blocks) elements += b.size();
+  return elements != wanted.size() || overlap(std::move(blocks));
 }
 
 inline Form flat(std::int64_t elements, DType t) { return {{1, elements, 1, 1}, t, {}}; }
@@ -29,18 +62,25 @@ LAMINA_INLINE Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType
   check(held.ranks() == n && wanted.ranks() == n, "an exchange among ", n, " ranks got blocks of ",
         held.ranks(), " and ", wanted.ranks());
   held_ = held.box[std::size_t(me)], wanted_ = wanted.box[std::size_t(me)];
-  std::vector<bool> busy(std::size_t(n), false);  // by distance between the ranks
-  std::int64_t covered = 0;
-  for (int to = 0; to < n; ++to)
-    for (const Move& m : moves_to(held, wanted, to)) {
-      busy[std::size_t((to - m.peer + n) % n)] = true;
-      if (m.peer == me && to != me) out_.push_back({.box = m.box, .peer = to});
-      if (to != me) continue;
-      for (const Piece& p : in_) adds_ |= !common(p.box, m.box).empty();
-      in_.push_back({.box = m.box, .peer = m.peer});
-      covered += m.box.size();
+  std::vector<char> busy(2 * std::size_t(n));  // by distance between the ranks, plus n
+  std::vector<Box> given;
+  const auto add = [&](const Copies& have, const Copies& want, const Box& box) {
+    const bool only = have.ranks.size() == 1, gets = std::ranges::binary_search(want.ranks, me);
+    if (only && !gets && have.ranks[0] != me) {  // of no concern but for the distances: most are so
+      char* const by_rank = busy.data() + n - have.ranks[0];
+      for (const int to : want.ranks) by_rank[to] = true;
+      return;
     }
-  adds_ |= covered < wanted_.size();
+    for (const int to : want.ranks) {
+      const int from = have.nearest(to);
+      busy[std::size_t(to - from + n)] = true;
+      if (from == me && to != me) out_.push_back({.box = box, .peer = to});
+    }
+    if (!gets) return;
+    in_.push_back({.box = box, .peer = have.nearest(me)}), given.push_back(box);
+  };
+  each_overlap(copies_of(held), copies_of(wanted), add);
+  adds_ = detail::parts::adds(wanted_, std::move(given));
 
   // Pieces that cannot go from or to where they are get room in one buffer.
   std::vector<Piece*> packed;
@@ -50,7 +90,7 @@ LAMINA_INLINE Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType
     p.direct = p.first >= 0;
     if (p.direct) return;
     packed.push_back(&p);
-    elements += (p.box.size() + 15) / 16 * 16;
+    elements += detail::parts::room(p.box);
   };
   for (Piece& p : out_) settle(p, held_, true);
   for (Piece& p : in_)
@@ -60,19 +100,18 @@ LAMINA_INLINE Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType
   std::size_t at = 0;
   for (Piece* p : packed) {
     p->packed = buffer_.view().at(at, detail::parts::flat(p->box.size(), dtype));
-    at += std::size_t((p->box.size() + 15) / 16 * 16) * size_of(dtype);
+    at += std::size_t(detail::parts::room(p->box)) * size_of(dtype);
   }
   moves_.reserve(std::max(out_.size(), in_.size() + 1));
 
-  for (int shift = 1; shift < n; ++shift) {
-    if (!busy[std::size_t(shift)]) continue;
-    Round round;
-    for (std::size_t i = 0; i < out_.size(); ++i)
-      if (out_[i].peer == (me + shift) % n) round.to = int(i);
-    for (std::size_t i = 0; i < in_.size(); ++i)
-      if (in_[i].peer == (me - shift + n) % n) round.from = int(i);
-    rounds_.push_back(round);
-  }
+  std::vector<Round> mine(busy.size() / 2);  // by distance around the ring
+  for (std::size_t i = 0; i < out_.size(); ++i)
+    mine[std::size_t((out_[i].peer - me + n) % n)].to = int(i);
+  for (std::size_t i = 0; i < in_.size(); ++i)
+    mine[std::size_t((me - in_[i].peer + n) % n)].from = int(i);
+  for (int shift = 1; shift < n; ++shift)
+    if (busy[std::size_t(shift)] || busy[std::size_t(shift + n)])
+      rounds_.push_back(mine[std::size_t(shift)]);
   pending_.resize(rounds_.size());
 }
 
@@ -140,11 +179,48 @@ LAMINA_INLINE void Exchange::finish(Stream& stream, Pass pass, const View& held,
   move(stream, pass, "unpack");
 }
 
+LAMINA_INLINE std::vector<Exchange::Load> Exchange::loads(const Blocks& held,
+                                                          const Blocks& wanted) {
+  struct Given {
+    const Copies* by;
+    Box box;
+  };
+  const std::vector<Copies> have = copies_of(held), want = copies_of(wanted);
+  std::vector<std::vector<Given>> given(want.size());
+  each_overlap(have, want, [&](const Copies& by, const Copies& to, const Box& box) {
+    given[std::size_t(&to - want.data())].push_back({&by, box});
+  });
+  std::vector<Load> loads(held.box.size());
+  for (std::size_t w = 0; w < want.size(); ++w) {
+    std::vector<Box> boxes;
+    for (const Given& g : given[w]) boxes.push_back(g.box);
+    const bool adds = detail::parts::adds(want[w].box, std::move(boxes));
+    for (const int to : want[w].ranks) loads[std::size_t(to)].adds = adds;
+    for (const Given& g : given[w]) {
+      const bool direct = !adds && detail::parts::only_run(g.box, want[w].box) >= 0;
+      const std::int64_t room = detail::parts::room(g.box);
+      const std::int64_t out = detail::parts::only_run(g.box, g.by->box) >= 0 ? 0 : room;
+      for (const int to : want[w].ranks) {
+        Load& load = loads[std::size_t(to)];
+        ++load.pieces;
+        const int from = g.by->nearest(to);
+        if (from == to) continue;
+        load.direct += direct, load.in += direct ? 0 : room;
+        loads[std::size_t(from)].out += out;
+      }
+    }
+  }
+  return loads;
+}
+
 LAMINA_INLINE double Exchange::most_sent(const Blocks& held, const Blocks& wanted, DType dtype) {
   std::vector<std::int64_t> elements(held.box.size());  // that each rank sends
-  for (int to = 0; to < held.ranks(); ++to)
-    for (const Move& m : moves_to(held, wanted, to))
-      if (m.peer != to) elements[std::size_t(m.peer)] += m.box.size();
+  each_overlap(copies_of(held), copies_of(wanted),
+               [&](const Copies& have, const Copies& want, const Box& box) {
+                 for (const int to : want.ranks)
+                   if (const int from = have.nearest(to); from != to)
+                     elements[std::size_t(from)] += box.size();
+               });
   return double(*std::ranges::max_element(elements)) * double(size_of(dtype));
 }
 

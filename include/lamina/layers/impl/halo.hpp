@@ -32,8 +32,9 @@ LAMINA_INLINE std::vector<Message> Halo::messages(const Blocks& held, const Bloc
   if (held.box == needed.box) return {};
   double there = 0, back = 0;
   for (int r = 0; r < split.ways(); ++r) {
-    const std::vector<int> members = group(split, split.place(r), axes);
-    if (members[0] != r) continue;
+    const Place place = split.place(r);
+    if (split.number(place, axes) != 0) continue;  // its group has been counted
+    const std::vector<int> members = group(split, place, axes);
     const Blocks from = held.among(members), to = needed.among(members);
     there = std::max(there, Exchange::most_sent(from, to, dtype));
     back = std::max(back, Exchange::most_sent(to, from, dtype));

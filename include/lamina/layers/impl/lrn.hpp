@@ -20,22 +20,22 @@ LAMINA_INLINE LRN::LRN(Options o) : o_(o) {
 // over dy y / scale, and about as much around it. A power counts as one operation.
 LAMINA_INLINE Cost LRN::cost(std::span<const Shape> xs, const Split& split, DType t) const {
   const double size = double(o_.size);
-  const Blocks wide = needed(xs, split);
+  const Blocks wide = halo_blocks(xs, split);
   Shape most = split.of_output(only(xs));
   for (const Box& box : wide.box) most.c = std::max(most.c, box.c.size);
   Cost cost = per_element(most, t, size + 5, 2 * size + 9);
   cost.messages =
-      Halo::messages(input_blocks(0, xs, split, split.ways()), wide, t, split, Axis::channel);
+      Halo::messages(input_blocks(0, xs, split, split.ways()), wide, t, split, halo_axes());
   return cost;
 }
 
 LAMINA_INLINE Placement LRN::place(std::span<const Spec> xs, const Site& site) const {
   const std::array whole{xs[0].whole};
   const Split& split = site.split();
-  const Blocks held = input_blocks(0, whole, split, split.ways()), wide = needed(whole, split);
+  const Blocks held = input_blocks(0, whole, split, split.ways()), wide = halo_blocks(whole, split);
   auto layer = std::make_unique<Placed>();
   Placed& placed = *layer;
-  placed.halo = Halo(held, wide, xs[0], site, Axis::channel);
+  placed.halo = Halo(held, wide, xs[0], site, halo_axes());
   placed.kernel = make(site.backend(), placed.halo.x(xs[0]));
   Placement p = finish(site, std::move(layer));
   if (!placed.halo.moves()) return p;
@@ -49,7 +49,7 @@ LAMINA_INLINE Placement LRN::place(std::span<const Spec> xs, const Site& site) c
   return p;
 }
 
-LAMINA_INLINE Blocks LRN::needed(std::span<const Shape> xs, const Split& split) const {
+LAMINA_INLINE Blocks LRN::halo_blocks(std::span<const Shape> xs, const Split& split) const {
   Blocks blocks = input_blocks(0, xs, split, split.ways());
   for (Box& box : blocks.box) box.c = reach(box.c, o_.size, 1, 1, o_.size / 2, xs[0].c).rows;
   return blocks;

@@ -32,8 +32,8 @@ LAMINA_INLINE Cost PoolLayer::cost(std::span<const Shape> xs, const Split& split
   Cost cost{.forward = {window, s * (x + y)}, .input_grad = {window, s * (x + y)}};
   if (g.kind == PoolGeometry::Kind::max)  // backward also reads where the maximum was
     cost.input_grad = {y, s * (x + 2 * y)};
-  cost.messages = Halo::messages(input_blocks(0, xs, split, split.ways()), needed(xs, split), t,
-                                 split, Axis::height | Axis::width);
+  cost.messages = Halo::messages(input_blocks(0, xs, split, split.ways()), halo_blocks(xs, split),
+                                 t, split, halo_axes());
   return cost;
 }
 
@@ -44,8 +44,8 @@ LAMINA_INLINE Placement PoolLayer::place(std::span<const Spec> xs, const Site& s
   const Split& split = site.split();
   const std::array shapes{whole};
   auto placed = std::make_unique<PlacedUnary>();
-  placed->halo = Halo(input_blocks(0, shapes, split, split.ways()), needed(shapes, split), xs[0],
-                      site, Axis::height | Axis::width);
+  placed->halo = Halo(input_blocks(0, shapes, split, split.ways()), halo_blocks(shapes, split),
+                      xs[0], site, PoolLayer::halo_axes());
   const Box y = output_blocks(shapes, split, split.ways()).box[std::size_t(site.ranks().rank())];
   const auto [rows, columns] = reached(g, whole, y);
   g.pad = {rows.before, columns.before, rows.after, columns.after};
@@ -72,7 +72,7 @@ LAMINA_INLINE std::array<Reach, 2> PoolLayer::reached(const PoolGeometry& g, con
           of(y.w, all.w, g.window.w, g.stride.w, g.pad.left, g.pad.right, x.w)};
 }
 
-LAMINA_INLINE Blocks PoolLayer::needed(std::span<const Shape> xs, const Split& split) const {
+LAMINA_INLINE Blocks PoolLayer::halo_blocks(std::span<const Shape> xs, const Split& split) const {
   Blocks blocks = input_blocks(0, xs, split, split.ways());
   const Blocks y = output_blocks(xs, split, split.ways());
   for (std::size_t r = 0; r < blocks.box.size(); ++r) {
