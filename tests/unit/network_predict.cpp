@@ -3,6 +3,7 @@
 #include "support/allocations.hpp"
 #include "support/random_plans.hpp"
 
+#include <lamina/comm/imagined.hpp>
 #include <lamina/comm/threads.hpp>
 
 using namespace lamina;
@@ -69,7 +70,7 @@ void check_same(const std::vector<Memory>& a, const std::vector<Memory>& b) {
 TEST_CASE("predicted memory is what placing takes, under every plan", "[splits]") {
   const std::string_view model = GENERATE("lenet", "resnet20", "alexnet");
   const Network net = thin(model);
-  for (const int ranks : {1, 2, 4})
+  for (const int ranks : {1, 2, 3, 4, 6, 8})
     for (const Planned& plan : plans_for(net, ranks, 5)) {
       INFO(model << " on " << ranks << " ranks, " << plan.name << "\n"
                  << describe(net, plan.splits));
@@ -79,6 +80,151 @@ TEST_CASE("predicted memory is what placing takes, under every plan", "[splits]"
       check_same(predicted, placed_memory(net, options, ranks, adam));
       CHECK(predicted[0].optimizer == 2 * predicted[0].gradients);
     }
+}
+
+namespace {
+
+struct Change {
+  const char* name;
+  void (*make)(PlaceOptions&);
+};
+
+/// In which a network may be placed otherwise.
+const Change changes[] = {
+    {"frozen",
+     [](PlaceOptions& o) {
+       o.frozen = {"*conv*", "*bn1*"};
+     }},
+    {"all but the last frozen",
+     [](PlaceOptions& o) {
+       o.frozen = {"layer*", "bn1*", "conv*"};
+     }},
+    {"recompute", [](PlaceOptions& o) { o.recompute.assign(o.splits.size(), true); }},
+    {"sharded", [](PlaceOptions& o) { o.shard_optimizer = true; }},
+    {"micro-batches", [](PlaceOptions& o) { o.micro_batches = 2, o.bucket_mb = 0; }},
+    {"fuse", [](PlaceOptions& o) { o.fuse = true; }},
+    {"inference", [](PlaceOptions& o) { o.training = false; }},
+    {"narrow, sharded, frozen, fuse", [](PlaceOptions& o) {
+       o.dtype = DType::bf16, o.shard_optimizer = true, o.fuse = true, o.frozen = {"*.weight"};
+     }}};
+
+}  // namespace
+
+TEST_CASE("predicted memory is what placing takes however that is done", "[splits]") {
+  const Network net = thin("resnet20");
+  const Optimizer sgd = SGD{.momentum = 0.9};
+  for (const int ranks : {3, 4})
+    for (const Planned& plan : plans_for(net, ranks, 11))
+      for (const Change& change : changes) {
+        INFO(ranks << " ranks, " << plan.name << ", " << change.name << "\n"
+                   << describe(net, plan.splits));
+        PlaceOptions options{.batch = batch, .splits = plan.splits};
+        change.make(options);
+        check_same(predict_memory(net, options, ranks, sgd.rule()),
+                   placed_memory(net, options, ranks, sgd));
+      }
+}
+
+TEST_CASE("of ranks that are alike one stands for all", "[splits]") {
+  const std::string_view model = GENERATE("lenet", "resnet20", "alexnet");
+  const Network net = thin(model);
+  constexpr std::int64_t many = 48;
+  for (const int ranks : {12, 48}) {
+    std::vector<Planned> plans;
+    for (const std::string_view name : plan_names())
+      plans.push_back(
+          {std::string(name), splits_of(decide(built_in_plan(name, net, many, ranks), net, many))});
+    std::uint64_t draw = 0;
+    for (int i = 0; i < 2 && ranks < 48; ++i)  // where few are alike
+      plans.push_back({text("random ", i), random_plan(net, ranks, many, Random(3), draw)});
+    for (const Planned& plan : plans) {
+      INFO(model << " on " << ranks << " ranks, " << plan.name << "\n"
+                 << describe(net, plan.splits));
+      const PlaceOptions options{.batch = many, .splits = plan.splits};
+      const auto predicted = predict_memory(net, options, ranks);
+      std::vector<Memory> each;
+      for (int r = 0; r < ranks; ++r) each.push_back(imagine(net, options, r, ranks).memory());
+      check_same(predicted, each);
+    }
+  }
+}
+
+TEST_CASE("a network on imagined ranks has the steps, costs and buckets of a real one",
+          "[splits]") {
+  const Network net = thin("resnet20");
+  for (const int ranks : {3, 4})
+    for (const Planned& plan : plans_for(net, ranks, 23)) {
+      INFO(ranks << " ranks, " << plan.name << "\n" << describe(net, plan.splits));
+      PlaceOptions options{.batch = batch, .splits = plan.splits, .frozen = {"layer1*"}};
+      options.recompute.assign(net.graph().size(), true), options.bucket_mb = 0.001;
+      run_ranks(ranks, [&](World& world) {
+        PlaceOptions mine = options;
+        mine.backend = make_backend("reference", options.dtype), mine.ranks = world;
+        const PlacedNetwork real(net, mine), imagined = imagine(net, options, world.rank(), ranks);
+        check(imagined.rows() == real.rows(), "rows");
+        check(imagined.steps().size() == real.steps().size(), "the number of steps");
+        for (std::size_t i = 0; i < real.steps().size(); ++i) {
+          const Step &a = imagined.steps()[i], &b = real.steps()[i];
+          check(a.name == b.name && a.kind == b.kind && a.inputs == b.inputs, i, ": ", a.name);
+          check(a.output.form() == b.output.form() && a.output.box == b.output.box, a.name, " y");
+          check(a.blocks.same(b.blocks) && a.active() == b.active(), a.name, " blocks");
+          check(a.needs_grad == b.needs_grad && a.trained == b.trained, a.name, " gradients");
+          check(a.recomputed == b.recomputed && a.recomputes == b.recomputes, a.name, " again");
+          check(a.memory == b.memory, a.name, " memory");
+        }
+        check(imagined.memory() == real.memory(), "memory");
+        check(imagined.buckets().size() == real.buckets().size(), "the number of buckets");
+        for (std::size_t i = 0; i < real.buckets().size(); ++i) {
+          const Bucket &a = imagined.buckets()[i], &b = real.buckets()[i];
+          check(a.ranks.size() == b.ranks.size() && a.ranks.rank() == b.ranks.rank(), "its ranks");
+          check(a.step == b.step && a.gradients.form() == b.gradients.form(), "bucket ", i);
+        }
+        const auto &all = imagined.all_parameters(), &theirs = real.all_parameters();
+        check(all.size() == theirs.size(), "the number of parameters");
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          check(all[i].name == theirs[i].name && all[i].frozen == theirs[i].frozen, all[i].name);
+          for (const int r : {0, world.rank()})
+            check(all[i].blocks[std::size_t(r)] == theirs[i].blocks[std::size_t(r)], all[i].name);
+        }
+        const auto decisions = decide(built_in_plan("data", net, batch, ranks), net,
+                                      batch);  // any: the messages are net's
+        check(plan_table(decisions, imagined) == plan_table(decisions, real), "the table");
+      });
+    }
+}
+
+TEST_CASE("a thousand ranks are predicted one by one") {
+  // Under data parallelism each has what one of eight has that get as many samples.
+  const Network net = make_model("resnet50");
+  const auto few = predict_memory(net, {.batch = 8 * 4}, 8);
+  const auto many = predict_memory(net, {.batch = 1024 * 4}, 1024);
+  REQUIRE(many.size() == 1024);
+  for (const Memory& m : many) CHECK(m == few[0]);
+  // Where the optimizer is sharded, a part of each bucket and at most a cache line more.
+  const PlaceOptions shards{.batch = 1024 * 4, .shard_optimizer = true};
+  const UpdateRule rule = Optimizer(SGD{.momentum = 0.9}).rule();
+  const Memory first = predict_memory(net, shards, 1024, rule)[0];
+  const auto net_buckets = imagine(net, shards, 0, 1024).buckets().size();
+  CHECK(first.optimizer >= few[0].gradients / 1024);
+  CHECK(first.optimizer <= few[0].gradients / 1024 + net_buckets * 64);
+}
+
+TEST_CASE("a network on imagined ranks never runs") {
+  const Network net = thin("lenet");
+  PlacedNetwork placed = imagine(net, {.batch = 8}, 1, 2);
+  const std::string refused =
+      "the ranks on which the network is placed are imagined: it never runs, and has no buffers";
+  CHECK_THROWS_WITH(placed.allocate(), refused);
+  CHECK_THROWS_WITH(placed.initialize(1), ContainsSubstring("must have its buffers"));
+  Stream s;
+  Context context{s};
+  CHECK_THROWS_WITH(placed.forward(context), ContainsSubstring("no buffers yet"));
+  CHECK_THROWS_WITH(imagine(net, {.batch = 8}, 0, 1).allocate(), refused);
+  CHECK_THROWS_WITH(net.place({.batch = 8,
+                               .backend = make_backend("reference", DType::f32),
+                               .ranks = ImaginedRanks(2).as(0)}),
+                    refused);
+  CHECK_THROWS_WITH(imagine(net, {.batch = 8}, 2, 2), "expected a rank from 0 to 1, got 2");
 }
 
 TEST_CASE("predicted memory knows how else a network is placed", "[splits]") {

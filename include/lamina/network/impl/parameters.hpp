@@ -56,23 +56,32 @@ inline std::string to_text(const std::vector<NamedParameter>& mine,
   return to.str();
 }
 
+/// What all ranks say, by rank. Of imagined ones only rank 0 and this one say anything.
+inline std::vector<std::string> said_by(const Communicator& ranks, const std::string& mine) {
+  if (!ranks.imagined()) return ranks.all_gather_text(mine);
+  std::vector<std::string> texts(std::size_t(ranks.size()));
+  texts[0] = ranks.broadcast_text(mine);
+  texts[std::size_t(ranks.rank())] = mine;
+  return texts;
+}
+
 }  // namespace detail
 
 /// Who holds which block of every parameter. Copies must lie alike: their gradients are added up as
 /// they lie. Collective.
 LAMINA_INLINE void Parameters::spread(const std::vector<Step>& steps, const PlaceOptions& options) {
-  const std::vector<std::string> texts =
-      options.ranks.all_gather_text(detail::to_text(mine, steps));
+  const auto texts = detail::said_by(options.ranks, detail::to_text(mine, steps));
   struct Lies {
-    std::string form;
+    std::size_t rank = 0;  // the first that holds this block
+    std::string form = {};
     std::uint64_t fingerprint = 0;
   };
-  std::map<std::string, std::vector<Lies>> forms;  // by rank
+  std::map<std::string, std::vector<Lies>> forms;  // of its different blocks
   std::map<std::string, std::string> starts;
   for (std::size_t r = 0; r < texts.size(); ++r) {
     std::istringstream in(texts[r]);
     std::string name, start;
-    Lies lies;
+    Lies lies{.rank = r};
     while (std::getline(in, name) && std::getline(in, lies.form) && std::getline(in, start)) {
       std::size_t dims = 0;
       Box block;
@@ -93,7 +102,6 @@ LAMINA_INLINE void Parameters::spread(const std::vector<Step>& steps, const Plac
         const auto after = std::ranges::upper_bound(all, s.vertex, {}, &WholeParameter::vertex);
         at = all.insert(after, s);
         at->blocks.resize(texts.size()), at->variant.resize(texts.size());
-        forms[name].resize(texts.size());
         starts[name] = start;
       }
       check(at->whole == s.whole && at->dims == s.dims && at->trained == s.trained &&
@@ -101,12 +109,15 @@ LAMINA_INLINE void Parameters::spread(const std::vector<Step>& steps, const Plac
             "the ranks were started unlike: ", name, " is ", at->whole,
             at->trained ? ", trained, " : ", ", starts[name], " on ranks below ", r, ", but ",
             s.whole, s.trained ? ", trained, " : ", ", start, " on rank ", r);
-      for (std::size_t other = 0; other < r; ++other)
-        check(at->blocks[other] != block ||
-                  (lies.fingerprint != 0 && lies.fingerprint == forms[name][other].fingerprint),
-              name, ": rank ", r, " keeps it as ", lies.form, ", but rank ", other, " as ",
-              forms[name][other].form);
-      at->blocks[r] = block, at->variant[r] = variant, forms[name][r] = lies;
+      auto& known = forms[name];
+      const auto same = std::ranges::find(
+          known, block, [&](const Lies& other) -> const Box& { return at->blocks[other.rank]; });
+      if (same == known.end())
+        known.push_back(lies);
+      else
+        check(lies.fingerprint != 0 && lies.fingerprint == same->fingerprint, name, ": rank ", r,
+              " keeps it as ", lies.form, ", but rank ", same->rank, " as ", same->form);
+      at->blocks[r] = block, at->variant[r] = variant;
     }
   }
   const auto me = std::size_t(options.ranks.rank());

@@ -137,6 +137,8 @@ LAMINA_INLINE void PlacedNetwork::plan_workspace() {
 }
 
 LAMINA_INLINE void PlacedNetwork::allocate() {
+  check(!options_.ranks.imagined(), "the ranks on which the network is placed are imagined: it ",
+        "never runs, and has no buffers");
   check(!allocated_, "the network has its buffers already");
   allocate_activations();
   parameters_.allocate(options_, memory_);

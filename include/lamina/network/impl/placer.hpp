@@ -58,8 +58,8 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
     step.inputs.push_back(step_of_[std::size_t(role.added)]);
     step.inputs.back() = insert_reshard(step, step.inputs.size() - 1, step.blocks);
   }
-  const bool trained =
-      v.layer->cost(step.input_shapes, split, options_.dtype.compute).parameters > 0;
+  // Whether, not how many: so without a split, which would have it count messages.
+  const bool trained = v.layer->cost(step.input_shapes, {}, options_.dtype.compute).parameters > 0;
   if (site.active()) {
     std::vector<Spec> xs;
     for (const int input : step.inputs) {
