@@ -9,7 +9,9 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/ceilings.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/cluster.hpp>
+#include <lamina/plan/measured_times.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/profile/detail/late.hpp>
@@ -38,6 +40,7 @@ inline constexpr const char* no_checkpoints = "checkpoints are files";
 inline constexpr const char* no_images = "images are files";
 inline constexpr const char* no_plans = "plans are read and written as JSON";
 inline constexpr const char* no_clusters = "clusters are read and written as JSON";
+inline constexpr const char* no_times = "measured times are read and written as JSON";
 inline constexpr const char* no_reports = "reports are files and drawings";
 inline constexpr const char* no_ceilings = "ceilings are measured by compiled loops";
 
@@ -96,6 +99,12 @@ inline Machine cached_machine(const World&, const Backend&, bool) {
 inline Machine cached_machine(const World&, const Backend&, bool*) {
   detail::absent(detail::no_ceilings);
 }
+
+inline Cluster measure_cluster(const World&, const Backend&) {
+  detail::absent(detail::no_ceilings);
+}
+inline void load_measured(MeasuredTimes&, const World&, const Backend&) {}  // nothing is kept
+inline void keep_measured(const MeasuredTimes&, const World&, const Backend&) {}
 
 // ---- files ----------------------------------------------------------------------------------
 
@@ -211,6 +220,11 @@ inline Cluster find_cluster(const std::string& name) {
   for (const auto ready : cluster_names())
     if (ready == name) return ready_cluster(name);
   detail::absent(detail::no_clusters);
+}
+
+inline std::string measured_json(const MeasuredTimes&) { detail::absent(detail::no_times); }
+inline void add_measured_json(MeasuredTimes&, const std::string&) {
+  detail::absent(detail::no_times);
 }
 
 inline void write_profile_json(const std::string&, const Profile&) {

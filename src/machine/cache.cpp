@@ -107,6 +107,10 @@ std::string cache_folder() {
   return "";
 }
 
+std::string cache_key(const World& world, const Backend& backend) {
+  return dump(key(world, backend));
+}
+
 std::string cache_file(const World& world, const Backend& backend) {
   return path_for(key(world, backend));
 }

@@ -11,6 +11,10 @@ namespace lamina::detail {
 /// where there is no such place, or LAMINA_CACHE is 0.
 std::string cache_folder();
 
+/// What is measured here depends on: host, processor, threads, ranks per node, back end and so on,
+/// in one line of JSON. It holds for no other.
+std::string cache_key(const World& world, const Backend& backend);
+
 /// The cache's file for this machine, job and back end; empty where there is nowhere to keep it, or
 /// LAMINA_CACHE is 0.
 std::string cache_file(const World& world, const Backend& backend);

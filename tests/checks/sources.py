@@ -21,6 +21,7 @@ WORDS = r"\b(read_file|write_file)\(|#pragma omp|\bLAMINA_SIMD\b"
 # Those that show neither. A folder stands for all that is in it.
 REASONS = {
     "machine/time_collective.cpp": "measures the machine, as what stands beside it does",
+    "machine/measure_cluster.cpp": "the same",
     "report/": "what is written to files: drawings and the page",
     "tool/": "what the command prints",
 }

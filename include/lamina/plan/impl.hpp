@@ -2,10 +2,12 @@
 #pragma once
 
 #include <lamina/plan/impl/built_in.hpp>
+#include <lamina/plan/impl/calibrate.hpp>
 #include <lamina/plan/impl/cluster.hpp>
 #include <lamina/plan/impl/collective_time.hpp>
 #include <lamina/plan/impl/find_plan.hpp>
 #include <lamina/plan/impl/layer_times.hpp>
+#include <lamina/plan/impl/measured_times.hpp>
 #include <lamina/plan/impl/plan.hpp>
 #include <lamina/plan/impl/ready_clusters.hpp>
 #include <lamina/plan/impl/search/brute.hpp>

@@ -4,6 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/median.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/profile/detail/made_up.hpp>
 #include <lamina/profile/measure.hpp>
 
 #include <numeric>
@@ -86,10 +87,18 @@ LAMINA_INLINE Profile profile(const Network& network, const Communicator& ranks,
 
 namespace detail {
 
-/// Of this rank's part of the loss: classes in turn, or zeros.
-inline Tensor made_up_targets(const PlacedNetwork& network) {
+LAMINA_INLINE Tensor fill_made_up(const PlacedNetwork& network) {
   const PlaceOptions& o = network.placing();
   const Step& loss = network.steps().back();
+  check(loss.layer->is_loss(), "profile: the network ends in ", loss.name, " (", loss.layer->type(),
+        "): expected a loss, SoftmaxCrossEntropy");
+  const Random random(1, std::uint64_t(o.ranks.rank()));
+  const Tensor x(network.x().form());
+  visit(x.view().dtype, [&]<Floating T>(T) {
+    std::uint64_t i = 0;
+    for (T& v : x.elements<T>()) v = T(random.uniform(i++) - 0.5);
+  });
+  copy_bytes(x, network.x());
   const Blocks blocks =
       loss.layer->target_blocks(loss.input_shapes, o.splits.back(), o.ranks.size());
   const Box& mine = blocks.box[std::size_t(o.ranks.rank())];
@@ -107,19 +116,8 @@ inline Tensor made_up_targets(const PlacedNetwork& network) {
 LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
                               const ProfileOptions& options) {
   check(network.allocated(), "profile: the network has no buffers yet");
-  const Step& loss = network.steps().back();
-  check(loss.layer->is_loss(), "profile: the network ends in ", loss.name, " (", loss.layer->type(),
-        "): expected a loss, SoftmaxCrossEntropy");
-
-  const Random random(1, std::uint64_t(ranks.rank()));
+  const Tensor targets = detail::fill_made_up(network);
   MemorySpace& memory = network.placing().backend->memory();
-  const Tensor x(network.x().form());
-  visit(x.view().dtype, [&]<Floating T>(T) {
-    std::uint64_t i = 0;
-    for (T& v : x.elements<T>()) v = T(random.uniform(i++) - 0.5);
-  });
-  copy_bytes(x, network.x());
-  const Tensor targets = detail::made_up_targets(network);
 
   // Running averages would move towards those of the made-up samples.
   std::vector<std::pair<View, Tensor>> kept;
