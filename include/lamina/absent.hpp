@@ -13,6 +13,7 @@
 #include <lamina/plan/cluster.hpp>
 #include <lamina/plan/measured_times.hpp>
 #include <lamina/plan/plan.hpp>
+#include <lamina/plan/prediction.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/profile/detail/late.hpp>
 #include <lamina/profile/machine.hpp>
@@ -209,6 +210,12 @@ inline Plan parse_plan(const std::string&) { detail::absent(detail::no_plans); }
 inline std::string plan_json(const Plan&) { detail::absent(detail::no_plans); }
 inline Plan read_plan(const std::string&) { detail::absent(detail::no_plans); }
 inline void write_plan(const std::string&, const Plan&) { detail::absent(detail::no_plans); }
+
+inline void write_prediction_json(const std::string&, const Prediction&) {
+  detail::absent(detail::no_plans);
+}
+inline std::string scaling_svg(const Prediction&) { detail::absent(detail::no_reports); }
+inline std::string convergence_svg(const Prediction&) { detail::absent(detail::no_reports); }
 
 inline Cluster parse_cluster(const std::string&) { detail::absent(detail::no_clusters); }
 inline std::string cluster_json(const Cluster&) { detail::absent(detail::no_clusters); }

@@ -37,12 +37,41 @@ void add_model_flags(CLI::App& app, RunOptions& o) {
   number(app, "--label-smoothing", o.label_smoothing, "of the loss", 0, 0.99);
 }
 
-void add_run_flags(CLI::App& app, RunOptions& o) {
+void add_batch_flags(CLI::App& app, RunOptions& o) {
   count(app, "--batch-size", o.batch_size, 1, "samples per rank (with --scaling strong: in all)");
   count(app, "--global-batch", o.global_batch, 1, "samples over all ranks");
   count(app, "--micro-batch", o.micro_batch, 1,
         "samples over all ranks that run at once, where memory does not hold a batch; their "
         "gradients add up");
+}
+
+void add_bucket_flags(CLI::App& app, RunOptions& o) {
+  number(app, "--bucket-mb", o.bucket_mb, "size of a gradient bucket in MB; 0 = one per layer")
+      ->capture_default_str();
+  number(app, "--first-bucket-mb", o.first_bucket_mb, "size of the first bucket, near the loss")
+      ->capture_default_str();
+}
+
+void add_memory_flags(CLI::App& app, RunOptions& o) {
+  app.add_option("--recompute", o.recompute,
+                 "do not keep what these layers make for backward: compute it once more. LAYER may "
+                 "have * and ?")
+      ->type_name("LAYER")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_flag("--shard-optimizer", o.shard_optimizer,
+               "each rank keeps and updates a part of what the ranks hold alike");
+}
+
+void add_rule_flags(CLI::App& app, RunOptions& o) {
+  choice(app, "--optimizer", o.optimizer, {"sgd", "adam", "adamw", "lars"}, "the update rule")
+      ->capture_default_str();
+  number(app, "--momentum", o.momentum, "of sgd and lars", 0, 0.9999)->capture_default_str();
+  app.add_flag("--nesterov", o.nesterov, "Nesterov momentum");
+}
+
+void add_run_flags(CLI::App& app, RunOptions& o) {
+  add_batch_flags(app, o);
   choice(app, "--scaling", o.scaling, {"weak", "strong"},
          "what --batch-size counts: weak = per rank, strong = in all")
       ->capture_default_str();
@@ -58,10 +87,7 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")
       ->capture_default_str();
-  number(app, "--bucket-mb", o.bucket_mb, "size of a gradient bucket in MB; 0 = one per layer")
-      ->capture_default_str();
-  number(app, "--first-bucket-mb", o.first_bucket_mb, "size of the first bucket, near the loss")
-      ->capture_default_str();
+  add_bucket_flags(app, o);
   word(app, "--plan", o.plan, "data|owt|spatial|filter|FILE",
        "how layers are split over the ranks; data = all of them by samples")
       ->capture_default_str();
@@ -74,14 +100,7 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   app.add_flag("--allow-fallback", o.allow_fallback,
                "split by samples where what --split or a plan's FILE says is impossible");
   word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
-  app.add_option("--recompute", o.recompute,
-                 "do not keep what these layers make for backward: compute it once more. LAYER may "
-                 "have * and ?")
-      ->type_name("LAYER")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--shard-optimizer", o.shard_optimizer,
-               "each rank keeps and updates a part of what the ranks hold alike");
+  add_memory_flags(app, o);
   app.add_flag("--fuse,!--no-fuse", o.fuse,
                "let a layer's kernel take over the activation or sum behind it");
   count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",
@@ -91,12 +110,9 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
 }
 
 void add_optimizer_flags(CLI::App& app, RunOptions& o) {
-  choice(app, "--optimizer", o.optimizer, {"sgd", "adam", "adamw", "lars"}, "the update rule")
-      ->capture_default_str();
+  add_rule_flags(app, o);
   number(app, "--lr", o.lr,
          "learning rate; by default 0.01 (sgd), 0.001 (adam, adamw), 0.1 (lars)");
-  number(app, "--momentum", o.momentum, "of sgd and lars", 0, 0.9999)->capture_default_str();
-  app.add_flag("--nesterov", o.nesterov, "Nesterov momentum");
   number(app, "--weight-decay", o.weight_decay, "L2 penalty; decoupled with adamw")
       ->capture_default_str();
   choice(app, "--decay", o.decay, {"all", "weights"},

@@ -59,6 +59,11 @@ struct RunOptions {
 
 void add_model_flags(CLI::App& app, RunOptions& o);
 void add_run_flags(CLI::App& app, RunOptions& o);
+/// Parts of these, and of the optimizer's, that also say what is planned.
+void add_batch_flags(CLI::App& app, RunOptions& o);
+void add_bucket_flags(CLI::App& app, RunOptions& o);
+void add_memory_flags(CLI::App& app, RunOptions& o);
+void add_rule_flags(CLI::App& app, RunOptions& o);
 void add_optimizer_flags(CLI::App& app, RunOptions& o);
 void add_profile_flags(CLI::App& app, RunOptions& o);
 

@@ -154,6 +154,13 @@ Network make_network(const RunOptions& o, const Dataset& data) {
                               .global_norm = o.global_norm});
 }
 
+Network model_of(const RunOptions& o) {
+  return make_model(o.model, {.classes = o.classes,
+                              .input = bare_model(o).sample(),
+                              .label_smoothing = o.label_smoothing,
+                              .global_norm = o.global_norm});
+}
+
 namespace {
 
 /// Of --param-group.

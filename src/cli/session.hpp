@@ -32,6 +32,9 @@ std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data);
 /// The model with as many outputs as the data set has classes, unless a flag says otherwise.
 Network make_network(const RunOptions& o, const Dataset& data);
 
+/// The model with as many outputs and of such an input as flags say, without data.
+Network model_of(const RunOptions& o);
+
 Optimizer make_optimizer(const RunOptions& o);
 TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const RunPlan& plan);
 

@@ -34,15 +34,6 @@ std::string macs(double n) {
                     : format("%.3f kMAC", n / 1e3);
 }
 
-Network model_of(const RunOptions& o) {
-  Shape input = ModelOptions{}.input;
-  if (o.image_size > 0) {
-    input = make_model(o.model).sample();
-    input.h = input.w = o.image_size;
-  }
-  return make_model(o.model, {.classes = o.classes, .input = input});
-}
-
 using Rows = std::vector<std::vector<std::string>>;
 
 /// Of which the first `left` columns are words, and the others numbers.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Wrong plans and splits, given to the real programs on two ranks: each ends with one line that
 # names the flag, the file and the layer, with status 1, within seconds, before anything was
-# printed. And plans that are right: all losses agree, and what is sent is said. With -v prints the
-# lines.
+# printed. And plans that are right: all losses agree, and what is sent is said. The same of
+# `lamina plan`, whose JSON has the numbers of its tables. With -v prints the lines.
 import csv
 import fcntl
 import json
@@ -218,6 +218,124 @@ for ranks in 1, 2:
     sizes = re.findall(r"^ +(\d+) ", out, re.M)
     expect(len(sizes) > 2 and len(set(sizes)) == len(sizes), "a size twice", out)
     expect(f", {ranks} rank{'s' if ranks > 1 else ''}," in out, "not the ranks", out)
+
+# `lamina plan`: what is wrong ends before anything is written.
+planner = ("lamina", "plan")
+kept = {name: root / name for name in ("kept.json", "kept.svg", "kept.csv", "kept.plan")}
+for path in kept.values():
+    path.write_text("kept")
+outputs = ("--json", "kept.json", "--scaling", "--svg", "kept.svg", "--convergence", "kept.csv",
+           "--plan-out", "kept.plan", "--most-devices", "2")
+
+
+def impossible(expected, *arguments, model="lenet", written=outputs, ranks=1):
+    bad(expected, "--model", model, *arguments, *written, program=planner, ranks=ranks)
+    for name, path in kept.items():
+        expect(path.read_text() == "kept", f"{arguments}: {name} was overwritten")
+
+
+def cluster(name, memory=16, **members):
+    whole = {"schema": "lamina-cluster", "version": 1, "devices_per_node": 2, "nodes": [
+        {"count": 1, "device": {"memory_gib": memory, "bandwidth_gbs": 100, "launch_us": 1,
+         "flops": [{"dtype": "f32", "gemm_tflops": 1, "conv_tflops": 1}]}}],
+        "inside": {"latency_us": 1, "bandwidth_gbs": 10},
+        "across": {"latency_us": 1, "bandwidth_gbs": 1}, **members}
+    (root / name).write_text(json.dumps(whole))
+    return "--cluster", name
+
+
+impossible("--cluster: cluster 'h100-ndrr' is not known (did you mean h100-ndr?)", "--cluster",
+           "h100-ndrr")
+(root / "cut.json").write_text('{"schema": "lamina-clu')
+impossible("--cluster none.json: cannot open", "--cluster", "none.json")
+impossible("--cluster cut.json: not valid JSON", "--cluster", "cut.json")
+impossible("--cluster odd.json: devices_per_node", *cluster("odd.json", devices_per_node=0))
+impossible("--devices: cluster 'h100-ndr': expected a multiple of 8 devices, or fewer than these,"
+           " got 12", "--devices", "12")
+impossible("model 'lenet5' is not known (did you mean lenet?)", model="lenet5")
+impossible("--micro-batch 3 does not divide the global batch of 64", "--global-batch", "64",
+           "--micro-batch", "3")
+impossible("--batch-size (per rank) and --global-batch exclude each other", "--global-batch", "64",
+           "--batch-size", "8")
+impossible("no plan fits into memory: the one that takes the least takes ",
+           *cluster("tiny.json", memory=1e-5))
+impossible("device 'H100 SXM 80 GB' has no FLOP/s of f64", "--dtype", "f64")
+impossible("dtype", "--dtype", "f8")
+impossible("--recompute comv1: there is no layer 'comv1' (did you mean conv1?)", "--recompute",
+           "comv1")
+impossible("lamina plan needs no ranks: start it without mpirun", ranks=2)
+impossible("selections", "--search", "brute")
+impossible("--json no/such/folder.json: cannot be written",
+           written=("--json", "no/such/folder.json"))
+bad("--svg needs --scaling", "--svg", "kept.svg", program=planner, ranks=1)
+for expected, flag, value in (
+        ("--devices: expected a whole number from 1", "--devices", "0"),
+        ("--global-batch: expected a whole number from 1", "--global-batch", "0"),
+        ("--search: expected exact, ", "--search", "exakt"),
+        ("--inertia: expected a number from 0 to 1", "--inertia", "2"),
+        ("--sweep: expected batch, devices or batch,devices", "--sweep", "all"),
+        ("expected a file that ends in .svg or .csv", "--convergence", "a.png"),
+        ("unknown flag --device (did you mean --devices?)", "--device", "2")):
+    bad(expected, flag, value, program=planner, ranks=1, status=2)
+
+out = fine("--model", "lenet", *cluster("two.json"), "--devices", "4", "--global-batch", "32",
+           "--scaling", "--sweep", "batch,devices", "--most-devices", "4", "--json", "out.json",
+           "--svg", "out.svg", "--convergence", "out.csv", "--plan-out", "found.json", "--search",
+           "swarm", "--swarm-size", "5", "--swarm-iterations", "7", "--wide",
+           program=planner, ranks=1)
+told = json.loads((root / "out.json").read_text())
+expect(told["schema"] == "lamina-prediction" and told["version"] == 1, "another schema")
+
+
+def row(name, numbers, start=0):
+    """The line of a table that begins with this word has these numbers, in milliseconds or plain,
+    of which some may be left out."""
+    for line in out[out.index("\nlayer "):].splitlines():
+        if line.split()[:1] == [name]:
+            words = line.split()
+            for number, unit in numbers:
+                expect(any(close(w, number * unit) for w in words), f"{name}: no {number}", line)
+            return
+    expect(False, f"no line of {name}", out)
+
+
+def close(word, number):
+    try:
+        digits = len(word.partition(".")[2])
+        return abs(float(word) - number) <= 0.51 * 10 ** -digits
+    except ValueError:
+        return False
+
+
+for one in told["plans"]:
+    row(one["name"], [(one["seconds"], 1e3), (one["kernels"], 1e3), (one["images_per_sec"], 1),
+                      (one["times_data"], 1), (one["memory"]["total"], 1e-6)])
+for one in told["layers"]:
+    row(one["layer"], [(one["seconds"], 1e3), (one["data_seconds"], 1e3)])
+    expect(one["split"] in out, "not its split", out)
+total = sum(one["seconds"] for one in told["layers"])
+expect(abs(total - told["plans"][0]["seconds"]) < 1e-12, "layers are not the step")
+weak = out.index("weak scaling")
+for kind, lines in (("strong", out[:weak]), ("weak", out[weak:])):
+    for one in told[kind]:
+        found = [l.split() for l in lines.splitlines() if l.split()[:2] ==
+                 [str(one["devices"]), str(one["batch"])]]
+        expect(len(found) == 1 and close(found[0][2], one["data_images_per_sec"]) and
+               any(close(w, one["auto_images_per_sec"]) for w in found[0][3:]), f"{kind}: {one}",
+               out)
+expect([(p["devices"], p["batch"]) for p in told["sweep"]] ==
+       [(n, b) for n in (1, 2, 4) for b in (8, 16, 32, 64, 128)], "another sweep", told["sweep"])
+with open(root / "out.csv", newline="") as file:
+    expect([float(r["seconds"]) for r in csv.DictReader(file)] == told["convergence"],
+           "the CSV has another convergence")
+expect("<svg" in (root / "out.svg").read_text(), "no drawing")
+out = fine("--plan", "found.json", ranks=4)
+expect(len(losses(out)) == 3, "the plan that was found does not run", out)
+for columns in 60, 80, 130:
+    lines = terminal(columns, "--model", "lenet", *cluster("two.json"), "--scaling",
+                     "--most-devices", "2", program=planner)
+    lines = [line.split("\033[K")[-1] for line in lines]
+    expect(max(map(len, lines)) <= columns, f"not {columns} columns", lines)
 
 shutil.rmtree(root)
 print("all well" if failures == 0 else f"{failures} failures")

@@ -9,6 +9,8 @@
 #include <lamina/plan/impl/layer_times.hpp>
 #include <lamina/plan/impl/measured_times.hpp>
 #include <lamina/plan/impl/plan.hpp>
+#include <lamina/plan/impl/prediction.hpp>
+#include <lamina/plan/impl/prediction_table.hpp>
 #include <lamina/plan/impl/ready_clusters.hpp>
 #include <lamina/plan/impl/search/brute.hpp>
 #include <lamina/plan/impl/search/cheapest.hpp>

@@ -1,0 +1,232 @@
+// `lamina plan`: the plan that trains a model fastest on a cluster, and what it is predicted to
+// take there. Needs no device and no ranks.
+#include "commands.hpp"
+#include "flags.hpp"
+#include "session.hpp"
+#include "terminal.hpp"
+
+#include <lamina/base/file.hpp>
+#include <lamina/base/naming.hpp>
+#include <lamina/base/version.hpp>
+#include <lamina/plan/prediction.hpp>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lamina::cli {
+
+namespace {
+
+struct Options : RunOptions {
+  std::string cluster = "h100-ndr", svg, convergence, sweep;
+  int devices = 0, most_devices = 64;
+  bool scaling = false, unseeded = false;
+  PlannerOptions planner;
+};
+
+/// What is planned, for any number of devices and any batch.
+struct Problem {
+  Network network;
+  Cluster cluster;  // as many devices as were asked for
+  PlaceOptions placing;
+  UpdateRule rule;
+  std::int64_t batch = 1;
+
+  int devices() const { return cluster.devices(); }
+  std::int64_t batch_of_device() const { return std::max<std::int64_t>(1, batch / devices()); }
+};
+
+Cluster cluster_of(const Options& o) {
+  const bool a_file = o.cluster.find_first_of("/.") != o.cluster.npos;
+  const Cluster all = naming(
+      "--cluster", [&] { return find_cluster(o.cluster); }, a_file ? " " : ": ");
+  return o.devices > 0 ? naming("--devices", [&] { return all.of(o.devices); }) : all;
+}
+
+Problem problem_of(const Options& o) {
+  Problem p{.network = model_of(o),
+            .cluster = cluster_of(o),
+            .placing = {},
+            .rule = make_optimizer(o).rule()};
+  p.batch = o.batch(p.devices(), 32);
+  const std::int64_t at_once = o.at_once(p.batch);
+  Plan plan;
+  for (const std::string& layers : o.recompute)
+    plan.recompute(layers, text("--recompute ", layers));
+  p.placing.batch = at_once, p.placing.micro_batches = int(p.batch / at_once);
+  p.placing.dtype = parse_dtype(o.dtype);
+  if (!o.recompute.empty())
+    p.placing.recompute = recompute_of(decide(plan, p.network, at_once, true));
+  p.placing.bucket_mb = o.bucket_mb, p.placing.first_bucket_mb = o.first_bucket_mb;
+  p.placing.shard_optimizer = o.shard_optimizer;
+  return p;
+}
+
+/// How far scaling is, for a person: on stderr, where that is a terminal.
+class Progress {
+ public:
+  Progress() : shown_(::isatty(STDERR_FILENO) == 1) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  void say(const std::string& line) const {
+    if (shown_) std::fprintf(stderr, "\r%s\033[K", line.c_str());
+  }
+
+ private:
+  bool shown_;
+};
+
+ScalingPoint point(const Problem& p, int devices, std::int64_t batch, const Options& o,
+                   const Progress& progress) {
+  progress.say(text("predicting ", devices, devices == 1 ? " device" : " devices", ", batch ",
+                    batch, " ..."));
+  return predict_point(p.network, p.placing, p.rule, p.cluster, devices, batch, o.planner);
+}
+
+void predict_scaling(Prediction& to, const Problem& p, const Options& o) {
+  const Progress progress;
+  for (const int n : scaling_devices(p.cluster, o.most_devices)) {
+    to.strong.push_back(point(p, n, p.batch, o, progress));
+    to.weak.push_back(point(p, n, p.batch_of_device() * n, o, progress));
+  }
+}
+
+void predict_sweep(Prediction& to, const Problem& p, const Options& o) {
+  const Progress progress;
+  std::vector<std::int64_t> batches = {p.batch};
+  std::vector<int> devices = {p.devices()};
+  if (o.sweep != "devices") {
+    batches.clear();
+    for (const std::int64_t times : {1, 2, 4, 8, 16})  // quarters of the batch
+      if (const std::int64_t b = p.batch * times / 4; b > 0) batches.push_back(b);
+  }
+  if (o.sweep != "batch") devices = scaling_devices(p.cluster, o.most_devices);
+  for (const int n : devices)
+    for (const std::int64_t b : batches) to.sweep.push_back(point(p, n, b, o, progress));
+}
+
+void print(const Prediction& p, const Options& o) {
+  const PlanTableOptions options{.width = table_width(), .wide = o.wide};
+  std::string s = remark(text("lamina plan ", version));
+  for (const std::string& line : prediction_remarks(p)) append(s, remark(line));
+  append(s, text('\n', layer_table(p, options), '\n', plans_table(p, options)));
+  if (!p.strong.empty())
+    append(s, text("\nstrong scaling: batch ", p.strong.front().batch, '\n',
+                   scaling_table(p.strong, options),
+                   "\nweak scaling: ", p.weak.front().batch / p.weak.front().devices,
+                   " per device\n", scaling_table(p.weak, options)));
+  if (!p.sweep.empty()) append(s, text("\n", sweep_table(p.sweep)));
+  std::fputs(s.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+std::string convergence_csv(const Prediction& p) {
+  std::string s = "iteration,seconds\n";
+  for (std::size_t i = 0; i < p.convergence.size(); ++i)
+    append(s, text(i + 1, ',', exact(p.convergence[i]), '\n'));
+  return s;
+}
+
+void write_files(const Prediction& p, const FoundPlan& found, const Options& o) {
+  if (!o.json.empty())
+    naming(
+        "--json", [&] { write_prediction_json(o.json, p); }, " ");
+  if (!o.svg.empty())
+    naming(
+        "--svg", [&] { write_file(o.svg, scaling_svg(p)); }, " ");
+  if (!o.convergence.empty())
+    naming(
+        "--convergence",
+        [&] {
+          write_file(o.convergence,
+                     o.convergence.ends_with(".csv") ? convergence_csv(p) : convergence_svg(p));
+        },
+        " ");
+  if (o.plan_out.empty()) return;
+  naming(
+      "--plan-out", [&] { write_plan(o.plan_out, plan_of(found, o.model)); }, " ");
+  const std::string micro =
+      p.micro_batches > 1 ? text(" --micro-batch ", p.batch / p.micro_batches) : std::string();
+  std::fputs(remark(text("to run it: mpirun -n ", p.devices, " bench_network --model ", o.model,
+                         " --global-batch ", p.batch, micro, " --plan ", o.plan_out))
+                 .c_str(),
+             stdout);
+}
+
+int run_plan(Options& o, World& world) {
+  if (o.list_models) return std::fputs(list_of_models().c_str(), stdout), 0;
+  check(world.size() == 1,
+        "lamina plan needs no ranks: start it without mpirun; --devices N says how many to plan "
+        "for");
+  check(o.svg.empty() || o.scaling, "--svg needs --scaling, which it draws");
+  prepare(o, world, {{"--svg", o.svg}, {"--convergence", o.convergence}});
+  o.planner.search.seeded = !o.unseeded;
+  make_searcher(o.planner.searcher, o.planner.search);  // says what is wrong with it
+  const Problem problem = problem_of(o);
+  const FoundPlan found = find_plan(problem.network, problem.placing, problem.rule, problem.cluster,
+                                    problem.devices(), o.planner);
+  Prediction p = prediction_of(found, o.model, o.planner.searcher);
+  if (o.scaling) predict_scaling(p, problem, o);
+  if (!o.sweep.empty()) predict_sweep(p, problem, o);
+  print(p, o);
+  write_files(p, found, o);
+  return 0;
+}
+
+void add_search_flags(CLI::App& app, Options& o) {
+  SearchOptions& search = o.planner.search;
+  std::vector<std::string> names;
+  for (const auto name : searcher_names()) names.emplace_back(name);
+  choice(app, "--search", o.planner.searcher, names, "who looks for the plan")
+      ->capture_default_str();
+  count(app, "--swarm-size", search.swarm.particles, 1, "particles of the swarm")
+      ->capture_default_str();
+  count(app, "--swarm-iterations", search.swarm.iterations, 1, "how often they move")
+      ->capture_default_str();
+  number(app, "--inertia", search.swarm.inertia, "of a particle's velocity", 0, 1)
+      ->capture_default_str();
+  count(app, "--seed", search.seed, 0, "of random searches", UINT64_MAX)->capture_default_str();
+  app.add_flag("--unseeded", o.unseeded, "let swarm and mcmc begin without what exact finds");
+  word(app, "--convergence", o.convergence, "FILE.svg|.csv",
+       "write the best step so far over the iterations of the search")
+      ->check([](const std::string& s) {
+        return s.ends_with(".svg") || s.ends_with(".csv")
+                   ? std::string()
+                   : text("expected a file that ends in .svg or .csv, got '", s, "'");
+      });
+}
+
+}  // namespace
+
+Command plan_command(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = app.add_subcommand(
+      "plan", "find the plan that trains a model fastest on a cluster, and predict its steps");
+  add_model_flags(*sub, *o);
+  word(*sub, "--cluster", o->cluster, "NAME|FILE", "the machine; docs/planning.md lists the names")
+      ->capture_default_str();
+  count(*sub, "--devices", o->devices, 1, "how many of them; all of the cluster by default");
+  add_batch_flags(*sub, *o);
+  word(*sub, "--dtype", o->dtype, "TYPE", "f32, f64, bf16 or f16")->capture_default_str();
+  add_rule_flags(*sub, *o);
+  add_bucket_flags(*sub, *o);
+  add_memory_flags(*sub, *o);
+  add_search_flags(*sub, *o);
+  sub->add_flag("--scaling", o->scaling, "predict strong and weak scaling over devices");
+  choice(*sub, "--sweep", o->sweep, {"batch", "devices", "batch,devices"},
+         "predict other batches, numbers of devices, or all of both");
+  count(*sub, "--most-devices", o->most_devices, 1, "up to which these go; many take long", 1 << 20)
+      ->capture_default_str();
+  sub->add_flag("--wide", o->wide, "tables with a row per layer and all columns");
+  word(*sub, "--json", o->json, "FILE", "write all of it as JSON");
+  word(*sub, "--svg", o->svg, "FILE", "draw the scaling");
+  word(*sub, "--plan-out", o->plan_out, "FILE", "write the plan, which --plan FILE takes");
+  return {sub, [o](World& world) { return run_plan(*o, world); }};
+}
+
+}  // namespace lamina::cli
