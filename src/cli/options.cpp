@@ -88,8 +88,8 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
          "none = no communication at all, for timing only")
       ->capture_default_str();
   add_bucket_flags(app, o);
-  word(app, "--plan", o.plan, "data|owt|spatial|filter|FILE",
-       "how layers are split over the ranks; data = all of them by samples")
+  word(app, "--plan", o.plan, "data|owt|spatial|filter|auto|FILE",
+       "how layers are split over the ranks; data = all of them by samples, auto = as is fastest")
       ->capture_default_str();
   app.add_option("--split", o.split,
                  "split layers another way than the plan; later ones win. LAYER may have * and ?; "

@@ -44,7 +44,9 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
   const int ranks = world.size();
   if (o.plan == "data" && o.split.empty()) check_batch(batch, ranks);
   Plan plan;
-  if (built_in(o.plan)) {
+  if (o.plan == "auto") {
+    plan = auto_plan(o, net, batch, world);
+  } else if (built_in(o.plan)) {
     plan = built_in_plan(o.plan, net, batch, ranks);
   } else {
     plan = plan_in_file(o.plan, world);

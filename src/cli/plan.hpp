@@ -22,6 +22,10 @@ struct RunPlan {
 /// Collective.
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world);
 
+/// The plan of --plan auto for so many samples at once: measures the machine and the layers,
+/// searches plans, times the best of them, and says on rank 0 what it found. Collective.
+Plan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world);
+
 /// The file of --plan-out, where there is one.
 void write_plan_out(const RunOptions& o, const RunPlan& plan, const World& world);
 

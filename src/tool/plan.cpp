@@ -8,6 +8,8 @@
 #include <lamina/base/file.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/base/version.hpp>
+#include <lamina/kernels/backends.hpp>
+#include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/prediction.hpp>
 
 #include <unistd.h>
@@ -22,9 +24,9 @@ namespace lamina::cli {
 namespace {
 
 struct Options : RunOptions {
-  std::string cluster = "h100-ndr", svg, convergence, sweep;
+  std::string cluster = "h100-ndr", cluster_out, svg, convergence, sweep;
   int devices = 0, most_devices = 64;
-  bool scaling = false, unseeded = false;
+  bool scaling = false, unseeded = false, calibrate = false;
   PlannerOptions planner;
 };
 
@@ -35,6 +37,7 @@ struct Problem {
   PlaceOptions placing;
   UpdateRule rule;
   std::int64_t batch = 1;
+  std::shared_ptr<const LayerTimes> times = {};  // by formulas
 
   int devices() const { return cluster.devices(); }
   std::int64_t batch_of_device() const { return std::max<std::int64_t>(1, batch / devices()); }
@@ -47,12 +50,13 @@ Cluster cluster_of(const Options& o) {
   return o.devices > 0 ? naming("--devices", [&] { return all.of(o.devices); }) : all;
 }
 
-Problem problem_of(const Options& o) {
+/// On `ranks` ranks that are there, or on as many devices as the flags say.
+Problem problem_of(const Options& o, int ranks) {
   Problem p{.network = model_of(o),
-            .cluster = cluster_of(o),
+            .cluster = o.calibrate ? Cluster() : cluster_of(o),
             .placing = {},
             .rule = make_optimizer(o).rule()};
-  p.batch = o.batch(p.devices(), 32);
+  p.batch = o.batch(o.calibrate ? ranks : p.devices(), 32);
   const std::int64_t at_once = o.at_once(p.batch);
   Plan plan;
   for (const std::string& layers : o.recompute)
@@ -158,18 +162,42 @@ void write_files(const Prediction& p, const FoundPlan& found, const Options& o) 
              stdout);
 }
 
+/// What the ranks of this job are, and how long kernels take on them. Collective.
+void measure(Problem& p, const Options& o, const World& world) {
+  PlaceOptions placing = p.placing;
+  placing.backend = make_backend(o.backend, placing.dtype.compute);
+  const Calibration c = calibrate(p.network, placing, p.rule, world, {.planner = o.planner});
+  p.cluster = c.cluster, p.times = c.times;
+  if (world.rank() != 0) return;
+  std::fputs(remark(text(c.measured, " layers measured on ", world.size(),
+                         world.size() == 1 ? " rank" : " ranks",
+                         c.settled ? "" : "; some of the best plan's are not known"))
+                 .c_str(),
+             stdout);
+  if (!o.cluster_out.empty())
+    naming(
+        "--cluster-out", [&] { write_cluster(o.cluster_out, p.cluster); }, " ");
+}
+
 int run_plan(Options& o, World& world) {
   if (o.list_models) return std::fputs(list_of_models().c_str(), stdout), 0;
-  check(world.size() == 1,
+  check(o.calibrate || world.size() == 1,
         "lamina plan needs no ranks: start it without mpirun; --devices N says how many to plan "
-        "for");
+        "for; or --calibrate measures the ranks there are");
   check(o.svg.empty() || o.scaling, "--svg needs --scaling, which it draws");
-  prepare(o, world, {{"--svg", o.svg}, {"--convergence", o.convergence}});
+  check(!o.calibrate || (o.devices == 0 && !o.scaling && o.sweep.empty()),
+        "--calibrate plans for the ranks there are: expected neither --devices, nor --scaling, nor "
+        "--sweep with it");
+  check(o.calibrate || o.cluster_out.empty(), "--cluster-out needs --calibrate, which measures it");
+  prepare(o, world,
+          {{"--svg", o.svg}, {"--convergence", o.convergence}, {"--cluster-out", o.cluster_out}});
   o.planner.search.seeded = !o.unseeded;
   make_searcher(o.planner.searcher, o.planner.search);  // says what is wrong with it
-  const Problem problem = problem_of(o);
+  Problem problem = problem_of(o, world.size());
+  if (o.calibrate) measure(problem, o, world);
+  if (world.rank() != 0) return 0;
   const FoundPlan found = find_plan(problem.network, problem.placing, problem.rule, problem.cluster,
-                                    problem.devices(), o.planner);
+                                    problem.devices(), o.planner, problem.times);
   Prediction p = prediction_of(found, o.model, o.planner.searcher);
   if (o.scaling) predict_scaling(p, problem, o);
   if (!o.sweep.empty()) predict_sweep(p, problem, o);
@@ -211,6 +239,12 @@ Command plan_command(CLI::App& app) {
   word(*sub, "--cluster", o->cluster, "NAME|FILE", "the machine; docs/planning.md lists the names")
       ->capture_default_str();
   count(*sub, "--devices", o->devices, 1, "how many of them; all of the cluster by default");
+  sub->add_flag("--calibrate", o->calibrate,
+                "measure the ranks of this job, and the layers on them, and plan for these");
+  word(*sub, "--cluster-out", o->cluster_out, "FILE", "write what was measured of them");
+  word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured")->capture_default_str();
+  count(*sub, "--threads", o->threads, 0,
+        "threads per rank; 0 = this rank's share of the processors", 4096);
   add_batch_flags(*sub, *o);
   word(*sub, "--dtype", o->dtype, "TYPE", "f32, f64, bf16 or f16")->capture_default_str();
   add_rule_flags(*sub, *o);
