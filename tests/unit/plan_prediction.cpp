@@ -167,7 +167,8 @@ TEST_CASE("points of scaling are plans of their own") {
   CHECK(p.data == found.others[0].step.seconds);
   const ScalingPoint parts =
       predict_point(net, {.batch = 4, .micro_batches = 4}, rule, cluster, 2, 32);
-  CHECK(parts.best > predict_point(net, {.batch = 4}, rule, cluster, 2, 32).best);
+  CHECK(parts.best ==
+        find_plan(net, {.batch = 8, .micro_batches = 4}, rule, cluster, 2).best.step.seconds);
   CHECK(predict_point(net, {.micro_batches = 3}, rule, cluster, 2, 32).reason ==
         "a batch of 32 has no 3 equal micro-batches");
   const ScalingPoint none = predict_point(net, {}, rule, slow_cluster(1, 1e3), 1, 32);
@@ -176,6 +177,19 @@ TEST_CASE("points of scaling are plans of their own") {
   CHECK(scaling_devices(cluster, 9) == std::vector<int>{1, 2, 4, 8});
   CHECK(scaling_devices({.devices_per_node = 6}, 24) == std::vector<int>{1, 2, 4, 6, 12, 24});
   CHECK(scaling_devices({.devices_per_node = 8}, 4) == std::vector<int>{1, 2, 4});
+}
+
+TEST_CASE("a plan that does not fit has no point") {
+  const FoundPlan all = found_on(slow_cluster(4), 16);
+  const Prediction p = prediction_of(all, "lenet", "exact");
+  const double data = double(p.plan("data")->memory.total());
+  const double least = double(p.plan("owt")->memory.total());
+  REQUIRE(least < data);
+  const ScalingPoint point =
+      predict_point(make_model("lenet"), {}, {.momentum = 0.9}, slow_cluster(4, (least + data) / 2),
+                    4, 16, {.buys = false});
+  CHECK(point.data == infinity);
+  CHECK(point.best <= p.plan("owt")->step.seconds);
 }
 
 TEST_CASE("where data-parallel stops paying") {
