@@ -125,8 +125,9 @@ TEST_CASE("two arrangements are the same where boxes are, and copies are copies"
   CHECK(a.same(b) == (std::ranges::count(a.number, a.number[0]) == 1));
   a.number = {0, 0, 1}, b.number = {0, 1, 1}, a.box.resize(3), b.box.resize(3);
   CHECK_FALSE(a.same(b));
-  a.number = {0, 1, 1}, b.number = {0, 0, 1};
+  a.number = {0, 1, 2}, b.number = {0, 0, 1};
   CHECK_FALSE(a.same(b));
+  CHECK_FALSE(b.same(a));
 }
 
 TEST_CASE("what moves is what each rank wants, from the nearest copy") {
@@ -164,8 +165,23 @@ TEST_CASE("an exchange keeps waiting what its load says, on every rank") {
   CHECK(rooms > 0);
 }
 
+TEST_CASE("blocks add up where they overlap or leave a gap, even both by as much") {
+  const Shape whole{1, 1, 6, 1};
+  const auto adds = [&](Part one, Part two, Part wanted) {
+    const Blocks held{
+        whole, {{{0, 1}, {0, 1}, one, {0, 1}}, {{0, 1}, {0, 1}, two, {0, 1}}}, {0, 1}};
+    const Blocks all{whole, {{{0, 1}, {0, 1}, wanted, {0, 1}}, {}}, {0, -1}};
+    return Exchange::loads(held, all)[0].adds;
+  };
+  CHECK_FALSE(adds({0, 2}, {2, 2}, {0, 4}));
+  CHECK_FALSE(adds({0, 4}, {3, 3}, {1, 2}));  // what overlaps is not wanted
+  CHECK(adds({0, 2}, {0, 2}, {0, 4}));
+  CHECK(adds({0, 3}, {2, 3}, {0, 5}));
+  CHECK(adds({0, 2}, {3, 2}, {0, 5}));
+}
+
 TEST_CASE("a block that lies in one run does not wait") {
-  // Two samples of four rows on two ranks; the other sample is wanted, or the other rows.
+  // A sample of four rows on each of two ranks; the other sample is wanted, or two rows of both.
   const Shape whole{2, 3, 4, 5};
   const Blocks samples = Blocks::of(whole, {.batch = 2}, Axis::batch, 2);
   const Blocks rows = Blocks::of(whole, {.height = 2}, Axis::height, 2);

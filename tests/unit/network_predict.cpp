@@ -6,6 +6,9 @@
 #include <lamina/comm/imagined.hpp>
 #include <lamina/comm/threads.hpp>
 
+#include <algorithm>
+#include <optional>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -147,6 +150,93 @@ TEST_CASE("of ranks that are alike one stands for all", "[splits]") {
       check_same(predicted, each);
     }
   }
+}
+
+namespace {
+
+/// Numbers drawn one after the other.
+struct Draw {
+  Random random;
+  std::uint64_t drawn = 0;
+  int operator()(int least, int most) {
+    return std::min(most, least + int(random.uniform(drawn++) * double(most - least + 1)));
+  }
+};
+
+/// One to three layers, most of them with windows; none where these do not fit.
+std::optional<Network> small_windows(Draw& draw) {
+  const std::int64_t c = draw(1, 12), h = draw(1, 24), w = draw(1, 6);
+  Network net({.c = c, .h = h, .w = w});
+  try {
+    for (int left = draw(1, 3); left > 0; --left) {
+      const int kind = draw(0, 5), window = draw(1, 6), stride = draw(1, 3);
+      const int top = draw(0, 3), bottom = draw(0, 3), channels = draw(1, 12);
+      const Pad pad{top, 0, bottom, 0}, less{top % window, 0, bottom % window, 0};
+      if (kind < 3)
+        net.add<Conv2D>(
+            {.channels = channels, .kernel = {window, 1}, .stride = stride, .pad = pad});
+      else if (kind == 3)
+        net.add<MaxPool2D>({.window = {window, 1}, .stride = stride, .pad = less});
+      else if (kind == 4)
+        net.add<LRN>({.size = window / 2 * 2 + 1});
+      else
+        net.add<ReLU>();
+    }
+    if (draw(0, 2) == 0) net.add<Flatten>(), net.add<Linear>({.features = draw(1, 12)});
+  } catch (const Error&) {
+    return {};
+  }
+  return net;
+}
+
+/// A legal split of each layer along one or two axes, half of them into parts that are not alike.
+std::vector<Split> uneven_plan(const Network& net, int ranks, std::int64_t samples, Draw& draw) {
+  std::vector<Split> plan;
+  for (const auto& v : net.graph()) {
+    plan.push_back(input_split(samples, ranks));
+    for (int tries = v.layer ? 30 : 0; tries > 0; --tries) {
+      Split split;
+      int left = draw(1, ranks);
+      int* const ways[] = {&split.batch, &split.channel, &split.input, &split.height, &split.width};
+      Shares* const shares[] = {&split.shares.batch, &split.shares.channel, &split.shares.input,
+                                &split.shares.height, &split.shares.width};
+      for (int axes = 0; axes < 2; ++axes) {
+        const int axis = draw(0, 4), parts = draw(1, left);
+        *ways[axis] = parts, left /= parts;
+        shares[axis]->clear();
+        for (int i = draw(0, 1) ? parts : 0; i > 0 && parts > 1; --i)
+          shares[axis]->push_back(draw(1, 3));
+      }
+      if (!why_illegal(*v.layer, net.input_shapes(v, samples), split, ranks).empty()) continue;
+      plan.back() = split;
+      break;
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that differ by a window, a part or a neighbour are told apart", "[splits]") {
+  int ranks_in_all = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    Draw draw{Random(seed)};
+    const int ranks = draw(2, 9);
+    const std::int64_t samples = draw(ranks, ranks + 5);
+    const std::optional<Network> net = small_windows(draw);
+    if (!net) continue;
+    const PlaceOptions options{.batch = samples,
+                               .splits = uneven_plan(*net, ranks, samples, draw),
+                               .training = draw(0, 3) > 0};
+    const auto predicted = predict_memory(*net, options, ranks);
+    for (int r = 0; r < ranks; ++r) {
+      if (imagine(*net, options, r, ranks).memory() == predicted[std::size_t(r)]) continue;
+      FAIL_CHECK("seed " << seed << ", rank " << r << " of " << ranks << "\n"
+                         << describe(*net, options.splits));
+    }
+    ranks_in_all += ranks;
+  }
+  CHECK(ranks_in_all > 10000);
 }
 
 TEST_CASE("a network on imagined ranks has the steps, costs and buckets of a real one",

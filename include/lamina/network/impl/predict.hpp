@@ -27,33 +27,28 @@ inline PlacedNetwork imagine_as(const Network& network, const PlaceOptions& opti
 }
 
 /// Ranks on which a network takes the same: whose blocks have the same shapes in all layers, lie
-/// alike at the border of the whole, and of which exchanges ask the same.
+/// alike to what their windows reach and begin, or do not, where the whole begins; and of which
+/// exchanges ask the same.
 class RankClasses {
  public:
   /// Of the network as it is placed on rank 0.
   explicit RankClasses(const PlacedNetwork& net) : of_(std::size_t(net.placing().ranks.size())) {
     for (const Step& step : net.steps()) {
-      const auto input = [&](std::size_t k) -> const Step& {
-        return net.steps()[std::size_t(step.inputs[k])];
-      };
-      if (step.kind == Step::Kind::reshard) {
-        add_exchange(input(0).blocks, step.blocks, input(0).output.has_gradient);
-        add_blocks(step.blocks, step.blocks, step.blocks, Axis::none, int(of_.size()));
-      }
-      if (step.kind == Step::Kind::input)
-        add_blocks(step.blocks, step.blocks, step.blocks, Axis::none, step.output.split.ways());
-      if (step.kind != Step::Kind::layer) continue;
-      const Axis halo = step.layer->halo_axes();
-      // What an epilogue adds lies as y does; one that is absorbed has an input alone.
-      for (std::size_t k = 0; k < std::min(step.inputs.size(), step.input_shapes.size()); ++k) {
-        const Blocks& held = input(k).blocks;
+      if (step.inputs.empty()) add_blocks(step.blocks, step.blocks, step.blocks);
+      // What an epilogue adds lies as y does; a layer that is absorbed has an input alone.
+      const std::size_t inputs = std::min(step.inputs.size(), step.input_shapes.size());
+      for (std::size_t k = 0; k < inputs; ++k) {
+        const Step& input = net.steps()[std::size_t(step.inputs[k])];
+        const bool back = input.output.has_gradient;
+        if (step.kind == Step::Kind::reshard) add_exchange(input.blocks, step.blocks, back);
+        const Axis halo = step.layer->halo_axes();
         if (k > 0 || halo == Axis::none) {
-          add_blocks(held, held, step.blocks, Axis::none, step.split().ways());
+          add_blocks(input.blocks, input.blocks, step.blocks);
           continue;
         }
         const Blocks reached = step.layer->halo_blocks(step.input_shapes, step.split());
-        add_blocks(held, reached, step.blocks, halo, step.split().ways());
-        add_halo(held, reached, step.split(), halo, input(k).output.has_gradient);
+        add_blocks(input.blocks, reached, step.blocks);
+        add_halo(input.blocks, reached, step.split(), halo, back);
       }
     }
     for (int r = 0; r < int(of_.size()); ++r)
@@ -75,33 +70,19 @@ class RankClasses {
     }
   }
 
-  /// How ranks that take part hold x and make y, of whose windows they read `reached`. Where these
-  /// meet the border, along `halo`, it matters how far away that is.
-  void add_blocks(const Blocks& x, const Blocks& reached, const Blocks& y, Axis halo, int ways) {
-    using Key = std::array<std::int64_t, 8>;
-    const auto key = [](Part held, Part seen, Part made, std::int64_t extent, std::int64_t made_of,
-                        bool windows) -> Key {
-      if (!windows) return {held.size, made.size, held.begin == 0, made.begin == 0};
-      const bool first = seen.begin == 0, last = seen.end() == extent;
-      return {held.size,
-              made.size,
-              seen.size,
-              held.begin - seen.begin,
-              first ? held.begin : -1,
-              first ? made.begin : -1,
-              last ? extent - held.end() : -1,
-              last ? made_of - made.end() : -1};
-    };
-    std::vector<std::array<Key, 4>> keys;
-    for (std::size_t r = 0; r < std::size_t(ways); ++r) {
-      const Box &a = x.box[r], &s = reached.box[r], &b = y.box[r];
-      const auto along = [&](Part Box::*axis, std::int64_t Shape::*extent, Axis cut) {
-        return key(a.*axis, s.*axis, b.*axis, x.whole.*extent, y.whole.*extent,
-                   contains(halo, cut));
-      };
-      keys.push_back({Key{a.n.size, b.n.size}, along(&Box::c, &Shape::c, Axis::channel),
-                      along(&Box::h, &Shape::h, Axis::height),
-                      along(&Box::w, &Shape::w, Axis::width)});
+  /// How ranks hold x, of which their windows read `reached`, and make y. What holds x has been
+  /// told apart by where that begins.
+  void add_blocks(const Blocks& x, const Blocks& reached, const Blocks& y) {
+    std::vector<std::array<std::int64_t, 19>> keys;
+    for (std::size_t r = 0; r < reached.box.size(); ++r) {
+      const Box &held = x.box[r], &seen = reached.box[r], &made = y.box[r];
+      keys.emplace_back();
+      auto at = keys.back().begin();
+      for (Part Box::*axis : {&Box::n, &Box::c, &Box::h, &Box::w}) {
+        const Part a = held.*axis, s = seen.*axis, b = made.*axis;
+        for (const std::int64_t v : {a.size, s.size, a.begin - s.begin, b.size}) *at++ = v;
+        if (axis != &Box::n) *at++ = b.begin == 0;
+      }
     }
     tell_apart(keys);
   }
