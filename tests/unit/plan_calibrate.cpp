@@ -219,6 +219,16 @@ TEST_CASE("calibration measures what the best plan uses, and a second one nothin
   }
 }
 
+TEST_CASE("calibration without time measures no layers, and says that it is not settled") {
+  const Folder folder;
+  const World world;
+  const Calibration c =
+      calibrate(blocks(), placing(), {.momentum = 0.9}, world, cluster_of(1), {.seconds = 0});
+  CHECK(c.measured == 0);
+  CHECK(c.times->entries().empty());
+  CHECK_FALSE(c.settled);
+}
+
 TEST_CASE("what was measured is kept, and nothing of it is lost") {
   const Folder folder;
   const auto backend = reference_backend();
@@ -232,11 +242,12 @@ TEST_CASE("what was measured is kept, and nothing of it is lost") {
   CHECK(load() == nothing);
   keep_measured(made_up(1), world, *backend);
   CHECK(load() == measured_json(made_up(1)));
-  // Another program's layers stay, and what was kept first of a layer does not come twice.
+  // Another program's layers stay, and what was kept first of a layer does.
   keep_measured(made_up(2, 5), world, *backend);
-  MeasuredTimes both = made_up(1);
-  add_measured_json(both, load());
-  CHECK(both.entries().size() == 2);
+  MeasuredTimes all = made_up(2, 5);
+  const MeasuredTimes first = made_up(1);
+  all.add(first.entries()[0]);
+  CHECK(load() == measured_json(all));
 
   // Unlike threads, unlike files.
   const int before = threads();
