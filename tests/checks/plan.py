@@ -267,7 +267,11 @@ impossible("lamina plan needs no ranks: start it without mpirun", ranks=2)
 impossible("selections", "--search", "brute")
 impossible("--json no/such/folder.json: cannot be written",
            written=("--json", "no/such/folder.json"))
+impossible("--calibrate plans for the ranks there are: expected neither --devices,", "--calibrate",
+           ranks=2)
+bad("--cluster-out needs --calibrate", "--cluster-out", "kept.json", program=planner, ranks=1)
 bad("--svg needs --scaling", "--svg", "kept.svg", program=planner, ranks=1)
+bad("--plan auto times plans, and so needs communication", "--plan", "auto", "--comm", "none")
 for expected, flag, value in (
         ("--devices: expected a whole number from 1", "--devices", "0"),
         ("--global-batch: expected a whole number from 1", "--global-batch", "0"),
