@@ -239,6 +239,17 @@ TEST_CASE("ranks that differ by a window, a part or a neighbour are told apart",
   CHECK(ranks_in_all > 10000);
 }
 
+TEST_CASE("ranks are told apart by what their windows reach, though nothing is exchanged") {
+  // Of 15 rows each rank has 5 and makes 3 or 4 of y, from every other row, three above the first:
+  // those from 5 to 9, and those from 11 on, whose last is padding.
+  Network net({.c = 8, .h = 15, .w = 1});
+  net.add<Conv2D>({.channels = 2, .kernel = 1, .stride = {2, 1}, .pad = {3, 0, 2, 0}});
+  const PlaceOptions options{.batch = 4, .splits = {{.batch = 3}, {.height = 3}}};
+  const auto predicted = predict_memory(net, options, 3);
+  CHECK(predicted[1].messages == predicted[2].messages);
+  CHECK(predicted[1].workspace == predicted[2].workspace + 4 * 8 * sizeof(float));
+}
+
 TEST_CASE("a network on imagined ranks has the steps, costs and buckets of a real one",
           "[splits]") {
   const Network net = thin("resnet20");

@@ -70,17 +70,17 @@ class RankClasses {
     }
   }
 
-  /// How ranks hold x, of which their windows read `reached`, and make y. What holds x has been
-  /// told apart by where that begins.
+  /// What the windows of ranks reach of x, and how they make y. By how they hold x they have been
+  /// told apart where it was made.
   void add_blocks(const Blocks& x, const Blocks& reached, const Blocks& y) {
-    std::vector<std::array<std::int64_t, 19>> keys;
+    std::vector<std::array<std::int64_t, 15>> keys;
     for (std::size_t r = 0; r < reached.box.size(); ++r) {
       const Box &held = x.box[r], &seen = reached.box[r], &made = y.box[r];
       keys.emplace_back();
       auto at = keys.back().begin();
       for (Part Box::*axis : {&Box::n, &Box::c, &Box::h, &Box::w}) {
         const Part a = held.*axis, s = seen.*axis, b = made.*axis;
-        for (const std::int64_t v : {a.size, s.size, a.begin - s.begin, b.size}) *at++ = v;
+        for (const std::int64_t v : {s.size, a.begin - s.begin, b.size}) *at++ = v;
         if (axis != &Box::n) *at++ = b.begin == 0;
       }
     }

@@ -11,7 +11,7 @@
 
 namespace lamina {
 
-namespace detail::find_plan {
+namespace detail::planner {
 
 inline constexpr int attempts = 4;  // at a plan that fits, until a built-in one has to do
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -167,13 +167,13 @@ inline std::vector<bool> cheap_layers(const Network& network) {
   return cheap;
 }
 
-}  // namespace detail::find_plan
+}  // namespace detail::planner
 
 LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& options,
                                   const UpdateRule& rule, const Cluster& cluster, int ranks,
                                   const PlannerOptions& planner,
                                   std::shared_ptr<const LayerTimes> times) {
-  namespace d = detail::find_plan;
+  namespace d = detail::planner;
   check_cluster(cluster);
   check(ranks >= 1 && ranks <= cluster.devices(), "cluster ", cluster.name, " has ",
         cluster.devices(), " devices: expected from 1 to as many ranks, got ", ranks);

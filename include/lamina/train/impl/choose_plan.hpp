@@ -13,7 +13,7 @@
 
 namespace lamina {
 
-namespace detail::choose_plan {
+namespace detail::timed_plans {
 
 /// What rank 0 tells the others.
 struct Candidates {
@@ -139,14 +139,14 @@ inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
   }
 }
 
-}  // namespace detail::choose_plan
+}  // namespace detail::timed_plans
 
 LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data,
                                      const Communicator& ranks, const Optimizer& optimizer,
                                      TrainerOptions options, const Cluster& cluster,
                                      const ChooseOptions& choose,
                                      std::shared_ptr<const LayerTimes> times) {
-  namespace d = detail::choose_plan;
+  namespace d = detail::timed_plans;
   check(choose.plans >= 1 && choose.rounds >= 1 && choose.steps >= 1,
         "expected at least one plan, round and step, got ", choose.plans, ", ", choose.rounds,
         " and ", choose.steps);
