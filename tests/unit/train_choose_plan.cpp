@@ -40,8 +40,10 @@ TEST_CASE("ranks time plans and choose the same one") {
   CHECK(chosen.timed[0].splits == chosen.training.splits);
   int data_plans = 0;
   double data_takes = 0;
-  for (const TimedPlan& plan : chosen.timed) {
+  for (std::size_t i = 0; i < chosen.timed.size(); ++i) {
+    const TimedPlan& plan = chosen.timed[i];
     CHECK(plan.seconds.size() == 4);
+    CHECK(plan.seconds == by_rank[1].timed.at(i).seconds);  // of the slower one
     CHECK(plan.predicted > 0);
     data_plans += plan.name == "data";
     if (plan.name == "data") data_takes = plan.median;
