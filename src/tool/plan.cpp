@@ -234,7 +234,7 @@ void add_search_flags(CLI::App& app, Options& o) {
 Command plan_command(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand(
-      "plan", "find the plan that trains a model fastest on a cluster, and predict its steps");
+      "plan", "find the plan that is fastest on a cluster, and predict its steps");
   add_model_flags(*sub, *o);
   word(*sub, "--cluster", o->cluster, "NAME|FILE", "the machine; docs/planning.md lists the names")
       ->capture_default_str();
