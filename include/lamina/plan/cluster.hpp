@@ -90,8 +90,8 @@ Cluster ready_cluster(std::string_view name);
 /// in that of bytes, below the smallest its time holds, above the largest time is proportional to
 /// bytes; a point that took less than a smaller one is taken to have taken as long.
 ///
-/// All else follows formulas of p ranks, m bytes and links of α seconds and β seconds per byte; γ
-/// are those of the slowest device's reduction, and lg p is rounded up:
+/// All else follows formulas of p ranks, m bytes and links of α seconds and β seconds per byte;
+/// γ are those of the slowest device's reduction, and lg p is rounded up:
 ///
 ///   all_reduce      the least of a ring, 2(p-1)α + 2(p-1)/p mβ + (p-1)/p mγ, Rabenseifner's,
 ///                   2 lg p α + the same, and recursive doubling, lg p (α + mβ + mγ)
