@@ -129,6 +129,7 @@ inline void NewFile::sync() { detail::absent(detail::no_files); }
 inline void NewFile::commit() { detail::absent(detail::no_files); }
 inline std::string temporary_of(const std::string&) { detail::absent(detail::no_files); }
 inline void write_file(const std::string&, const std::string&) { detail::absent(detail::no_files); }
+inline bool names_a_file(const std::string&) { detail::absent(detail::no_files); }
 inline std::string read_file(const std::string&, std::uint64_t) {
   detail::absent(detail::no_files);
 }

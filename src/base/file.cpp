@@ -213,6 +213,12 @@ void write_file(const std::string& path, const std::string& content) {
   file.commit();
 }
 
+bool names_a_file(const std::string& word) {
+  struct stat status = {};
+  return word.find_first_of("/.") != word.npos ||
+         (!word.empty() && ::stat(word.c_str(), &status) == 0);
+}
+
 std::string read_file(const std::string& path, std::uint64_t limit) {
   const File file(path, File::Mode::read);
   check(file.size() <= limit, path, ": has ", file.size(), " bytes: expected ", limit, " at most");

@@ -1,27 +1,55 @@
 // JsonPart: what is checked, and how it is said.
 #include "base/json_part.hpp"
 
+#include <set>
 #include <vector>
 
 namespace lamina::detail {
 
-JsonPart::Json JsonPart::parse(const std::string& content) {
-  constexpr int deepest = 16, most = 64;
-  std::vector<int> members;  // of the objects that are open, by depth
+JsonPart::Json JsonPart::parse(const std::string& content, const Callback& callback) {
   try {
-    return Json::parse(content, [&](int depth, Json::parse_event_t event, Json&) {
-      check(depth < deepest, "nested more than ", deepest, " levels deep");
-      const auto at = std::size_t(depth);
-      if (event == Json::parse_event_t::object_start) members.resize(at + 1), members[at] = 0;
-      if (event == Json::parse_event_t::key)
-        check(++members[at - 1] <= most, "an object with more than ", most, " members");
-      return true;
-    });
+    return Json::parse(content, callback);
   } catch (const Json::parse_error& e) {
     throw Error(text("not valid JSON, near byte ", e.byte));
   } catch (const Json::exception&) {  // a number beyond all doubles
     throw Error("not valid JSON: a number is too large");
   }
+}
+
+JsonPart::Json JsonPart::parse(const std::string& content) {
+  constexpr int deepest = 16, most = 64;
+  std::vector<int> members;  // of the objects that are open, by depth
+  return parse(content, [&](int depth, Json::parse_event_t event, Json&) {
+    check(depth < deepest, "nested more than ", deepest, " levels deep");
+    const auto at = std::size_t(depth);
+    if (event == Json::parse_event_t::object_start) members.resize(at + 1), members[at] = 0;
+    if (event == Json::parse_event_t::key)
+      check(++members[at - 1] <= most, "an object with more than ", most, " members");
+    return true;
+  });
+}
+
+JsonPart::Json JsonPart::parse_written(const std::string& content, const char* noun,
+                                       const char* schema, int version, int deepest,
+                                       const char* member, std::size_t most) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open, by depth
+  Json j = parse(content, [&](int depth, Json::parse_event_t event, Json& json) {
+    check(depth < deepest, "not a ", noun, ": nested more than ", deepest, " levels deep");
+    const auto at = std::size_t(depth);
+    if (event == Json::parse_event_t::object_start) keys.resize(at), keys.push_back({});
+    if (event == Json::parse_event_t::key) {
+      const auto name = json.get<std::string>();
+      check(keys[at - 1].insert(name).second, at > 1 && *member ? text(member, ' ') : "", "'",
+            one_line(name), "' is given twice");
+      check(keys[at - 1].size() <= most, "more than ", most, ' ', member, 's');
+    }
+    return true;
+  });
+  check(j.is_object() && j.contains("schema") && j["schema"] == schema, "not a ", noun,
+        ": expected schema '", schema, "'");
+  if (const JsonPart v = JsonPart(j).at("version"); v.json() != version)
+    v.fail(text(version, ", of the ", noun, " schema"));
+  return j;
 }
 
 JsonPart JsonPart::at(const char* key) const {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,13 @@ class JsonPart {
   /// The document itself. Throws Error for text that is not JSON, or far from any file of ours:
   /// nested deeply, or with so many members that looking one up would take long.
   static Json parse(const std::string& content);
+
+  /// The same of what people write by hand, for messages `noun` ("plan"): no name is given twice,
+  /// which the JSON library would drop in silence. Members of members are each a `member`, and of
+  /// those an object has so many at most. Throws Error unless it is of this schema and version.
+  static Json parse_written(const std::string& content, const char* noun, const char* schema,
+                            int version, int deepest, const char* member = "",
+                            std::size_t most = SIZE_MAX);
 
   explicit JsonPart(const Json& json, std::string place = {})
       : json_(&json), place_(std::move(place)) {}
@@ -52,6 +60,9 @@ class JsonPart {
   [[noreturn]] void fail(const std::string& expected) const;
 
  private:
+  using Callback = std::function<bool(int depth, Json::parse_event_t event, Json& json)>;
+  static Json parse(const std::string& content, const Callback& callback);
+
   const Json* json_;
   std::string place_;
 };

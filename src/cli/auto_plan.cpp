@@ -45,12 +45,8 @@ Plan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch, cons
   training.micro_batch = 0, training.shard_optimizer = o.shard_optimizer;
   const Optimizer optimizer = make_optimizer(o);
   const auto backend = make_backend(o.backend, training.dtype.compute);
-  const PlaceOptions placing{.batch = batch,
-                             .backend = backend,
-                             .dtype = training.dtype,
-                             .bucket_mb = o.bucket_mb,
-                             .first_bucket_mb = o.first_bucket_mb,
-                             .shard_optimizer = o.shard_optimizer};
+  PlaceOptions placing = placing_of(training);
+  placing.backend = backend;
   ChooseOptions choose;
   choose.planner.buys = false;  // what is bought is for flags to say: they are what runs
   const Calibration calibration =

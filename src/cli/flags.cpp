@@ -122,15 +122,13 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto unknown = app.remaining(true); !unknown.empty() && !bad_value) {
     const std::string word = unknown[0].substr(0, unknown[0].find('='));
     const auto names = names_of(app);
-    const auto guess = nearest(word, names);
     const bool command = app.get_subcommands().empty() && !app.get_subcommands({}).empty();
     return text(word.starts_with('-') ? "unknown flag "
                 : command             ? "unknown command "
                                       : "unexpected argument ",
                 word,
-                guess == word   ? " in this place (it belongs behind the command)"
-                : guess.empty() ? std::string()
-                                : text(" (did you mean ", guess, "?)"),
+                nearest(word, names) == word ? " in this place (it belongs behind the command)"
+                                             : suggestion(word, names),
                 ": see --help");
   }
   std::string what = error.what();

@@ -1,10 +1,10 @@
 #include "plan.hpp"
 
+#include <lamina/base/file.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/alike.hpp>
 
 #include <algorithm>
-#include <filesystem>
 
 namespace lamina::cli {
 
@@ -24,10 +24,7 @@ decltype(auto) for_flag(std::string_view flag, Work&& work) {
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.
 Plan plan_in_file(const std::string& path, const World& world) {
   Plan plan = parse_plan(on_first(world.comm(), [&] {
-    std::error_code ignored;
-    const bool a_file = path.find_first_of("/.") != path.npos ||
-                        (!path.empty() && std::filesystem::exists(path, ignored));
-    if (!a_file)  // says which names there are
+    if (!names_a_file(path))  // says which names there are
       naming("--plan", [&] { built_in_plan(path, Network({.c = 1}), 1, 1); });
     return for_flag("--plan", [&] { return plan_json(read_plan(path)); });
   }));

@@ -58,22 +58,11 @@ std::optional<Machine> load(const std::string& path, const Json& wanted) {
 }
 
 void store(const std::string& path, const Json& key, const Machine& machine) {
-  if (path.empty()) return;
-  try {
-    std::error_code failed;  // write_file says what is wrong, if anything is
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
-    const Json json = {{"schema", schema}, {"key", key}, {"machine", machine_to_json(machine)}};
-    write_file(path, dump(json, 1) + '\n');
-  } catch (const Error&) {  // a full disk, or no home to write to: nothing is kept
-  }
+  const Json json = {{"schema", schema}, {"key", key}, {"machine", machine_to_json(machine)}};
+  keep_in_cache(path, dump(json, 1) + '\n');
 }
 
-std::string path_for(const Json& key) {
-  const std::string in = cache_folder();
-  if (in.empty()) return "";
-  return text(in, "/machine-",
-              format("%016llx", static_cast<unsigned long long>(key_of(dump(key)))), ".json");
-}
+std::string path_for(const Json& key) { return cache_path("machine", dump(key), "json"); }
 
 Machine without_disturbed(Machine machine) {
   machine.missing = machine.disturbed();
@@ -105,6 +94,22 @@ std::string cache_folder() {
   if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/lamina";
   if (const std::string home = variable("HOME"); !home.empty()) return home + "/.cache/lamina";
   return "";
+}
+
+std::string cache_path(const char* kind, std::string_view key, const char* ending) {
+  const std::string in = cache_folder();
+  const auto hash = static_cast<unsigned long long>(key_of(key));
+  return in.empty() ? in : text(in, '/', kind, '-', format("%016llx", hash), '.', ending);
+}
+
+void keep_in_cache(const std::string& path, const std::string& content) {
+  if (path.empty()) return;
+  try {
+    std::error_code failed;  // write_file says what is wrong, if anything is
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
+    write_file(path, content);
+  } catch (const Error&) {  // a full disk, or no home to write to
+  }
 }
 
 std::string cache_key(const World& world, const Backend& backend) {

@@ -2,12 +2,10 @@
 #include "machine/cache.hpp"
 
 #include <lamina/base/file.hpp>
-#include <lamina/base/random.hpp>
 #include <lamina/plan/calibrate.hpp>
 
 #include <cstdio>
 #include <filesystem>
-#include <system_error>
 
 namespace lamina {
 
@@ -20,10 +18,7 @@ struct Kept {
   std::string path, head;
 
   Kept(const World& world, const Backend& backend) : head(detail::cache_key(world, backend)) {
-    const std::string in = detail::cache_folder();
-    if (in.empty()) return;
-    const auto number = static_cast<unsigned long long>(key_of(head));
-    path = text(in, "/layers-", format("%016llx", number), ".json");
+    path = detail::cache_path("layers", head, "json");
   }
 
   /// What it holds; nothing where there is no such file. Throws Error for what is not one.
@@ -59,12 +54,7 @@ void keep_measured(const MeasuredTimes& times, const World& world, const Backend
   if (world.rank() != 0 || kept.path.empty()) return;
   MeasuredTimes all = times;
   read(all, kept, false);
-  try {
-    std::error_code failed;  // write_file says what is wrong, if anything is
-    std::filesystem::create_directories(std::filesystem::path(kept.path).parent_path(), failed);
-    write_file(kept.path, kept.head + '\n' + measured_json(all));
-  } catch (const Error&) {  // a full disk, or no home to write to: nothing is kept
-  }
+  detail::keep_in_cache(kept.path, kept.head + '\n' + measured_json(all));
 }
 
 }  // namespace lamina

@@ -4,7 +4,6 @@
 #include "machine/measure.hpp"
 
 #include <lamina/base/file.hpp>
-#include <lamina/base/random.hpp>
 #include <lamina/kernels/choice.hpp>
 
 #include <cstdlib>
@@ -60,11 +59,9 @@ class KeptVerdicts final : public Verdicts {
 }  // namespace
 
 std::shared_ptr<Verdicts> kept_verdicts() {
-  const std::string folder = detail::cache_folder();
-  if (folder.empty()) return std::make_shared<Verdicts>();
-  const auto processor = static_cast<unsigned long long>(key_of(detail::processor_name()));
-  return std::make_shared<KeptVerdicts>(
-      text(folder, "/kernels-", format("%016llx", processor), ".txt"));
+  const std::string path = detail::cache_path("kernels", detail::processor_name(), "txt");
+  if (path.empty()) return std::make_shared<Verdicts>();
+  return std::make_shared<KeptVerdicts>(path);
 }
 
 }  // namespace lamina

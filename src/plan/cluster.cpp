@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <initializer_list>
-#include <set>
 
 namespace lamina {
 
@@ -21,28 +19,6 @@ using Json = JsonPart::Json;
 constexpr const char* schema = "lamina-cluster";
 constexpr int version = 1;
 constexpr double gibi = 1 << 30;
-
-/// Refuses what the JSON library would drop in silence: a name that is given twice.
-Json parse(const std::string& content) {
-  constexpr int deepest = 8;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open, by depth
-  try {
-    return Json::parse(content, [&](int depth, Json::parse_event_t event, Json& json) {
-      check(depth < deepest, "not a cluster: nested more than ", deepest, " levels deep");
-      const auto at = std::size_t(depth);
-      if (event == Json::parse_event_t::object_start) keys.resize(at), keys.push_back({});
-      if (event == Json::parse_event_t::key) {
-        const auto name = json.get<std::string>();
-        check(keys[at - 1].insert(name).second, "'", one_line(name), "' is given twice");
-      }
-      return true;
-    });
-  } catch (const Json::parse_error& e) {
-    throw Error(text("not valid JSON, near byte ", e.byte));
-  } catch (const Json::exception&) {  // a number beyond all doubles
-    throw Error("not valid JSON: a number is too large");
-  }
-}
 
 /// x * 10^tens by its decimal digits, up to 15 of them: units change, digits stay. Above all
 /// doubles it is infinite.
@@ -56,11 +32,9 @@ double shifted(double x, int tens) {
 /// Throws for a member that is none of these.
 void only(const JsonPart& part, std::initializer_list<std::string_view> members) {
   if (!part.json().is_object()) part.fail("an object");
-  std::string known;
-  for (const auto member : members) append(known, text(known.empty() ? "" : ", ", member));
   for (const auto& [key, value] : part.json().items())
     if (std::ranges::find(members, key) == members.end())
-      part.fail(text("no members but ", known, ", and not '", one_line(key), "'"));
+      part.fail(text("no members but ", in_words(members), ", and not '", one_line(key), "'"));
 }
 
 double positive(const JsonPart& part) {
@@ -174,12 +148,8 @@ std::string written(const CommCeiling& c) {
 }  // namespace
 
 Cluster parse_cluster(const std::string& json) {
-  const Json j = parse(json);
-  check(j.is_object() && j.contains("schema") && j["schema"] == schema,
-        "not a cluster: expected schema '", schema, "'");
+  const Json j = JsonPart::parse_written(json, "cluster", schema, version, 8);
   const JsonPart whole(j);
-  if (const JsonPart v = whole.at("version"); v.json() != version)
-    v.fail(text(version, ", of the cluster schema"));
   only(whole, {"schema", "version", "name", "devices_per_node", "sharers", "contention", "nodes",
                "inside", "across", "measured"});
   Cluster c;
@@ -223,11 +193,9 @@ void write_cluster(const std::string& path, const Cluster& cluster) {
 
 Cluster find_cluster(const std::string& name_or_file) {
   const auto names = cluster_names();
-  std::error_code ignored;
-  const bool a_file = std::ranges::find(names, name_or_file) == names.end() &&
-                      (name_or_file.find_first_of("/.") != name_or_file.npos ||
-                       (!name_or_file.empty() && std::filesystem::exists(name_or_file, ignored)));
-  return a_file ? read_cluster(name_or_file) : ready_cluster(name_or_file);
+  const bool known = std::ranges::find(names, name_or_file) != names.end();
+  return !known && names_a_file(name_or_file) ? read_cluster(name_or_file)
+                                              : ready_cluster(name_or_file);
 }
 
 }  // namespace lamina

@@ -5,8 +5,6 @@
 #include <lamina/base/naming.hpp>
 #include <lamina/plan/plan.hpp>
 
-#include <set>
-
 namespace lamina {
 
 namespace {
@@ -20,40 +18,11 @@ constexpr std::int64_t most_ranks = 1 << 16;
 constexpr std::string_view members[] = {"schema", "version",   "model",          "ranks",
                                         "layers", "recompute", "shard_optimizer"};
 
-/// Refuses what the JSON library would drop in silence: a name that is given twice.
-Json parse(const std::string& content) {
-  constexpr int deepest = 4;
-  constexpr std::size_t most = 10000;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open, by depth
-  try {
-    return Json::parse(content, [&](int depth, Json::parse_event_t event, Json& json) {
-      check(depth < deepest, "not a plan: nested more than ", deepest, " levels deep");
-      const auto at = std::size_t(depth);
-      if (event == Json::parse_event_t::object_start) keys.resize(at), keys.push_back({});
-      if (event == Json::parse_event_t::key) {
-        const auto name = json.get<std::string>();
-        check(keys[at - 1].insert(name).second, at > 1 ? "layer '" : "'", one_line(name),
-              "' is given twice");
-        check(keys[at - 1].size() <= most, "more than ", most, " layers");
-      }
-      return true;
-    });
-  } catch (const Json::parse_error& e) {
-    throw Error(text("not valid JSON, near byte ", e.byte));
-  } catch (const Json::exception&) {  // a number beyond all doubles
-    throw Error("not valid JSON: a number is too large");
-  }
-}
-
 }  // namespace
 
 Plan parse_plan(const std::string& json) {
-  const Json j = parse(json);
-  check(j.is_object() && j.contains("schema") && j["schema"] == schema,
-        "not a plan: expected schema '", schema, "'");
+  const Json j = JsonPart::parse_written(json, "plan", schema, version, 4, "layer", 10000);
   const JsonPart whole(j);
-  if (const JsonPart v = whole.at("version"); v.json() != version)
-    v.fail(text(version, ", of the plan schema"));
   for (const auto& [key, value] : j.items())
     check(
         std::ranges::find(members, key) != std::end(members), "'", one_line(key),

@@ -66,8 +66,8 @@ Json to_json(const ScalingPoint& p) {
             {"batch", p.batch},
             {"data_seconds", number(p.data)},
             {"auto_seconds", number(p.best)},
-            {"data_images_per_sec", double(p.batch) / p.data},
-            {"auto_images_per_sec", double(p.batch) / p.best},
+            {"data_images_per_sec", p.images_per_second(p.data)},
+            {"auto_images_per_sec", p.images_per_second(p.best)},
             {"bought", p.bought}};
   if (!p.reason.empty()) j["reason"] = p.reason;
   return j;

@@ -1,6 +1,8 @@
 // A folder for the checkpoints of a test, and its files as strings of bytes.
 #pragma once
 
+#include "support/error_of.hpp"
+
 #include <lamina/base/error.hpp>
 
 #include <unistd.h>
@@ -41,15 +43,6 @@ inline void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-/// What `work` throws, as one line; empty if it throws nothing. Other exceptions pass.
-template <class Work>
-std::string error_of(Work&& work) {
-  try {
-    work();
-  } catch (const lamina::Error& e) {
-    return e.what();
-  }
-  return {};
-}
+using lamina::test::error_of;
 
 }  // namespace checkpoint_files

@@ -1,5 +1,6 @@
 // Verdicts on kernels, as they are kept between runs.
 #include "catch.hpp"
+#include "support/cache_folder.hpp"
 
 #include <lamina/kernels/choice.hpp>
 
@@ -13,18 +14,7 @@ using namespace lamina;
 
 namespace {
 
-/// A folder that LAMINA_CACHE names, and that goes with the test.
-struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("lamina-verdicts-" + std::to_string(getpid()));
-  Folder() {
-    std::filesystem::remove_all(path);
-    setenv("LAMINA_CACHE", path.c_str(), 1);
-  }
-  ~Folder() {
-    unsetenv("LAMINA_CACHE");
-    std::filesystem::remove_all(path);
-  }
+struct Folder : lamina::test::CacheFolder {
   std::filesystem::path file() const { return std::filesystem::directory_iterator(path)->path(); }
 };
 
@@ -56,9 +46,9 @@ TEST_CASE("lines of verdicts that make no sense are passed over") {
 
 TEST_CASE("verdicts stay in memory where they cannot be kept") {
   const Folder folder;
-  const std::string blocked = (folder.path / "file" / "folder").string();
+  const std::string blocked = folder.path + "/file/folder";
   std::filesystem::create_directories(folder.path);
-  std::ofstream(folder.path / "file") << "not a folder";
+  std::ofstream(folder.path + "/file") << "not a folder";
   for (const char* cache : {"0", blocked.c_str()}) {
     setenv("LAMINA_CACHE", cache, 1);
     const auto verdicts = kept_verdicts();

@@ -4,6 +4,7 @@
 #include "../../src/machine/measure.hpp"
 #include "catch.hpp"
 #include "profile_made.hpp"
+#include "support/cache_folder.hpp"
 #include "support/golden.hpp"
 
 #include <lamina/comm/threads.hpp>
@@ -20,7 +21,7 @@
 #include <iterator>
 
 using namespace lamina;
-using lamina::test::made_machine;
+using lamina::test::CacheFolder, lamina::test::content, lamina::test::made_machine;
 
 namespace {
 
@@ -50,25 +51,9 @@ Machine with_memory(double rate, bool disturbed) {
   return m;
 }
 
-/// A folder that LAMINA_CACHE names, and that goes with the test.
-struct Folder {
-  std::string path =
-      text(std::filesystem::temp_directory_path().string(), "/lamina-cache-", getpid());
-  Folder() {
-    std::filesystem::remove_all(path);
-    setenv("LAMINA_CACHE", path.c_str(), 1);
-    measured = 0;
-  }
-  ~Folder() {
-    unsetenv("LAMINA_CACHE");
-    std::filesystem::remove_all(path);
-  }
+struct Folder : CacheFolder {
+  Folder() { measured = 0; }
 };
-
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::string dump(const Machine& m) { return detail::machine_to_json(m).dump(); }
 

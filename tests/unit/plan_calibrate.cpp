@@ -1,6 +1,7 @@
 // Calibration: which layers are measured, on one rank and on two, and what the cache does with it.
 #include "../../src/machine/cache.hpp"
 #include "catch.hpp"
+#include "support/cache_folder.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -23,6 +24,7 @@
 #include <set>
 
 using namespace lamina;
+using lamina::test::content;
 
 namespace {
 
@@ -62,18 +64,7 @@ std::vector<Split> under(std::string_view plan, const Network& net, int ranks,
   return splits_of(decide(built_in_plan(plan, net, batch, ranks), net, batch, true));
 }
 
-/// A folder that LAMINA_CACHE names, and that goes with the test.
-struct Folder {
-  std::string path =
-      text(std::filesystem::temp_directory_path().string(), "/lamina-layers-", getpid());
-  Folder() {
-    std::filesystem::remove_all(path);
-    setenv("LAMINA_CACHE", path.c_str(), 1);
-  }
-  ~Folder() {
-    unsetenv("LAMINA_CACHE");
-    std::filesystem::remove_all(path);
-  }
+struct Folder : lamina::test::CacheFolder {
   std::vector<std::string> files() const {
     std::vector<std::string> all;
     if (!std::filesystem::exists(path)) return all;
@@ -82,11 +73,6 @@ struct Folder {
     return all;
   }
 };
-
-std::string content(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void write(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::trunc) << content;

@@ -1,6 +1,7 @@
 // Clusters as data, and what a collective takes on them: by hand, by properties, by measured
 // points.
 #include "catch.hpp"
+#include "support/error_of.hpp"
 
 #include <lamina/cost/group.hpp>
 #include <lamina/plan/cluster.hpp>
@@ -10,18 +11,9 @@
 #include <numeric>
 
 using namespace lamina;
+using lamina::test::error_of;
 
 namespace {
-
-template <class Work>
-std::string error(Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 /// α = 1 and 1/β = 8 inside, α = 10 and 1/β = 2 across, which `sharers` devices share.
 Cluster made(int sharers = 4, double reduction = 0) {
@@ -61,9 +53,9 @@ TEST_CASE("ranks number devices node by node") {
   CHECK(c.device_of(15).name == "d");
   CHECK(c.device_of(16).name == "e");
   CHECK(c.device_of(23).name == "e");
-  CHECK(error([&] { c.device_of(24); }) ==
+  CHECK(error_of([&] { c.device_of(24); }) ==
         "expected a rank from 0 to 23 of cluster 'made', got 24");
-  CHECK_THAT(error([&] { c.device_of(-1); }), ContainsSubstring("got -1"));
+  CHECK_THAT(error_of([&] { c.device_of(-1); }), ContainsSubstring("got -1"));
 }
 
 TEST_CASE("a type that is not listed is computed as f32, or is an error") {
@@ -71,7 +63,7 @@ TEST_CASE("a type that is not listed is computed as f32, or is an error") {
   CHECK(d.flops_of(DType::f16).gemm == 3);
   CHECK(d.flops_of(DType::bf16).conv == 2);
   CHECK(d.flops_of(DType::f32).conv == 2);
-  CHECK(error([&] { d.flops_of(DType::f64); }) == "device 'd' has no FLOP/s of f64");
+  CHECK(error_of([&] { d.flops_of(DType::f64); }) == "device 'd' has no FLOP/s of f64");
 }
 
 TEST_CASE("a cluster is cut and grown by whole nodes") {
@@ -92,11 +84,11 @@ TEST_CASE("a cluster is cut and grown by whole nodes") {
   CHECK(c.of(3).devices_per_node == 3);
   CHECK(c.of(3).sharers == 3);
   CHECK(made(1).of(3).sharers == 1);
-  CHECK(error([&] { c.of(6); }) ==
+  CHECK(error_of([&] { c.of(6); }) ==
         "cluster 'made': expected a multiple of 4 devices, or fewer than these, got 6");
-  for (const int wrong : {0, -4, 5}) CHECK_FALSE(error([&] { c.of(wrong); }).empty());
-  CHECK_THAT(error([&] { c.of(1 << 22); }), ContainsSubstring("up to 1048576 devices"));
-  CHECK_THAT(error([] { Cluster{}.of(1); }), ContainsSubstring("expected a multiple of 1"));
+  for (const int wrong : {0, -4, 5}) CHECK_FALSE(error_of([&] { c.of(wrong); }).empty());
+  CHECK_THAT(error_of([&] { c.of(1 << 22); }), ContainsSubstring("up to 1048576 devices"));
+  CHECK_THAT(error_of([] { Cluster{}.of(1); }), ContainsSubstring("expected a multiple of 1"));
   for (const int devices : {1, 2, 4, 16, 4096}) check_cluster(made().of(devices));
 }
 
@@ -313,13 +305,13 @@ TEST_CASE("a redistribution takes its messages one after the other") {
   CHECK(time(4, {.across = 80, .peers_across = 2}) == 20 + 160);
   CHECK(time(1, {.across = 80, .peers_across = 2}) == 20 + 40);
   CHECK(time(2, {80, 80, 1, 1}) == 1 + 10 + 10 + 80);
-  CHECK_THAT(error([&] { time(1, {.inside = -1}); }), ContainsSubstring("got -1"));
-  CHECK_THAT(error([&] { time(1, {.peers_across = -2}); }), ContainsSubstring("got -2"));
+  CHECK_THAT(error_of([&] { time(1, {.inside = -1}); }), ContainsSubstring("got -1"));
+  CHECK_THAT(error_of([&] { time(1, {.peers_across = -2}); }), ContainsSubstring("got -2"));
 }
 
 TEST_CASE("a collective of what is not there is an error") {
   const auto why = [](double bytes, const std::vector<int>& of) {
-    return error([&] { collective_time(made(), Collective::all_reduce, bytes, of); });
+    return error_of([&] { collective_time(made(), Collective::all_reduce, bytes, of); });
   };
   CHECK(why(1, {}) == "a collective: expected one rank at least");
   CHECK(why(1, {0, 16}) ==
@@ -338,7 +330,7 @@ TEST_CASE("a cluster that cannot be is an error that names the member") {
                   {Collective::all_reduce, 2, 1, 200, 1}};
     check_cluster(c);
     spoil(c);
-    return error([&] { check_cluster(c); });
+    return error_of([&] { check_cluster(c); });
   };
   const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
   using C = Cluster&;

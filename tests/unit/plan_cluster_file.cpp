@@ -1,5 +1,6 @@
 // Clusters that are ready-made, and those that are files.
 #include "catch.hpp"
+#include "support/error_of.hpp"
 
 #include <lamina/plan/cluster.hpp>
 
@@ -7,18 +8,9 @@
 #include <set>
 
 using namespace lamina;
+using lamina::test::error_of;
 
 namespace {
-
-template <class Work>
-std::string error(Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 /// One with everything that a file can say.
 Cluster full() {
@@ -124,12 +116,12 @@ TEST_CASE("ready-made clusters have the numbers of their sources") {
 }
 
 TEST_CASE("an unknown cluster is an error with the nearest name") {
-  CHECK(error([] { ready_cluster("h100-ndt"); }) ==
+  CHECK(error_of([] { ready_cluster("h100-ndt"); }) ==
         "cluster 'h100-ndt' is not known (did you mean h100-ndr?): expected one of v100-100g, "
         "h100-ndr, h200-ndr, cpu-1g, cpu-10g, cpu-100g, or a file");
-  CHECK(error([] { find_cluster("h100-ndt"); }) == error([] { ready_cluster("h100-ndt"); }));
-  CHECK_THAT(error([] { find_cluster(""); }), ContainsSubstring("is not known"));
-  CHECK_THAT(error([] { find_cluster("there/is/none"); }), ContainsSubstring("there/is/none: "));
+  CHECK(error_of([] { find_cluster("h100-ndt"); }) == error_of([] { ready_cluster("h100-ndt"); }));
+  CHECK_THAT(error_of([] { find_cluster(""); }), ContainsSubstring("is not known"));
+  CHECK_THAT(error_of([] { find_cluster("there/is/none"); }), ContainsSubstring("there/is/none: "));
   CHECK(find_cluster("cpu-1g").name == "cpu-1g");
 }
 
@@ -203,11 +195,11 @@ TEST_CASE("a cluster's file is as it is documented") {
 TEST_CASE("a file that is no good cluster says so in one line") {
   const std::string good = cluster_json(full());
   const auto why = [&](const std::string& what, const std::string& by) {
-    return error([&] { parse_cluster(replaced(good, what, by)); });
+    return error_of([&] { parse_cluster(replaced(good, what, by)); });
   };
-  CHECK_THAT(error([] { parse_cluster(""); }), ContainsSubstring("not valid JSON, near byte"));
-  CHECK(error([] { parse_cluster("[]"); }) == "not a cluster: expected schema 'lamina-cluster'");
-  CHECK_THAT(error([] { parse_cluster(R"({"schema": "lamina-plan"})"); }),
+  CHECK_THAT(error_of([] { parse_cluster(""); }), ContainsSubstring("not valid JSON, near byte"));
+  CHECK(error_of([] { parse_cluster("[]"); }) == "not a cluster: expected schema 'lamina-cluster'");
+  CHECK_THAT(error_of([] { parse_cluster(R"({"schema": "lamina-plan"})"); }),
              ContainsSubstring("not a cluster"));
   CHECK(why("\"version\": 1", "\"version\": 2") ==
         "version: expected 1, of the cluster schema, got 2");
@@ -266,21 +258,21 @@ TEST_CASE("a file that is no good cluster says so in one line") {
     std::fputs(replaced(good, "\"sharers\": 2", "\"sharers\": 3").c_str(), file);
     std::fclose(file);
   }
-  CHECK(error([&] { find_cluster(path); }) ==
+  CHECK(error_of([&] { find_cluster(path); }) ==
         path + ": sharers: expected 1 to 2, the devices of a node, got 3");
   std::remove(path.c_str());
 }
 
 TEST_CASE("no byte of a cluster can do harm", "[fuzz]") {
   const std::string good = cluster_json(full());
-  REQUIRE(error([&] { parse_cluster(good); }).empty());
+  REQUIRE(error_of([&] { parse_cluster(good); }).empty());
   for (std::size_t i = 0; i < good.size(); ++i) {
     const bool whole = i + 1 == good.size();  // all but the last newline
-    CHECK(error([&] { parse_cluster(good.substr(0, i)); }).empty() == whole);
+    CHECK(error_of([&] { parse_cluster(good.substr(0, i)); }).empty() == whole);
     for (const char c : {'\0', '"', '{', '}', ':', '9', '-', '\xff', ','}) {
       std::string bad = good;
       bad[i] = c;
-      const std::string why = error([&] { parse_cluster(bad); });
+      const std::string why = error_of([&] { parse_cluster(bad); });
       CHECK(why.find('\n') == std::string::npos);
       CHECK(why.size() < 600);
     }

@@ -1,5 +1,6 @@
 // Measured kernel times: what they know, what they say of what they do not, and their file.
 #include "catch.hpp"
+#include "support/clusters.hpp"
 
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/linear.hpp>
@@ -12,20 +13,9 @@
 #include <array>
 
 using namespace lamina;
+using lamina::test::slow_cluster;
 
 namespace {
-
-/// A device of 1 GFLOP/s and 1 GB/s whose kernels take 1 us to launch.
-Cluster slow_cluster(int devices) {
-  const DeviceModel device{.name = "slow",
-                           .memory = 1e12,
-                           .bandwidth = 1e9,
-                           .flops = {{.dtype = DType::f32, .gemm = 1e9, .conv = 2e9},
-                                     {.dtype = DType::f64, .gemm = 1e9, .conv = 2e9}},
-                           .launch = 1e-6};
-  return {
-      .name = "slow", .nodes = {{devices, device}}, .inside = {1e-6, 1e9}, .across = {1e-5, 1e8}};
-}
 
 const ReLU relu({});
 const Conv2D conv({.channels = 8, .kernel = 3, .pad = 1});

@@ -1,5 +1,6 @@
 // Plans by hand: how splits and patterns are written, which rule wins, what is refused and how.
 #include "catch.hpp"
+#include "support/error_of.hpp"
 
 #include <lamina/base/pattern.hpp>
 #include <lamina/layers/relu.hpp>
@@ -9,19 +10,9 @@
 #include <fstream>
 
 using namespace lamina;
+using lamina::test::error_of;
 
 namespace {
-
-/// What went wrong.
-template <class Work>
-std::string error(Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 Split used(const std::vector<Decision>& decisions, std::string_view layer) {
   for (const Decision& d : decisions)
@@ -45,7 +36,7 @@ TEST_CASE("splits are read as they are written") {
 }
 
 TEST_CASE("a split that is none says what is wrong with it") {
-  const auto why = [](const char* s) { return error([&] { parse_split(s); }); };
+  const auto why = [](const char* s) { return error_of([&] { parse_split(s); }); };
   CHECK(why("heigth:2") ==
         "split 'heigth:2': unknown axis 'heigth' (did you mean height?): "
         "expected batch, channel, input, height or width");
@@ -90,13 +81,13 @@ TEST_CASE("the last rule that matches wins, and what is not said is split by sam
 TEST_CASE("a rule for no layer is an error that suggests one") {
   const Network net = lenet();
   const auto why = [&](const char* layers, const char* origin = "") {
-    return error([&] { decide(Plan{.ranks = 2}.split(layers, {.batch = 2}, origin), net, 8); });
+    return error_of([&] { decide(Plan{.ranks = 2}.split(layers, {.batch = 2}, origin), net, 8); });
   };
   CHECK(why("fc11") == "there is no layer 'fc11' (did you mean fc1?)");
   CHECK(why("comv*", "my.json") == "my.json: no layer matches 'comv*' (did you mean conv1?)");
   CHECK(why("quite.unlike.any") == "there is no layer 'quite.unlike.any'");
   CHECK(why("input").empty());  // it is split so
-  CHECK(error([&] { decide(Plan{.ranks = 2}.split("input", {.height = 2}, "x"), net, 8); }) ==
+  CHECK(error_of([&] { decide(Plan{.ranks = 2}.split("input", {.height = 2}, "x"), net, 8); }) ==
         "x: 'input' is no layer: it is always split by batch over all ranks: expected batch:2, or "
         "shares for as many parts, got height:2");
   CHECK(why("*").empty());  // all but the input
@@ -106,7 +97,7 @@ TEST_CASE("an impossible split is an error, or falls back and says why") {
   const Network net = lenet();
   Plan plan{.ranks = 4};
   plan.split("fc1", {.height = 2}, "my.json");
-  CHECK(error([&] { decide(plan, net, 8); }) ==
+  CHECK(error_of([&] { decide(plan, net, 8); }) ==
         "my.json: fc1 (Linear): cannot be split by height: its output has no rows or columns");
   const auto decisions = decide(plan, net, 8, true);
   CHECK(used(decisions, "fc1") == Split{.batch = 4});
@@ -117,7 +108,7 @@ TEST_CASE("an impossible split is an error, or falls back and says why") {
     if (d.layer == "fc1") CHECK(d.requested == Split{.height = 2});
   }
   const auto why = [&](const Split& s) {
-    return error([&] { decide(Plan{.ranks = 4}.split("conv1", s), net, 8); });
+    return error_of([&] { decide(Plan{.ranks = 4}.split("conv1", s), net, 8); });
   };
   CHECK_THAT(why({.batch = 8}),
              ContainsSubstring("conv1 (Conv2D): ") && ContainsSubstring("there are 4 ranks"));
@@ -176,7 +167,7 @@ TEST_CASE("layers to recompute are found by pattern") {
   CHECK(names == std::vector<std::string>{"conv1", "conv2", "fc1"});
   CHECK(recompute_of(decisions).size() == net.graph().size());
   CHECK(recompute_of(decide(plan_of(decisions, "", 1), net, 4)) == recompute_of(decisions));
-  CHECK(error([&] { decide(Plan{.ranks = 1}.recompute("comv*", "my.json"), net, 4); }) ==
+  CHECK(error_of([&] { decide(Plan{.ranks = 1}.recompute("comv*", "my.json"), net, 4); }) ==
         "my.json: no layer matches 'comv*' (did you mean conv1?)");
 }
 
@@ -190,7 +181,7 @@ TEST_CASE("decisions become a plan that decides the same") {
 }
 
 TEST_CASE("a file that is no good plan says so in one line") {
-  const auto why = [](const std::string& json) { return error([&] { parse_plan(json); }); };
+  const auto why = [](const std::string& json) { return error_of([&] { parse_plan(json); }); };
   CHECK_THAT(why(""), ContainsSubstring("not valid JSON"));
   CHECK_THAT(why("{\"schema\": \"lamina-plan\""), ContainsSubstring("not valid JSON, near byte"));
   CHECK_THAT(why("[]"), ContainsSubstring("expected schema 'lamina-plan'"));
@@ -232,21 +223,21 @@ TEST_CASE("a file that is no good plan says so in one line") {
         "recompute[0]: expected the name of a layer, or a pattern, got \"\"");
   CHECK_THAT(with(R"("shard_optimizer": 1)"),
              ContainsSubstring("shard_optimizer: expected true or false"));
-  CHECK_THAT(error([] { read_plan("there/is/none.json"); }),
+  CHECK_THAT(error_of([] { read_plan("there/is/none.json"); }),
              ContainsSubstring("there/is/none.json"));
 }
 
 TEST_CASE("no byte of a plan can do harm", "[fuzz]") {
   const std::string good = plan_json(
       Plan{.model = "lenet", .ranks = 4}.split("conv*", {.batch = 2, .height = 2}).split("f", {}));
-  REQUIRE(error([&] { parse_plan(good); }).empty());
+  REQUIRE(error_of([&] { parse_plan(good); }).empty());
   for (std::size_t i = 0; i < good.size(); ++i) {
     const bool whole = i + 1 == good.size();  // all but the last newline
-    CHECK(error([&] { parse_plan(good.substr(0, i)); }).empty() == whole);
+    CHECK(error_of([&] { parse_plan(good.substr(0, i)); }).empty() == whole);
     for (const char c : {'\0', '"', '{', '}', ':', '9', '\xff', ','}) {
       std::string bad = good;
       bad[i] = c;
-      const std::string why = error([&] { parse_plan(bad); });
+      const std::string why = error_of([&] { parse_plan(bad); });
       CHECK(why.find('\n') == std::string::npos);
       CHECK(why.size() < 600);
     }
@@ -263,7 +254,7 @@ TEST_CASE("splits with shares are written and read") {
   CHECK(s.text() == "batch:3:1,channel:2,height:1:2:1");
   CHECK(parse_split("batch:6:2") == parse_split("batch:3:1"));  // in lowest terms
   CHECK(parse_split("width:5:5:5") == Split{.width = 3});
-  const auto why = [](const char* split) { return error([&] { parse_split(split); }); };
+  const auto why = [](const char* split) { return error_of([&] { parse_split(split); }); };
   CHECK(why("batch:3:0") ==
         "split 'batch:3:0': expected shares that are whole numbers from 1 to 65536, got '0'");
   CHECK_THAT(why("batch:3:"), ContainsSubstring("got ''"));
@@ -287,7 +278,7 @@ TEST_CASE("a plan with shares survives its file and says what is wrong") {
   const Plan again = plan_of(decisions, "lenet", 4);
   CHECK(splits_of(decide(again, net, 8)) == splits_of(decisions));
   const auto why = [&](const char* layer, const Split& split) {
-    return error([&] { decide(Plan{.ranks = 4}.split(layer, split), net, 8); });
+    return error_of([&] { decide(Plan{.ranks = 4}.split(layer, split), net, 8); });
   };
   CHECK_THAT(why("conv1", {.batch = 2, .shares = {.batch = {3, 1, 1}}}),
              ContainsSubstring("expected a share for each of 2 parts, got 3"));

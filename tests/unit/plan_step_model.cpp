@@ -1,5 +1,6 @@
 // What steps are predicted to take: against sums and recursions done by hand.
 #include "catch.hpp"
+#include "support/clusters.hpp"
 
 #include <lamina/cost/group.hpp>
 #include <lamina/layers/add.hpp>
@@ -16,22 +17,9 @@
 #include <numeric>
 
 using namespace lamina;
+using lamina::test::slow_cluster;
 
 namespace {
-
-/// Devices of 1 GFLOP/s and 1 GB/s whose kernels take 1 us to launch, one on a node.
-Cluster slow_cluster(int devices, double contention = 1) {
-  const DeviceModel device{.name = "slow",
-                           .memory = 1e12,
-                           .bandwidth = 1e9,
-                           .flops = {{.dtype = DType::f32, .gemm = 1e9, .conv = 2e9}},
-                           .launch = 1e-6};
-  return {.name = "slow",
-          .nodes = {{devices, device}},
-          .inside = {1e-6, 1e9},
-          .across = {1e-5, 1e8},
-          .contention = contention};
-}
 
 StepModel model_of(const Network& net, const Cluster& cluster, int ranks, PlaceOptions options,
                    const UpdateRule& rule = {.momentum = 0.9}) {

@@ -49,6 +49,10 @@ class File {
   int descriptor_ = -1;
 };
 
+/// Whether a word that is no known name is meant as a file: it has a `.` or `/` in it, or such a
+/// file exists.
+bool names_a_file(const std::string& word);
+
 /// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
 /// into a temporary file beside it, which commit() puts there. One that goes without a commit
 /// removes the temporary file; those that processes of this host left behind when they were killed

@@ -1,8 +1,11 @@
 // nearest(): the known name that an unknown one was probably meant to be, for error messages.
 #pragma once
 
+#include <lamina/base/text.hpp>
+
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -35,6 +38,13 @@ std::string_view nearest(std::string_view name, const Names& names) {
     if (const std::size_t d = edit_distance(name, candidate); d < least)
       best = candidate, least = d;
   return best;
+}
+
+/// " (did you mean fc6?)", or nothing.
+template <class Names>
+std::string suggestion(std::string_view name, const Names& names) {
+  const auto guess = nearest(name, names);
+  return guess.empty() ? std::string() : text(" (did you mean ", guess, "?)");
 }
 
 }  // namespace lamina

@@ -69,6 +69,14 @@ std::string text(const Parts&... parts) {
   return detail::join({Word(parts)...});
 }
 
+/// "a, b, c".
+template <class Items>
+std::string in_words(const Items& items) {
+  std::string to;
+  for (const auto& item : items) append(to, text(to.empty() ? "" : ", ", item));
+  return to;
+}
+
 /// The shortest digits that read back as the same value: what is not the same does not look it.
 inline std::string exact(double value) {
   char buffer[32];

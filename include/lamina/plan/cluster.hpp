@@ -63,6 +63,8 @@ struct Cluster {
   int devices() const { return node_count() * devices_per_node; }
   /// Throws Error for a rank that is not there.
   const DeviceModel& device_of(int rank) const;
+  /// Bytes of the one that has the least of the first so many devices.
+  double least_memory(int devices) const;
   /// A device's part of its link across while so many of its node send at once.
   Link across_with(int senders) const;
   /// The first so many devices of this cluster, or with so many: nodes like the last one are added.

@@ -25,9 +25,14 @@ class LayerTimes {
  public:
   virtual ~LayerTimes() = default;
   /// Of a layer with inputs of these whole shapes under a split that is legal; what flows in is of
-  /// `precision.compute`.
+  /// `precision.compute`, and `cost` is what the layer says it costs so.
   virtual LayerSeconds of(const Layer& layer, std::span<const Shape> xs, const Split& split,
-                          const Precision& precision, const UpdateRule& rule) const = 0;
+                          const Cost& cost, const Precision& precision,
+                          const UpdateRule& rule) const = 0;
+  LayerSeconds of(const Layer& layer, std::span<const Shape> xs, const Split& split,
+                  const Precision& precision, const UpdateRule& rule) const {
+    return of(layer, xs, split, layer.cost(xs, split, precision.compute), precision, rule);
+  }
 };
 
 /// By formulas, without any measurement: a pass takes launch + max(FLOP/rate, bytes/bandwidth)
@@ -38,8 +43,10 @@ class LayerTimes {
 class FormulaTimes final : public LayerTimes {
  public:
   explicit FormulaTimes(Cluster cluster) : cluster_(std::move(cluster)) {}
+  using LayerTimes::of;
   LayerSeconds of(const Layer& layer, std::span<const Shape> xs, const Split& split,
-                  const Precision& precision, const UpdateRule& rule) const override;
+                  const Cost& cost, const Precision& precision,
+                  const UpdateRule& rule) const override;
 
  private:
   Cluster cluster_;

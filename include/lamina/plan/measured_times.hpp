@@ -47,8 +47,10 @@ class MeasuredTimes final : public LayerTimes {
   /// `cluster` is that of the formulas.
   explicit MeasuredTimes(Cluster cluster) : formulas_(std::move(cluster)) {}
 
+  using LayerTimes::of;
   LayerSeconds of(const Layer& layer, std::span<const Shape> xs, const Split& split,
-                  const Precision& precision, const UpdateRule& rule) const override;
+                  const Cost& cost, const Precision& precision,
+                  const UpdateRule& rule) const override;
 
   const FormulaTimes& formulas() const { return formulas_; }
   const std::vector<Entry>& entries() const { return entries_; }

@@ -79,6 +79,11 @@ struct Decision {
 std::vector<Decision> decide(const Plan& plan, const Network& net, std::int64_t batch,
                              bool allow_fallback = false);
 
+/// Of each vertex, as if `splits` had been asked for, and what `recompute` marks, which may be
+/// empty.
+std::vector<Decision> decisions_of(const Network& net, const std::vector<Split>& splits,
+                                   const std::vector<bool>& recompute = {});
+
 /// What is used: `splits` and `recompute` of PlaceOptions and TrainerOptions.
 std::vector<Split> splits_of(const std::vector<Decision>& decisions);
 std::vector<bool> recompute_of(const std::vector<Decision>& decisions);

@@ -26,6 +26,9 @@ struct ScalingPoint {
   double best = std::numeric_limits<double>::infinity();  ///< under the plan that was found
   std::vector<std::string> bought = {};                   ///< see FoundPlan, for both
   std::string reason = {};                                ///< why there is no plan at all
+
+  /// Of steps that take so long; 0 where they are infinite.
+  double images_per_second(double seconds) const { return double(batch) / seconds; }
 };
 
 /// Where data-parallel stops paying; 0: it does not, as far as points go.

@@ -42,6 +42,10 @@ struct TrainerOptions {
   std::uint64_t seed = 1;  ///< of initial weights, order of the data, augmentation, dropout
 };
 
+/// How a network is placed that is trained so, apart from ranks, splits and back end, and from what
+/// that fuses.
+PlaceOptions placing_of(const TrainerOptions& options);
+
 /// One training step, over the global batch.
 struct StepResult {
   std::int64_t step = 0;              ///< steps done, this one included

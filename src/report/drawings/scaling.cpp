@@ -26,8 +26,6 @@ constexpr Series series[] = {
     {"auto", "bound-communication", "var(--communication)", &ScalingPoint::best, 5},
     {"data", "bound-compute", "var(--compute)", &ScalingPoint::data, 2}};
 
-double speed(const ScalingPoint& p, double seconds) { return double(p.batch) / seconds; }
-
 /// A path through points in pixels.
 std::string path_through(const std::vector<std::pair<double, double>>& at) {
   std::string d;
@@ -52,7 +50,7 @@ class Panel {
       : svg_(svg), points_(points) {
     std::vector<double> speeds;
     for (const ScalingPoint& p : points)
-      for (const Series& s : series) speeds.push_back(speed(p, p.*s.seconds));
+      for (const Series& s : series) speeds.push_back(p.images_per_second(p.*s.seconds));
     const double first = points.front().devices, last = points.back().devices;
     x_ = {first / 1.3, last * 1.3, left, right};
     y_ = LogScale::around(speeds, bottom, above);
@@ -98,7 +96,7 @@ class Panel {
   void ideal() {
     for (const ScalingPoint& p : points_) {
       if (!std::isfinite(p.best)) continue;
-      const double each = speed(p, p.best) / p.devices;
+      const double each = p.images_per_second(p.best) / p.devices;
       const double last = std::min(double(points_.back().devices), y_.high / each);
       curve(svg_, {{x_(p.devices), y_(each * p.devices)}, {x_(last), y_(each * last)}},
             "var(--axis)", 2, "5 4");
@@ -109,7 +107,8 @@ class Panel {
   void draw(const Series& s) {
     std::vector<std::pair<double, double>> at;
     for (const ScalingPoint& p : points_)
-      if (std::isfinite(p.*s.seconds)) at.push_back({x_(p.devices), y_(speed(p, p.*s.seconds))});
+      if (std::isfinite(p.*s.seconds))
+        at.push_back({x_(p.devices), y_(p.images_per_second(p.*s.seconds))});
     curve(svg_, at, s.colour, s.width);
     for (const ScalingPoint& p : points_)
       if (std::isfinite(p.*s.seconds))
@@ -117,10 +116,10 @@ class Panel {
             "circle",
             {{"class", s.kind},
              {"cx", x_(p.devices)},
-             {"cy", y_(speed(p, p.*s.seconds))},
+             {"cy", y_(p.images_per_second(p.*s.seconds))},
              {"r", s.seconds == &ScalingPoint::best ? 4.5 : 3}},
             text(s.name, " on ", p.devices, ", batch ", p.batch, "\n", seconds_text(p.*s.seconds),
-                 " a step, ", brief(speed(p, p.*s.seconds)), " images/s"));
+                 " a step, ", brief(p.images_per_second(p.*s.seconds)), " images/s"));
   }
 
   void turns() {

@@ -32,20 +32,13 @@ LAMINA_INLINE bool matches_any(const std::vector<std::string>& patterns, std::st
                      [&](const std::string& p) { return matches(p, name); });
 }
 
-LAMINA_INLINE std::string in_words(const std::vector<std::string>& patterns) {
-  std::string s;
-  for (const std::string& p : patterns) append(s, s.empty() ? p : ", " + p);
-  return s;
-}
-
 LAMINA_INLINE std::string no_match(std::string_view what, const std::string& pattern,
                                    const std::vector<std::string_view>& names) {
   std::string plain = pattern;
   std::erase(plain, '*');
-  const std::string_view guess = nearest(plain, names);
   const bool several = pattern.find_first_of("*?") != pattern.npos;
   return text(several ? "no " : "there is no ", what, several ? " matches '" : " '", pattern, "'",
-              guess.empty() ? std::string() : text(" (did you mean ", guess, "?)"));
+              suggestion(plain, names));
 }
 
 }  // namespace lamina

@@ -1,6 +1,7 @@
 // What a StepModel knows of layers, their splits and what lies between them.
 #pragma once
 
+#include <lamina/plan/detail/gradients.hpp>
 #include <lamina/plan/step_model.hpp>
 
 #include <map>
@@ -11,7 +12,7 @@
 
 namespace lamina::detail {
 
-/// The sum of a layer's gradients: bytes in a group of ranks, whose number `Reductions` has.
+/// The sum of a layer's gradients: bytes in a group of ranks, whose number `Groups` has.
 struct Reduction {
   int group = -1;
   double bytes = 0;
@@ -44,7 +45,7 @@ class Arrangements {
  private:
   struct Arrangement {
     Blocks blocks;
-    std::vector<std::pair<Box, std::vector<int>>> copies;  ///< different blocks, and who has them
+    std::vector<Copies> copies;
   };
   Received received(const Arrangement& held, const Box& wanted, int to, double element) const;
 
@@ -54,13 +55,13 @@ class Arrangements {
   mutable std::unordered_map<std::uint64_t, double> known_;
 };
 
-/// Groups of ranks that sum gradients, and what that takes.
-class Reductions {
+/// Groups of ranks that share collectives, and what these take.
+class Groups {
  public:
-  explicit Reductions(const Cluster& cluster) : cluster_(&cluster) {}
+  explicit Groups(const Cluster& cluster) : cluster_(&cluster) {}
   /// The number of the group of rank 0; -1 where it is alone.
   int number(const Split& split, Axis axes);
-  /// Seconds of a collective in it.
+  /// Seconds of a collective in it; nothing in -1.
   double seconds(int group, Collective op, double bytes) const;
   int ranks(int group) const { return int(members_[std::size_t(group)].size()); }
 
@@ -94,9 +95,6 @@ struct StepParts {
   /// The number of a split of this kind, which is added if it is new. It must be legal.
   int add(detail::LayerKind& kind, const Split& split);
   OptionCost cost_of(const LayerKind& kind, const Split& split);
-  /// Seconds of a message.
-  double seconds(const Message& message, const Split& split) const;
-
   Network network;
   PlaceOptions options;
   UpdateRule rule;
@@ -104,10 +102,10 @@ struct StepParts {
   int ranks;
   std::shared_ptr<const LayerTimes> times;
   std::vector<LayerKind> kinds;
-  std::vector<int> kind_of;      ///< by vertex
-  std::vector<bool> needs_grad;  ///< by vertex: backward computes something there
+  std::vector<int> kind_of;  ///< by vertex
+  Gradients gradients;       ///< by vertex
   Arrangements arrangements;
-  Reductions reductions;
+  Groups groups;
 };
 
 }  // namespace lamina::detail

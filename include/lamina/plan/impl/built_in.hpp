@@ -110,12 +110,9 @@ LAMINA_INLINE std::vector<std::string_view> plan_names() {
 
 LAMINA_INLINE Plan built_in_plan(std::string_view name, const Network& net, std::int64_t batch,
                                  int ranks) {
-  if (std::ranges::find(detail::built_in::names, name) == std::end(detail::built_in::names)) {
-    const auto guess = nearest(name, detail::built_in::names);
-    throw Error(text("plan '", name, "' is not known",
-                     guess.empty() ? "" : text(" (did you mean ", guess, "?)"),
+  if (std::ranges::find(detail::built_in::names, name) == std::end(detail::built_in::names))
+    throw Error(text("plan '", name, "' is not known", suggestion(name, detail::built_in::names),
                      ": expected data, owt, spatial, filter or a file"));
-  }
   return detail::built_in::Planner(net, batch, ranks).plan(name);
 }
 

@@ -5,6 +5,8 @@
 #include <lamina/base/median.hpp>
 #include <lamina/network/predict.hpp>
 #include <lamina/plan/calibrate.hpp>
+#include <lamina/plan/detail/gradients.hpp>
+#include <lamina/plan/detail/possible_plans.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/profile/detail/made_up.hpp>
 #include <lamina/profile/profiler.hpp>
@@ -47,19 +49,6 @@ inline std::vector<LocalLayer> local_layers(const Network& network, const PlaceO
     all.push_back(local_layer(*graph[v].layer, network.input_shapes(graph[v], options.batch),
                               splits[v], options.dtype));
   return all;
-}
-
-/// Whether the gradient of any input of a vertex is wanted.
-inline std::vector<bool> wants_input_grad(const Network& network, const PlaceOptions& options) {
-  const auto& graph = network.graph();
-  std::vector<bool> wants(1, false), needs(1, false);
-  for (std::size_t v = 1; v < graph.size(); ++v) {
-    const auto xs = network.input_shapes(graph[v], options.batch);
-    wants.push_back(
-        std::ranges::any_of(graph[v].inputs, [&](int i) { return bool(needs[std::size_t(i)]); }));
-    needs.push_back(wants[v] || graph[v].layer->cost(xs, {}, options.dtype.compute).parameters > 0);
-  }
-  return wants;
 }
 
 /// How many of them are not known, in all passes that run.
@@ -140,18 +129,6 @@ inline std::vector<PassSeconds> seconds_of_steps(PlacedNetwork& placed, const Co
   return all;
 }
 
-/// The splits of built-in plans that are possible.
-inline std::vector<std::vector<Split>> built_in(const Network& network, std::int64_t batch,
-                                                int ranks) {
-  std::vector<std::vector<Split>> all;
-  for (const std::string_view name : plan_names()) try {
-      all.push_back(splits_of(
-          decide(built_in_plan(name, network, batch, ranks), network, batch, name == "data")));
-    } catch (const Error&) {  // none for so many ranks
-    }
-  return all;
-}
-
 /// Measures plans, while there is time.
 class Plans {
  public:
@@ -164,7 +141,9 @@ class Plans {
   /// Whether all of its layers are known by now.
   bool measure(const std::vector<Split>& splits) {
     const auto layers = local_layers(network_, options_, splits);
-    if (unknown(*to_.times, layers, wants_input_grad(network_, options_)) == 0) return true;
+    if (unknown(*to_.times, layers,
+                gradients_of(network_, options_.batch, options_.dtype.compute).of_inputs) == 0)
+      return true;
     // All ranks must go the same way: that of the first.
     const bool may = world_.rank() == 0 && now() < end_ && fits(splits);
     if (!world_.comm().all_gather_value(int(may))[0]) return false;
@@ -198,7 +177,8 @@ LAMINA_INLINE int measure_layers(MeasuredTimes& times, const Network& network,
   namespace d = detail::calibrate;
   const Communicator& ranks = world.comm();
   const auto layers = d::local_layers(network, options, splits);
-  const std::vector<bool> wants_dx = d::wants_input_grad(network, options);
+  const std::vector<bool> wants_dx =
+      detail::gradients_of(network, options.batch, options.dtype.compute).of_inputs;
   const int found = d::unknown(times, layers, wants_dx);
   if (found == 0) return 0;
   PlacedNetwork placed = network.place(d::placing(options, splits, ranks));
@@ -286,7 +266,8 @@ LAMINA_INLINE Calibration calibrate(const Network& network, const PlaceOptions& 
   constexpr double most = 1 << 24;  // more takes longer, and tells nothing new
   measure_update(*c.times, rule, std::int64_t(std::min(parameters, most)), options, world);
   d::Plans plans(c, network, options, rule, world, how.seconds);
-  for (const auto& splits : d::built_in(network, options.batch, ranks)) plans.measure(splits);
+  for (const auto& [name, splits] : detail::possible_plans(network, options.batch, ranks))
+    plans.measure(splits);
   for (int i = 0; i < how.most_plans && !c.settled; ++i) {
     const FoundPlan found =
         find_plan(network, options, rule, c.cluster, ranks, how.planner, c.times);

@@ -91,6 +91,12 @@ LAMINA_INLINE const DeviceModel& Cluster::device_of(int rank) const {
   return nodes[group].device;
 }
 
+LAMINA_INLINE double Cluster::least_memory(int devices) const {
+  double least = device_of(0).memory;
+  for (int rank = 1; rank < devices; ++rank) least = std::min(least, device_of(rank).memory);
+  return least;
+}
+
 LAMINA_INLINE Link Cluster::across_with(int senders) const {
   return {across.latency, across.bandwidth / std::clamp(senders, 1, sharers)};
 }

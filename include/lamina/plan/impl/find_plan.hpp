@@ -3,10 +3,12 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/network/predict.hpp>
+#include <lamina/plan/detail/possible_plans.hpp>
 #include <lamina/plan/find_plan.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 
 namespace lamina {
@@ -43,8 +45,7 @@ class Search {
         planner_(planner),
         model_(std::make_shared<StepModel>(network, placing, rule, cluster, ranks, times)) {
     placing_ = std::move(placing);
-    limit_ = infinity;
-    for (int r = 0; r < ranks; ++r) limit_ = std::min(limit_, cluster.device_of(r).memory);
+    limit_ = cluster.least_memory(ranks);
     add_built_in();
     model_->add_splits(planner.most_splits);
   }
@@ -91,14 +92,7 @@ class Search {
 
   /// `data` first; where that is impossible, what comes next to it.
   void add_built_in() {
-    for (const std::string_view name : plan_names()) {
-      std::vector<Split> splits;
-      try {
-        splits = splits_of(decide(built_in_plan(name, network_, placing_.batch, ranks_), network_,
-                                  placing_.batch, name == "data"));
-      } catch (const Error&) {
-        continue;  // none for so many ranks
-      }
+    for (auto& [name, splits] : possible_plans(network_, placing_.batch, ranks_)) {
       built_in_.push_back(predicted(std::string(name), std::move(splits)));
       least_ = std::min(least_, double(built_in_.back().memory.total()));
     }
@@ -108,26 +102,22 @@ class Search {
 
   /// Seeds whose tied vertices differ are no seeds.
   static void drop_untied(SearchProblem& problem) {
-    if (problem.tied.empty()) return;
-    const auto differs = [&](const Selection& s) {
-      try {
-        tied(s, problem.tied);
-        return false;
-      } catch (const Error&) {
-        return true;
-      }
-    };
-    std::erase_if(problem.seeds, differs);
+    const std::vector<int>& groups = problem.tied;
+    std::erase_if(problem.seeds, [&](const Selection& seed) {
+      std::map<int, int> option;  // of each group
+      for (std::size_t v = 0; v < groups.size(); ++v)
+        if (option.try_emplace(groups[v], seed[v]).first->second != seed[v]) return true;
+      return false;
+    });
   }
 
   FoundPlan result_of(const Found& found) const {
-    FoundPlan result{.best = predicted("auto", model_->splits_of(found.selection)),
-                     .placing = placing_,
-                     .others = built_in_,
-                     .found = found,
-                     .model = model_,
-                     .selection = found.selection};
-    return result;
+    return {.best = predicted("auto", model_->splits_of(found.selection)),
+            .placing = placing_,
+            .others = built_in_,
+            .found = found,
+            .model = model_,
+            .selection = found.selection};
   }
   /// Seeds that could not be tied may still be better.
   std::optional<FoundPlan> better(FoundPlan result) const {
@@ -155,7 +145,7 @@ class Search {
   int ranks_;
   const PlannerOptions& planner_;
   std::shared_ptr<StepModel> model_;
-  double limit_ = infinity, least_ = infinity;
+  double limit_ = 0, least_ = infinity;
   std::vector<PredictedPlan> built_in_;
 };
 
@@ -212,13 +202,9 @@ LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& op
 }
 
 LAMINA_INLINE Plan plan_of(const FoundPlan& found, std::string model) {
-  Plan plan{.model = std::move(model), .ranks = found.model->ranks()};
-  const auto& graph = found.model->network().graph();
-  const std::vector<bool>& again = found.placing.recompute;
-  for (std::size_t v = 1; v < graph.size(); ++v) {
-    plan.split(graph[v].name, found.best.splits[v]);
-    if (!again.empty() && again[v]) plan.recompute(graph[v].name);
-  }
+  Plan plan =
+      plan_of(decisions_of(found.model->network(), found.best.splits, found.placing.recompute),
+              std::move(model), found.model->ranks());
   plan.shard_optimizer = found.placing.shard_optimizer;
   return plan;
 }

@@ -50,10 +50,10 @@ LAMINA_INLINE double share_of_work(const Split& split, const Shape& x, const Sha
 }
 
 LAMINA_INLINE LayerSeconds FormulaTimes::of(const Layer& layer, std::span<const Shape> xs,
-                                            const Split& split, const Precision& precision,
+                                            const Split& split, const Cost& cost,
+                                            const Precision& precision,
                                             const UpdateRule& rule) const {
   namespace d = detail::layer_times;
-  const Cost cost = layer.cost(xs, split, precision.compute);
   const Work update = update_work(rule, cost.parameters, precision);
   const bool windows = layer.multiplies() && contains(layer.splits(), Axis::height);
   LayerSeconds most;

@@ -107,10 +107,11 @@ LAMINA_INLINE const MeasuredTimes::Entry* MeasuredTimes::nearest(const LocalLaye
 }
 
 LAMINA_INLINE LayerSeconds MeasuredTimes::of(const Layer& layer, std::span<const Shape> xs,
-                                             const Split& split, const Precision& precision,
+                                             const Split& split, const Cost& cost,
+                                             const Precision& precision,
                                              const UpdateRule& rule) const {
   const LocalLayer local = local_layer(layer, xs, split, precision);
-  const LayerSeconds formula = formulas_.of(layer, xs, split, precision, rule);
+  const LayerSeconds formula = formulas_.of(layer, xs, split, cost, precision, rule);
   const Entry* known = find(local);
   LayerSeconds s = formula;
   for (const auto pass : detail::measured_times::passes) {
@@ -122,9 +123,7 @@ LAMINA_INLINE LayerSeconds MeasuredTimes::of(const Layer& layer, std::span<const
   if (formula.forward > 0) s.recompute = formula.recompute * (s.forward / formula.forward);
   const auto update = updates_.find(update_name(rule));
   if (update != updates_.end())
-    s.update =
-        update_work(rule, layer.cost(xs, split, precision.compute).parameters, precision).bytes /
-        update->second;
+    s.update = update_work(rule, cost.parameters, precision).bytes / update->second;
   return s;
 }
 

@@ -18,13 +18,6 @@ namespace detail {
 
 inline constexpr std::string_view axis_names[] = {"batch", "channel", "input", "height", "width"};
 
-/// " (did you mean fc6?)", or nothing.
-template <class Names>
-std::string suggestion(std::string_view name, const Names& names) {
-  const auto guess = nearest(name, names);
-  return guess.empty() ? std::string() : text(" (did you mean ", guess, "?)");
-}
-
 inline int& ways(Split& split, std::size_t axis) {
   int* const all[] = {&split.batch, &split.channel, &split.input, &split.height, &split.width};
   return *all[axis];
@@ -82,7 +75,7 @@ LAMINA_INLINE Split parse_split(std::string_view s) {
     const auto at =
         std::size_t(std::ranges::find(detail::axis_names, axis) - std::begin(detail::axis_names));
     check(at < std::size(detail::axis_names), "split '", s, "': unknown axis '", axis, "'",
-          detail::suggestion(axis, detail::axis_names),
+          suggestion(axis, detail::axis_names),
           ": expected batch, channel, input, height or width");
     check(!std::exchange(said[at], true), "split '", s, "': ", axis, " is given twice");
     std::tie(detail::ways(split, at), detail::shares(split, at)) = detail::parse_parts(s, parts);
@@ -152,6 +145,16 @@ LAMINA_INLINE std::vector<Decision> decide(const Plan& plan, const Network& net,
   for (const Plan::Recompute& r : plan.recomputed)
     for (const std::size_t i : detail::matching(r.layers, r.origin, net))
       decisions[i].recompute = true;
+  return decisions;
+}
+
+LAMINA_INLINE std::vector<Decision> decisions_of(const Network& net,
+                                                 const std::vector<Split>& splits,
+                                                 const std::vector<bool>& recompute) {
+  std::vector<Decision> decisions;
+  for (std::size_t v = 0; v < splits.size(); ++v)
+    decisions.push_back(
+        {net.graph()[v].name, splits[v], splits[v], {}, !recompute.empty() && recompute[v]});
   return decisions;
 }
 

@@ -12,10 +12,6 @@ namespace lamina {
 
 namespace detail::prediction {
 
-inline double images_per_second(const ScalingPoint& p, double seconds) {
-  return double(p.batch) / seconds;  // 0 where seconds are infinite
-}
-
 inline std::vector<RunnerUp> runners_up(const StepModel& model, const Selection& selection) {
   std::vector<RunnerUp> all(selection.size());
   const double chosen = model.seconds(selection);
@@ -50,7 +46,7 @@ LAMINA_INLINE Prediction prediction_of(const FoundPlan& found, std::string model
                .searcher = std::move(searcher),
                .devices = found.model->ranks(),
                .micro_batches = std::max(1, placing.micro_batches),
-               .device_memory = cluster.device_of(0).memory,
+               .device_memory = cluster.least_memory(found.model->ranks()),
                .shard_optimizer = placing.shard_optimizer,
                .recompute = placing.recompute,
                .bought = found.bought,
@@ -60,8 +56,6 @@ LAMINA_INLINE Prediction prediction_of(const FoundPlan& found, std::string model
                .convergence = found.found.convergence};
   p.batch = placing.batch * p.micro_batches;
   p.plans.insert(p.plans.end(), found.others.begin(), found.others.end());
-  for (int r = 1; r < p.devices; ++r)
-    p.device_memory = std::min(p.device_memory, cluster.device_of(r).memory);
   return p;
 }
 
@@ -93,12 +87,11 @@ LAMINA_INLINE std::vector<int> scaling_devices(const Cluster& cluster, int most)
 }
 
 LAMINA_INLINE TurningPoints turning_points(const std::vector<ScalingPoint>& points) {
-  using detail::prediction::images_per_second;
   TurningPoints turns;
   double before = 0;
   int devices = 0;
   for (const ScalingPoint& p : points) {
-    const double data = images_per_second(p, p.data), best = images_per_second(p, p.best);
+    const double data = p.images_per_second(p.data), best = p.images_per_second(p.best);
     if (best > 1.05 * data)
       turns.overtaken = turns.overtaken > 0 ? turns.overtaken : p.devices;
     else if (best > 0)

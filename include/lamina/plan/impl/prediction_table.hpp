@@ -180,12 +180,10 @@ inline std::string verdict(const Prediction& p) {
 
 // ---- scaling ---------------------------------------------------------------------------------
 
-inline double speed(const ScalingPoint& p, double seconds) { return double(p.batch) / seconds; }
-
 /// Images/s of a device on the fewest devices on which a plan fits; 0 where none does.
 inline double base_of(const std::vector<ScalingPoint>& points) {
   for (const ScalingPoint& p : points)
-    if (std::isfinite(p.best)) return speed(p, p.best) / p.devices;
+    if (std::isfinite(p.best)) return p.images_per_second(p.best) / p.devices;
   return 0;
 }
 
@@ -218,9 +216,8 @@ LAMINA_INLINE std::vector<std::string> prediction_remarks(const Prediction& p) {
     lines.push_back(text("fewer samples at once than devices: data-parallel leaves ",
                          p.devices - p.batch / p.micro_batches, " of them idle"));
   lines.push_back(text("searcher ", p.searcher, ", ", p.steps_tried, " steps tried"));
-  std::string bought;
-  for (const std::string& what : p.bought) append(bought, text(bought.empty() ? "" : ", ", what));
-  lines.push_back(text("bought so that it fits: ", bought.empty() ? "nothing" : bought));
+  lines.push_back(
+      text("bought so that it fits: ", p.bought.empty() ? "nothing" : in_words(p.bought)));
   const Memory& m = p.best().memory;
   lines.push_back(
       format("memory of the fullest device, MB: %.1f of %.1f (parameters %.1f, gradients %.1f, "
@@ -283,13 +280,12 @@ LAMINA_INLINE std::string plans_table(const Prediction& p, const PlanTableOption
     for (std::size_t i = 0; i < p.plans.size(); ++i)
       table[i + 1].push_back({p.plans[i].fits ? "fits" : "does not fit"});
   }
-  std::string missing;
-  for (const std::string_view name : plan_names())
-    if (!p.plan(name)) append(missing, text(missing.empty() ? "" : ", ", name));
+  std::vector<std::string_view> missing = plan_names();
+  std::erase_if(missing, [&](std::string_view name) { return p.plan(name) != nullptr; });
   return d::laid_out(table, options) +
-         d::folded(
-             (missing.empty() ? "" : text("Not possible here: ", missing, ".\n")) + d::verdict(p),
-             options);
+         d::folded((missing.empty() ? "" : text("Not possible here: ", in_words(missing), ".\n")) +
+                       d::verdict(p),
+                   options);
 }
 
 LAMINA_INLINE std::string scaling_table(const std::vector<ScalingPoint>& points,
@@ -305,17 +301,17 @@ LAMINA_INLINE std::string scaling_table(const std::vector<ScalingPoint>& points,
   for (const ScalingPoint& p : points) {
     const auto part = [&](double seconds) {
       return std::isfinite(seconds)
-                 ? format("%.1f %%", 100 * d::speed(p, seconds) / p.devices / base)
+                 ? format("%.1f %%", 100 * p.images_per_second(seconds) / p.devices / base)
                  : std::string();
     };
     devices.cells.push_back(text(p.devices)), batch.cells.push_back(text(p.batch));
-    data.cells.push_back(d::rate(d::speed(p, p.data))), data_part.cells.push_back(part(p.data));
-    best.cells.push_back(d::rate(d::speed(p, p.best))), best_part.cells.push_back(part(p.best));
+    data.cells.push_back(d::rate(p.images_per_second(p.data))),
+        data_part.cells.push_back(part(p.data));
+    best.cells.push_back(d::rate(p.images_per_second(p.best))),
+        best_part.cells.push_back(part(p.best));
     faster.cells.push_back(std::isfinite(p.data) ? d::times(p.data / p.best) : "");
-    std::string words;
-    for (const std::string& what : p.bought) append(words, text(words.empty() ? "" : ", ", what));
-    buys = buys || !words.empty();
-    bought.push_back(detail::text_table::words(words));
+    buys = buys || !p.bought.empty();
+    bought.push_back(detail::text_table::words(in_words(p.bought)));
   }
   for (const d::Numbers* n : {&devices, &batch, &data, &data_part, &best, &best_part, &faster})
     d::add(table, *n);
@@ -344,7 +340,7 @@ LAMINA_INLINE std::string sweep_table(const std::vector<ScalingPoint>& points) {
       const bool there = at != points.end() && std::isfinite(at->best);
       const bool both = there && std::isfinite(at->data);
       column.cells.push_back(!there ? ""
-                                    : d::rate(d::speed(*at, at->best)) +
+                                    : d::rate(at->images_per_second(at->best)) +
                                           (both ? format(" (%.2f)", at->data / at->best) : " (-)"));
     }
     d::add(table, column);

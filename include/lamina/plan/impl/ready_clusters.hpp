@@ -155,13 +155,9 @@ LAMINA_INLINE std::vector<std::string_view> cluster_names() {
 LAMINA_INLINE Cluster ready_cluster(std::string_view name) {
   for (const auto& entry : detail::ready::entries)
     if (entry.name == name) return entry.make();
-  std::string known;
   const auto names = cluster_names();
-  for (const auto known_name : names) append(known, text(known.empty() ? "" : ", ", known_name));
-  const auto guess = nearest(name, names);
-  throw Error(text("cluster '", name, "' is not known",
-                   guess.empty() ? "" : text(" (did you mean ", guess, "?)"), ": expected one of ",
-                   known, ", or a file"));
+  throw Error(text("cluster '", name, "' is not known", suggestion(name, names),
+                   ": expected one of ", in_words(names), ", or a file"));
 }
 
 }  // namespace lamina

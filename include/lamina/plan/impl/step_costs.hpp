@@ -6,7 +6,6 @@
 #include <lamina/plan/detail/step_parts.hpp>
 
 #include <algorithm>
-#include <functional>
 #include <set>
 
 namespace lamina {
@@ -22,17 +21,8 @@ LAMINA_INLINE int Arrangements::number(Blocks blocks) {
   for (auto at = first; at != last; ++at)
     if (all_[std::size_t(at->second)].blocks.same(blocks)) return at->second;
   const int number = int(all_.size());
-  std::map<int, std::size_t> place;  // in `copies`, by the number of the block
-  Arrangement a;
-  for (int r = 0; r < blocks.ranks(); ++r) {
-    const int block = blocks.number[std::size_t(r)];
-    if (block < 0) continue;
-    const auto [at, isnew] = place.try_emplace(block, a.copies.size());
-    if (isnew) a.copies.push_back({blocks.box[std::size_t(r)], {}});
-    a.copies[at->second].second.push_back(r);
-  }
-  a.blocks = std::move(blocks);
-  all_.push_back(std::move(a));
+  std::vector<Copies> copies = copies_of(blocks);
+  all_.push_back({std::move(blocks), std::move(copies)});
   by_hash_.emplace(hash, number);
   return number;
 }
@@ -43,12 +33,10 @@ LAMINA_INLINE Received Arrangements::received(const Arrangement& held, const Box
   Received got;
   std::set<int> peers;
   const int node = to / cluster_->devices_per_node;
-  for (const auto& [box, ranks] : held.copies) {
-    const Box both = common(box, wanted);
+  for (const Copies& copies : held.copies) {
+    const Box both = common(copies.box, wanted);
     if (both.empty()) continue;
-    const auto right = std::lower_bound(ranks.begin(), ranks.end(), to);
-    int from = right != ranks.end() ? *right : ranks.back();
-    if (right != ranks.begin() && to - *(right - 1) < std::abs(from - to)) from = *(right - 1);
+    const int from = copies.nearest(to);
     if (from == to) continue;
     const bool inside = from / cluster_->devices_per_node == node;
     (inside ? got.inside : got.across) += double(both.size()) * element;
@@ -77,7 +65,7 @@ LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element)
   return known_[key] = longest;
 }
 
-LAMINA_INLINE int Reductions::number(const Split& split, Axis axes) {
+LAMINA_INLINE int Groups::number(const Split& split, Axis axes) {
   if (split.ways(axes) == 1) return -1;
   const std::pair key{split, axes & split.axes()};
   const auto at = std::ranges::find(keys_, key);
@@ -86,15 +74,11 @@ LAMINA_INLINE int Reductions::number(const Split& split, Axis axes) {
   return int(keys_.size()) - 1;
 }
 
-LAMINA_INLINE double Reductions::seconds(int group, Collective op, double bytes) const {
+LAMINA_INLINE double Groups::seconds(int group, Collective op, double bytes) const {
+  if (group < 0 || bytes <= 0) return 0;
   const auto [at, isnew] = known_.try_emplace({group, op, bytes}, 0);
   if (isnew) at->second = collective_time(*cluster_, op, bytes, members_[std::size_t(group)]);
   return at->second;
-}
-
-LAMINA_INLINE double StepParts::seconds(const Message& m, const Split& split) const {
-  if (split.ways(m.axes) == 1 || m.bytes <= 0) return 0;
-  return collective_time(cluster, m.op, m.bytes, group(split, {}, m.axes));
 }
 
 LAMINA_INLINE OptionCost StepParts::cost_of(const LayerKind& kind, const Split& split) {
@@ -107,15 +91,15 @@ LAMINA_INLINE OptionCost StepParts::cost_of(const LayerKind& kind, const Split& 
   if (!kind.layer) return o;
   for (std::size_t k = 0; k < kind.xs.size(); ++k)
     o.wanted.push_back(arrangements.number(kind.layer->input_blocks(k, kind.xs, split, ranks)));
-  o.kernels = times->of(*kind.layer, kind.xs, split, options.dtype, rule);
   const Cost cost = kind.layer->cost(kind.xs, split, options.dtype.compute);
+  o.kernels = times->of(*kind.layer, kind.xs, split, cost, options.dtype, rule);
   o.overlaps = kind.layer->multiplies() && split.width == 1;
   for (const Message& m : cost.messages) {
+    const int group = groups.number(split, m.axes);
     const auto add = [&](OptionCost::Messages& to) {
-      (m.op == Collective::halo ? to.halo : to.others) += seconds(m, split);
+      (m.op == Collective::halo ? to.halo : to.others) += groups.seconds(group, m.op, m.bytes);
     };
     if (m.pass == Pass::weight_grad) {
-      const int group = reductions.number(split, m.axes);
       if (group >= 0) o.reductions.push_back({group, m.bytes});
     } else if (m.pass == Pass::forward) {
       add(o.forward);
@@ -127,9 +111,8 @@ LAMINA_INLINE OptionCost StepParts::cost_of(const LayerKind& kind, const Split& 
   const Precision& p = options.dtype;
   const double states =
       double(size_of(p.states)) * (rule.states() + (keeps_master(p.weights, p.states) ? 1 : 0));
-  const double shared = options.shard_optimizer && !o.reductions.empty()
-                            ? reductions.ranks(o.reductions[0].group)
-                            : 1;
+  const double shared =
+      options.shard_optimizer && !o.reductions.empty() ? groups.ranks(o.reductions[0].group) : 1;
   o.bytes += cost.parameters *
              (double(size_of(p.weights)) + double(size_of(p.gradients)) + states / shared);
   return o;
@@ -152,11 +135,12 @@ LAMINA_INLINE StepParts::StepParts(Network network_, PlaceOptions options_, Upda
       ranks(ranks_),
       times(std::move(times_)),
       arrangements(cluster),
-      reductions(cluster) {
+      groups(cluster) {
   check_cluster(cluster);
   check(ranks > 0 && ranks <= cluster.devices(), "cluster ", cluster.name, " has ",
         cluster.devices(), " devices: expected from 1 to as many ranks, got ", ranks);
   options.splits.clear(), options.ranks = {};
+  gradients = gradients_of(network, options.batch, options.dtype.compute);
   const Split data = input_split(options.batch, ranks);
   std::map<std::string, int> known;
   for (const auto& v : network.graph()) {
@@ -169,11 +153,6 @@ LAMINA_INLINE StepParts::StepParts(Network network_, PlaceOptions options_, Upda
     const auto [at, isnew] = known.try_emplace(key, int(kinds.size()));
     if (isnew) kinds.push_back(std::move(kind));
     kind_of.push_back(at->second);
-    const bool trains =
-        v.layer && v.layer->cost(this->kind(int(kind_of.size()) - 1).xs, {}, options.dtype.compute)
-                           .parameters > 0;
-    needs_grad.push_back(
-        trains || std::ranges::any_of(v.inputs, [&](int i) { return needs_grad[std::size_t(i)]; }));
   }
   for (LayerKind& kind : kinds) {
     const auto legal = [&](const Split& s) {

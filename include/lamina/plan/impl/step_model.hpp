@@ -81,11 +81,11 @@ LAMINA_INLINE void StepModel::add_splits(int most) {
     });
     order.resize(std::size_t(most));
     std::sort(order.begin() + 1, order.end());
-    detail::LayerKind kept = kind;
-    kept.splits.clear(), kept.costs.clear();
+    std::vector<Split> splits;
+    std::vector<detail::OptionCost> costs;
     for (const std::size_t i : order)
-      kept.splits.push_back(kind.splits[i]), kept.costs.push_back(kind.costs[i]);
-    kind = std::move(kept);
+      splits.push_back(std::move(kind.splits[i])), costs.push_back(std::move(kind.costs[i]));
+    kind.splits = std::move(splits), kind.costs = std::move(costs);
   }
 }
 
@@ -121,9 +121,8 @@ LAMINA_INLINE CostGraph StepModel::graph() const {
   for (int v = 0; v < int(vertices.size()); ++v) {
     const detail::LayerKind& kind = p.kind(v);
     const auto& inputs = vertices[std::size_t(v)].inputs;
-    const bool trains = p.needs_grad[std::size_t(v)];
-    const bool has_dx =
-        std::ranges::any_of(inputs, [&](int i) { return bool(p.needs_grad[std::size_t(i)]); });
+    const bool trains = p.gradients.needed[std::size_t(v)];
+    const bool has_dx = p.gradients.of_inputs[std::size_t(v)];
     std::vector<double> seconds, hidden, bytes;
     for (const detail::OptionCost& o : kind.costs) {
       double s = o.kernels.forward + o.forward.halo + o.forward.others;
@@ -132,8 +131,7 @@ LAMINA_INLINE CostGraph StepModel::graph() const {
       double reduction = 0;  // at the rate of a whole bucket
       for (const detail::Reduction& r : o.reductions) {
         const double bucket = std::max(r.bytes, p.options.bucket_mb * 1e6);
-        reduction +=
-            p.reductions.seconds(r.group, Collective::all_reduce, bucket) * r.bytes / bucket;
+        reduction += p.groups.seconds(r.group, Collective::all_reduce, bucket) * r.bytes / bucket;
       }
       seconds.push_back(s * times + o.kernels.update), hidden.push_back(reduction);
       bytes.push_back(o.bytes);
@@ -142,7 +140,7 @@ LAMINA_INLINE CostGraph StepModel::graph() const {
     g.bytes.push_back(std::move(bytes));
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       const detail::LayerKind& from = p.kind(inputs[k]);
-      const bool back = p.needs_grad[std::size_t(inputs[k])];
+      const bool back = p.gradients.needed[std::size_t(inputs[k])];
       CostGraph::Edge edge{inputs[k], v, {}};
       for (const detail::OptionCost& a : from.costs)
         for (const detail::OptionCost& b : kind.costs)

@@ -92,10 +92,10 @@ class StepSimulation {
       }
   }
 
-  /// Seconds to bring input k as the vertex wants it; nothing where it lies so.
-  double to_bring(int v, std::size_t k) const {
+  /// Seconds to make one arrangement of another.
+  double to_move(int held, int wanted) const {
     const double element = double(size_of(parts_.options.dtype.compute));
-    return parts_.arrangements.seconds(cost(inputs(v)[k]).made, cost(v).wanted[k], element);
+    return parts_.arrangements.seconds(held, wanted, element);
   }
   /// Which vertex brings y of `from` so: the first of all that want it.
   int brings(int from, int wanted, int v) {
@@ -106,7 +106,8 @@ class StepSimulation {
     const OptionCost& c = cost(v);
     for (std::size_t k = 0; k < c.wanted.size(); ++k)
       if (brings(inputs(v)[k], c.wanted[k], v) == v)
-        layer(v).redistribution += lanes_.start_and_wait(to_bring(v, k));
+        layer(v).redistribution +=
+            lanes_.start_and_wait(to_move(cost(inputs(v)[k]).made, c.wanted[k]));
     run_forward(v, c.kernels.forward, c.forward, layer(v).kernels.forward);
   }
 
@@ -127,9 +128,9 @@ class StepSimulation {
     const OptionCost& c = cost(v);
     PredictedLayer& to = layer(v);
     if (recomputed(v)) run_forward(v, c.kernels.recompute, c.recompute, to.kernels.recompute);
-    if (!parts_.needs_grad[std::size_t(v)]) return;
-    const bool has_dx = std::ranges::any_of(
-        inputs(v), [&](int i) { return bool(parts_.needs_grad[std::size_t(i)]); });
+    const Gradients& gradients = parts_.gradients;
+    if (!gradients.needed[std::size_t(v)]) return;
+    const bool has_dx = gradients.of_inputs[std::size_t(v)];
     double arrives = 0, halo = 0;
     if (has_dx) {
       to.kernels.input_grad += lanes_.run(c.kernels.input_grad);
@@ -142,18 +143,14 @@ class StepSimulation {
         if (b.last == v) reduce(b);
     to.collectives += lanes_.wait(arrives), to.halo += lanes_.wait(halo);
     for (std::size_t k = 0; has_dx && k < c.wanted.size(); ++k)
-      if (parts_.needs_grad[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v) == v)
-        to.redistribution += lanes_.start_and_wait(back(v, k));
-  }
-  /// Gradients go the other way round.
-  double back(int v, std::size_t k) const {
-    const double element = double(size_of(parts_.options.dtype.compute));
-    return parts_.arrangements.seconds(cost(v).wanted[k], cost(inputs(v)[k]).made, element);
+      if (gradients.needed[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v) == v)
+        to.redistribution +=  // gradients go the other way round
+            lanes_.start_and_wait(to_move(c.wanted[k], cost(inputs(v)[k]).made));
   }
 
   void reduce(Bucket& b) {
     const bool parts = parts_.options.shard_optimizer;
-    const double took = parts_.reductions.seconds(
+    const double took = parts_.groups.seconds(
         b.group, parts ? Collective::reduce_scatter : Collective::all_reduce, b.bytes);
     b.done = lanes_.start(took);
     for (const auto& [v, bytes] : b.members) layer(v).reduction += took * bytes / b.bytes;
@@ -166,14 +163,14 @@ class StepSimulation {
     double gathered = 0;
     for (const Bucket& b : buckets_) {
       const double waited = lanes_.wait(b.done);
-      const double share = parts ? 1.0 / parts_.reductions.ranks(b.group) : 1;
+      const double share = parts ? 1.0 / parts_.groups.ranks(b.group) : 1;
       for (const auto& [v, bytes] : b.members) {
         layer(v).gradients += waited * bytes / b.bytes;
         const double all = cost(v).kernels.update * bytes / bytes_reduced(v);
         layer(v).kernels.update += lanes_.run(all * share);
       }
       if (!parts) continue;
-      const double took = parts_.reductions.seconds(b.group, Collective::all_gather, b.bytes);
+      const double took = parts_.groups.seconds(b.group, Collective::all_gather, b.bytes);
       gathered = lanes_.start(took);
       for (const auto& [v, bytes] : b.members) layer(v).reduction += took * bytes / b.bytes;
     }

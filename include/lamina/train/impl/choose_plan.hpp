@@ -73,18 +73,6 @@ inline Cluster slower(Cluster cluster, double factor) {
   return cluster;
 }
 
-inline PlaceOptions placing_of(const TrainerOptions& o) {
-  const std::int64_t at_once = o.micro_batch > 0 ? o.micro_batch : o.batch;
-  return {.batch = at_once,
-          .recompute = o.recompute,
-          .dtype = o.dtype,
-          .bucket_mb = o.bucket_mb,
-          .first_bucket_mb = o.first_bucket_mb,
-          .shard_optimizer = o.shard_optimizer,
-          .frozen = o.frozen,
-          .micro_batches = int(o.batch / at_once)};
-}
-
 /// The plans that are worth a try, `data` first.
 inline Candidates candidates(const Network& network, const UpdateRule& rule,
                              const TrainerOptions& options, const Cluster& cluster, int ranks,
@@ -170,11 +158,8 @@ LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data
 
   ChosenPlan chosen{.training = std::move(options), .bought = c.bought, .timed = c.plans};
   chosen.training.splits = c.plans[0].splits;
-  chosen.plan.ranks = ranks.size(), chosen.plan.shard_optimizer = c.shards;
-  for (std::size_t v = 1; v < network.graph().size(); ++v) {
-    chosen.plan.split(network.graph()[v].name, c.plans[0].splits[v]);
-    if (!c.recompute.empty() && c.recompute[v]) chosen.plan.recompute(network.graph()[v].name);
-  }
+  chosen.plan = plan_of(decisions_of(network, c.plans[0].splits, c.recompute), {}, ranks.size());
+  chosen.plan.shard_optimizer = c.shards;
   return chosen;
 }
 

@@ -151,19 +151,23 @@ LAMINA_INLINE void Trainer::run(const Batch& batch, double rate) {
   optimizer_.update(network_, stream_, rate, progress_.step + 1);
 }
 
+LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
+  const std::int64_t at_once = o.micro_batch > 0 ? o.micro_batch : o.batch;
+  return {.batch = at_once,
+          .recompute = o.recompute,
+          .dtype = o.dtype,
+          .bucket_mb = o.bucket_mb,
+          .first_bucket_mb = o.first_bucket_mb,
+          .shard_optimizer = o.shard_optimizer,
+          .frozen = o.frozen,
+          .micro_batches = int(o.batch / at_once)};
+}
+
 LAMINA_INLINE PlaceOptions Trainer::placing(std::int64_t batch) const {
-  return {.batch = batch,
-          .backend = make_backend(options_.backend, options_.dtype),
-          .ranks = ranks_,
-          .splits = options_.splits,
-          .recompute = options_.recompute,
-          .dtype = options_.dtype,
-          .bucket_mb = options_.bucket_mb,
-          .first_bucket_mb = options_.first_bucket_mb,
-          .shard_optimizer = options_.shard_optimizer,
-          .frozen = options_.frozen,
-          .micro_batches = micro_batches(),
-          .fuse = options_.fuse};
+  PlaceOptions o = placing_of(options_);
+  o.batch = batch, o.ranks = ranks_, o.splits = options_.splits;
+  o.backend = make_backend(options_.backend, options_.dtype), o.fuse = options_.fuse;
+  return o;
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::place(Network network) {

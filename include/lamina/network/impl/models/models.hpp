@@ -33,13 +33,9 @@ LAMINA_INLINE std::vector<std::string_view> model_names() {
 LAMINA_INLINE Network make_model(std::string_view name, const ModelOptions& options) {
   for (const auto& model : detail::models)
     if (model.name == name) return model.make(options);
-  std::string known;
   const auto names = model_names();
-  for (const auto known_name : names) known += text(known.empty() ? "" : ", ", known_name);
-  const auto guess = nearest(name, names);
-  throw Error(text("model '", name, "' is not known",
-                   guess.empty() ? "" : text(" (did you mean ", guess, "?)"), ": expected one of ",
-                   known));
+  throw Error(text("model '", name, "' is not known", suggestion(name, names), ": expected one of ",
+                   in_words(names)));
 }
 
 }  // namespace lamina

@@ -138,9 +138,7 @@ LAMINA_INLINE std::unique_ptr<Searcher> make_searcher(std::string_view name,
   for (const auto& method : detail::search::methods)
     if (method.name == name)
       return std::make_unique<detail::search::MethodSearcher>(method, options);
-  const auto guess = nearest(name, searcher_names());
-  throw Error(text("search '", name, "' is not known",
-                   guess.empty() ? "" : text(" (did you mean ", guess, "?)"),
+  throw Error(text("search '", name, "' is not known", suggestion(name, searcher_names()),
                    ": expected exact, swarm, mcmc, brute or fixed"));
 }
 
