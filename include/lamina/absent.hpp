@@ -14,6 +14,7 @@
 #include <lamina/plan/measured_times.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/plan/prediction.hpp>
+#include <lamina/plan/validation.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/profile/detail/late.hpp>
 #include <lamina/profile/machine.hpp>
@@ -213,6 +214,9 @@ inline Plan read_plan(const std::string&) { detail::absent(detail::no_plans); }
 inline void write_plan(const std::string&, const Plan&) { detail::absent(detail::no_plans); }
 
 inline void write_prediction_json(const std::string&, const Prediction&) {
+  detail::absent(detail::no_plans);
+}
+inline void write_validation_json(const std::string&, const Validation&) {
   detail::absent(detail::no_plans);
 }
 inline std::string scaling_svg(const Prediction&) { detail::absent(detail::no_reports); }

@@ -309,6 +309,7 @@ std::vector<CommCeiling> measure_collectives(const World& world, const Effort& e
         c.seconds = ranks.all_reduce_value(c.seconds, ReduceOp::max);
         c.disturbed = ranks.all_reduce_value(int(c.disturbed), ReduceOp::max) > 0;
         all.push_back(c);
+        if (c.seconds > effort.slow) break;
       }
     }
   };

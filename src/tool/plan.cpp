@@ -4,6 +4,7 @@
 #include "flags.hpp"
 #include "session.hpp"
 #include "terminal.hpp"
+#include "validate.hpp"
 
 #include <lamina/base/file.hpp>
 #include <lamina/base/naming.hpp>
@@ -26,8 +27,9 @@ namespace {
 struct Options : RunOptions {
   std::string cluster = "h100-ndr", cluster_out, svg, convergence, sweep;
   int devices = 0, most_devices = 256;
-  bool scaling = false, unseeded = false, calibrate = false;
+  bool scaling = false, unseeded = false, calibrate = false, validate = false;
   PlannerOptions planner;
+  ValidateOptions validation;
 };
 
 /// What is planned, for any number of devices and any batch.
@@ -179,9 +181,22 @@ void measure(Problem& p, const Options& o, const World& world) {
         "--cluster-out", [&] { write_cluster(o.cluster_out, p.cluster); }, " ");
 }
 
+/// What does not go with --validate.
+void check_validation(const Options& o, const World& world) {
+  check(world.size() > 1,
+        "--validate runs plans on the ranks of this job, and there is one only: "
+        "start it with mpirun");
+  check(o.devices == 0 && !o.scaling && o.sweep.empty() && o.plan_out.empty() &&
+            o.cluster_out.empty() && o.convergence.empty() && o.micro_batch == 0 &&
+            !o.shard_optimizer && o.recompute.empty(),
+        "--validate runs many plans as they are: expected no --devices, --scaling, --sweep, "
+        "--plan-out, --cluster-out, --convergence, --micro-batch, --shard-optimizer or --recompute "
+        "with it");
+}
+
 int run_plan(Options& o, World& world) {
   if (o.list_models) return std::fputs(list_of_models().c_str(), stdout), 0;
-  check(o.calibrate || world.size() == 1,
+  check(o.calibrate || o.validate || world.size() == 1,
         "lamina plan needs no ranks: start it without mpirun; --devices N says how many to plan "
         "for; or --calibrate measures the ranks there are");
   check(o.svg.empty() || o.scaling, "--svg needs --scaling, which it draws");
@@ -189,10 +204,15 @@ int run_plan(Options& o, World& world) {
         "--calibrate plans for the ranks there are: expected neither --devices, nor --scaling, nor "
         "--sweep with it");
   check(o.calibrate || o.cluster_out.empty(), "--cluster-out needs --calibrate, which measures it");
+  if (o.validate) check_validation(o, world);
   prepare(o, world,
           {{"--svg", o.svg}, {"--convergence", o.convergence}, {"--cluster-out", o.cluster_out}});
   o.planner.search.seeded = !o.unseeded;
   make_searcher(o.planner.searcher, o.planner.search);  // says what is wrong with it
+  if (o.validate) {
+    o.validation.planner = o.planner;
+    return validate(o, o.validation, world);
+  }
   Problem problem = problem_of(o, world.size());
   if (o.calibrate) measure(problem, o, world);
   if (world.rank() != 0) return 0;
@@ -241,6 +261,11 @@ Command plan_command(CLI::App& app) {
   count(*sub, "--devices", o->devices, 1, "how many of them; all of the cluster by default");
   sub->add_flag("--calibrate", o->calibrate,
                 "measure the ranks of this job, and the layers on them, and plan for these");
+  sub->add_flag("--validate", o->validate,
+                "run many plans on the ranks of this job, and compare what they were predicted");
+  count(*sub, "--plans", o->validation.plans, 1, "that --validate runs")->capture_default_str();
+  count(*sub, "--rounds", o->validation.rounds, 1, "in which it runs each of them")
+      ->capture_default_str();
   word(*sub, "--cluster-out", o->cluster_out, "FILE", "write what was measured of them");
   word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured")->capture_default_str();
   count(*sub, "--threads", o->threads, 0,

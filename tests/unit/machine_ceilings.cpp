@@ -168,6 +168,16 @@ TEST_CASE("every collective is timed for every size and group", "[machine]") {
   }
 }
 
+TEST_CASE("no collective is timed beyond the size that is slow", "[machine]") {
+  run_ranks(2, [&](World& world) {
+    const auto found =
+        detail::measure_collectives(world, {.transfer = 1e-4, .max_bytes = 16384, .slow = 0});
+    if (world.rank() != 0) return;
+    CHECK(found.size() == 5);  // one of each
+    for (const CommCeiling& c : found) CHECK(c.bytes == 1024);
+  });
+}
+
 TEST_CASE("a timed collective does what it says", "[machine]") {
   const int n = GENERATE(1, 2, 3);
   const DType dtype = GENERATE(DType::f32, DType::f64);

@@ -215,6 +215,19 @@ TEST_CASE("options reach the layers") {
   CHECK(vertex(alexnet, "classifier.3").layer->describe() == "0.2");
 }
 
+TEST_CASE("features of small images reach the classifier as they are") {
+  const auto first_linear = [](std::string_view model, std::int64_t size) {
+    const Network net = make_model(model, {.input = {.c = 3, .h = size, .w = size}});
+    for (const auto& v : net.graph())
+      if (v.layer && v.layer->type() == "Linear") return net.input_shapes(v, 1)[0].size();
+    return std::int64_t(0);
+  };
+  CHECK(first_linear("alexnet", 224) == 256 * 6 * 6);
+  CHECK(first_linear("alexnet", 96) == 256 * 2 * 2);
+  CHECK(first_linear("vgg11", 32) == 512);
+  CHECK(first_linear("vgg11", 64) == 512 * 2 * 2);
+}
+
 TEST_CASE("a model that is not known, or an input that does not fit, is refused") {
   const auto refusal = [](const char* name, ModelOptions o = {}) -> std::string {
     try {
@@ -229,9 +242,9 @@ TEST_CASE("a model that is not known, or an input that does not fit, is refused"
         "vgg11, vgg13, vgg16, vgg19, resnet18, resnet34, resnet50, resnet101, resnet152, resnet20, "
         "resnet56");
   CHECK_THAT(refusal("transformer"), ContainsSubstring("not known: expected one of"));
-  CHECK(refusal("vgg16", {.input = {.c = 3, .h = 32, .w = 32}}) ==
+  CHECK(refusal("vgg16", {.input = {.c = 3, .h = 256, .w = 256}}) ==
         "avgpool (AvgPool2D): to average to 7x7 the input must be a multiple of that in height and "
-        "width, got 1x1");
+        "width, got 8x8");
   CHECK_THAT(refusal("alexnet", {.input = {.c = 3, .h = 32, .w = 32}}),
              ContainsSubstring("does not fit into the padded input"));
   CHECK_THAT(refusal("lenet", {.classes = -1}), ContainsSubstring("got -1"));

@@ -26,12 +26,12 @@ Network lenet(const ModelOptions& o = {});
 
 /// AlexNet as torchvision has it: the single-tower form of Krizhevsky, "One weird trick" (2014).
 /// For 3x224x224 and 1000 classes unless told otherwise; the features before the classifier must be
-/// a multiple of 6x6.
+/// a multiple of 6x6, or smaller: then the first linear layer has fewer weights.
 Network alexnet(const ModelOptions& o = {});
 
 /// VGG (Simonyan and Zisserman, 2015) without batch norm, as torchvision has it. `convs`:
 /// convolutions in each of the five stages. For 3x224x224 and 1000 classes unless told otherwise;
-/// the features before the classifier must be a multiple of 7x7.
+/// the features before the classifier must be a multiple of 7x7, or smaller, as with AlexNet.
 Network vgg(std::array<int, 5> convs, const ModelOptions& o = {});
 Network vgg11(const ModelOptions& o = {});
 Network vgg13(const ModelOptions& o = {});

@@ -24,3 +24,4 @@
 #include <lamina/plan/impl/step_model.hpp>
 #include <lamina/plan/impl/table.hpp>
 #include <lamina/plan/impl/timeline.hpp>
+#include <lamina/plan/impl/validation.hpp>

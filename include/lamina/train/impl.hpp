@@ -12,3 +12,4 @@
 #include <lamina/train/impl/schedule.hpp>
 #include <lamina/train/impl/targets.hpp>
 #include <lamina/train/impl/trainer.hpp>
+#include <lamina/train/impl/validate_plans.hpp>

@@ -1,8 +1,11 @@
 // What the models have in common.
 #pragma once
 
+#include <lamina/layers/avg_pool2d.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/network/models.hpp>
+
+#include <algorithm>
 
 namespace lamina {
 
@@ -16,6 +19,13 @@ inline std::int64_t classes_or(const ModelOptions& o, std::int64_t own) {
 inline std::int64_t widened(const ModelOptions& o, std::int64_t channels) {
   check(o.width > 0, "the width must be positive, got ", o.width);
   return std::max<std::int64_t>(1, std::int64_t(double(channels) * o.width + 0.5));
+}
+
+/// Averages features to so many rows and columns; where an image is so small that there are fewer,
+/// they stay, and the layer behind has fewer weights.
+inline void average_to(Network& net, std::int64_t most) {
+  const Shape x = net.graph().back().shape;
+  net.add<AvgPool2D>({.outputs = int(std::min({most, x.h, x.w}))}, "avgpool");
 }
 
 /// Ends a model: every one ends in the layer "loss".

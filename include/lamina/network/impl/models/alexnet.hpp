@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
-#include <lamina/layers/avg_pool2d.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/dropout.hpp>
 #include <lamina/layers/linear.hpp>
@@ -30,7 +29,7 @@ LAMINA_INLINE Network alexnet(const ModelOptions& o) {
   conv({.channels = 256, .kernel = 3, .pad = 1});
   conv({.channels = 256, .kernel = 3, .pad = 1});
   pool();
-  net.add<AvgPool2D>({.outputs = 6}, "avgpool");
+  average_to(net, 6);
   net.add<Dropout>({.rate = o.dropout}, "classifier.0");
   net.add<Linear>({.features = widened(o, 4096)}, "classifier.1");
   net.add<ReLU>({}, "classifier.2");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
-#include <lamina/layers/avg_pool2d.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/dropout.hpp>
 #include <lamina/layers/linear.hpp>
@@ -26,7 +25,7 @@ LAMINA_INLINE Network vgg(std::array<int, 5> convs, const ModelOptions& o) {
     net.add<MaxPool2D>({.window = 2}, feature());
     channels = std::min<std::int64_t>(2 * channels, 512);
   }
-  net.add<AvgPool2D>({.outputs = 7}, "avgpool");
+  average_to(net, 7);
   index = 0;
   const auto classifier = [&] { return text("classifier.", index++); };
   for (int i = 0; i < 2; ++i) {
