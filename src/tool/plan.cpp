@@ -266,6 +266,9 @@ Command plan_command(CLI::App& app) {
   count(*sub, "--plans", o->validation.plans, 1, "that --validate runs")->capture_default_str();
   count(*sub, "--rounds", o->validation.rounds, 1, "in which it runs each of them")
       ->capture_default_str();
+  number(*sub, "--longest", o->validation.longest,
+         "seconds of a step: plans that are predicted to take longer do not run")
+      ->capture_default_str();
   word(*sub, "--cluster-out", o->cluster_out, "FILE", "write what was measured of them");
   word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured")->capture_default_str();
   count(*sub, "--threads", o->threads, 0,

@@ -19,9 +19,8 @@ struct ValidateOptions {
 /// Runs plans on these ranks, and predicts each of them by formulas and by what `calibration` has;
 /// layers of theirs that were not measured yet are measured first. A mixed plan is one of the
 /// others with a part of its layers split by chance. Splits, recomputation, micro-batches and
-/// sharding of the options do not count. Of the steps of a round, the median of the half in which
-/// ranks were denied their processor least. Collective; throws Error, on all ranks, as find_plan()
-/// and Trainer do.
+/// sharding of the options do not count. The steps of the last round are recorded, layer by layer.
+/// Collective; throws Error, on all ranks, as find_plan() and Trainer do.
 Validation validate_plans(const Network& network, const Dataset& data, const World& world,
                           const Optimizer& optimizer, TrainerOptions options,
                           const Calibration& calibration, const ValidateOptions& how = {});

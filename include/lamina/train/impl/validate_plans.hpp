@@ -30,7 +30,7 @@ class Mixer {
     for (const ValidatedPlan& known : plans)
       if (known.splits == splits) return;
     const double seconds = model_.seconds(model_.select(splits));
-    if (seconds <= how_.longest && fits(splits))
+    if ((name == "data" || seconds <= how_.longest) && fits(splits))
       plans.push_back({.name = std::move(name), .splits = std::move(splits)});
   }
   /// The first layers of one plan, the rest of another, and some layers split by chance.
@@ -140,7 +140,23 @@ inline void add_measured(ValidatedPlan& plan, const Profile& profile) {
   }
 }
 
-/// One placing: its steps are a round, and in the last one its layers are compared.
+/// Seconds of a round: the median of the half of its steps in which ranks were denied least.
+struct Round {
+  struct Step {
+    double denied = 0, seconds = 0;
+  };
+  std::vector<Step> steps = {};
+
+  double seconds() {
+    std::ranges::sort(steps, {}, &Step::denied);
+    std::vector<double> calm;
+    for (std::size_t i = 0; i < (steps.size() + 1) / 2; ++i) calm.push_back(steps[i].seconds);
+    return median(std::move(calm));
+  }
+};
+
+/// Places a plan and runs a round of it; layers are `compared` with what was predicted, if it is
+/// there.
 inline void run(ValidatedPlan& plan, const Network& network, const Dataset& data,
                 const World& world, const Optimizer& optimizer, TrainerOptions options,
                 const PredictedStep* compared, double seconds) {
@@ -149,29 +165,28 @@ inline void run(ValidatedPlan& plan, const Network& network, const Dataset& data
   Trainer trainer(network, ranks, optimizer, std::move(options));
   Loader loader = trainer.loader(data, true, {.augment = false});
   const Batch& batch = loader.next();
-  const auto step = [&] { trainer.step(batch, loader.batches(), 1 << 20); };
-  step();
-  struct Step {
-    double denied = 0, seconds = 0;
-  };
-  std::vector<Step> steps;
+  Stream& stream = trainer.stream();
+  const auto step = [&] { trainer.step(batch, loader.batches(), 1 << 20), stream.wait(); };
+  stream.silence(true), step(), stream.silence(false);  // first touch, on a network however slow
   const int count = std::clamp(int(seconds / std::max(plan.calibrated, 1e-6)), 1, 20);
+  Profiler profiler(4096, std::size_t(count));
+  if (compared) stream.record_to(&profiler);
+  Round round;
   for (int i = 0; i < count; ++i) {
     ranks.barrier();
+    if (compared) profiler.begin_step();
     const double denied = usage().denied, begin = now();
     step();
     const double took = ranks.all_reduce_value(now() - begin, ReduceOp::max);
-    steps.push_back({ranks.all_reduce_value(usage().denied - denied, ReduceOp::max) / took, took});
+    if (compared) profiler.end_step();
+    round.steps.push_back(
+        {ranks.all_reduce_value(usage().denied - denied, ReduceOp::max) / took, took});
   }
-  std::ranges::sort(steps, {}, &Step::denied);
-  std::vector<double> calm;
-  for (int i = 0; i < (count + 1) / 2; ++i) calm.push_back(steps[std::size_t(i)].seconds);
-  plan.rounds.push_back(median(calm));
+  plan.rounds.push_back(round.seconds());
   if (!compared) return;
-  const Profile profile =
-      profile_steps(trainer.network(), trainer.stream(), ranks, optimizer.rule(),
-                    {.warmup = 0, .steps = std::min(count, 5), .alone = false}, step);
-  add_predicted(plan, *compared, network), add_measured(plan, profile);
+  stream.record_to(nullptr);
+  add_predicted(plan, *compared, network);
+  add_measured(plan, make_profile(trainer.network(), profiler, optimizer.rule(), ranks));
 }
 
 }  // namespace detail::validate
