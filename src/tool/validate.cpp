@@ -40,7 +40,8 @@ int validate(RunOptions o, const ValidateOptions& how, World& world) {
                   format("%.2f", calibration.cluster.contention), ", across ",
                   format("%.1f us, %.3f GB/s", 1e6 * calibration.cluster.across.latency,
                          1e-9 * calibration.cluster.across.bandwidth)));
-  std::fputs((head + validation_table(v)).c_str(), stdout);
+  std::fputs((head + validation_table(v, {.width = table_width(), .wide = o.wide})).c_str(),
+             stdout);
   std::fflush(stdout);
   if (!o.json.empty())
     naming(

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 using namespace lamina;
 using Catch::Matchers::WithinAbs;
 
@@ -81,8 +83,16 @@ TEST_CASE("a validation as a table and as JSON") {
   CHECK(table.find("far") < table.find("owt"));  // the fastest first
   CHECK_THAT(table, ContainsSubstring("mean error of a step: calibrated 217.5 %"));
   CHECK_THAT(table, ContainsSubstring("of 4 plans: calibrated -0.333"));
-  CHECK_THAT(table, ContainsSubstring("chosen: auto, 120.0 % slower than the fastest, far; 1.82 "
-                                      "times as fast as data"));
+  CHECK_THAT(table,
+             ContainsSubstring("chosen: auto, 120.0 % slower than the fastest, far\n1.82 times as "
+                               "fast as data\n"));
+  CHECK_THAT(table, ContainsSubstring("2200.00  2000.00 2000.00 9000.00\n"));
+  const std::string narrow = validation_table(v, {.width = 80});
+  CHECK_THAT(narrow, ContainsSubstring("2200.00\n"));
+  std::size_t longest = 0;
+  for (std::size_t at = 0, end; (end = narrow.find('\n', at)) != narrow.npos; at = end + 1)
+    longest = std::max(longest, end - at);
+  CHECK(longest <= 80);
   const std::string path = "plan_validation.json";
   write_validation_json(path, v);
   const auto j = nlohmann::json::parse(read_file(path, 1 << 20));

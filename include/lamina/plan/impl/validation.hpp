@@ -97,36 +97,44 @@ LAMINA_INLINE std::vector<Compared> Validation::waiting() const {
   return detail::validation::sums(plans, &ValidatedPlan::waiting);
 }
 
-LAMINA_INLINE std::string validation_table(const Validation& v) {
+LAMINA_INLINE std::string validation_table(const Validation& v, const PlanTableOptions& options) {
   namespace d = detail::validation;
   std::vector<const ValidatedPlan*> order;
   for (const ValidatedPlan& p : v.plans) order.push_back(&p);
   std::ranges::stable_sort(order, {}, [](const ValidatedPlan* p) { return p->measured; });
-  std::string s = format("%-18s %11s %8s %13s %8s %11s  %s\n", "plan", "formulas ms", "error",
-                         "calibrated ms", "error", "measured ms", "rounds, ms");
+  std::vector<std::string> rows = {format("%-12s %11s %9s %13s %9s %11s", "plan", "formulas ms",
+                                          "error", "calibrated ms", "error", "measured ms")};
+  std::vector<std::string> rounds = {"  rounds, ms"};
   for (const ValidatedPlan* p : order) {
-    append(s,
-           format("%-18s %11.2f %+7.1f%% %13.2f %+7.1f%% %11.2f ", p->name.c_str(),
-                  1e3 * p->formulas, 100 * d::error(p->formulas, p->measured), 1e3 * p->calibrated,
-                  100 * d::error(p->calibrated, p->measured), 1e3 * p->measured));
-    for (const double round : p->rounds) append(s, format(" %.2f", 1e3 * round));
+    rows.push_back(format("%-12s %11.2f %+8.1f%% %13.2f %+8.1f%% %11.2f", p->name.c_str(),
+                          1e3 * p->formulas, 100 * d::error(p->formulas, p->measured),
+                          1e3 * p->calibrated, 100 * d::error(p->calibrated, p->measured),
+                          1e3 * p->measured));
+    rounds.emplace_back(" ");
+    for (const double seconds : p->rounds) append(rounds.back(), format(" %.2f", 1e3 * seconds));
+  }
+  std::string s;
+  const std::size_t widest = std::ranges::max(rounds, {}, &std::string::size).size();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    append(s, rows[i]);
+    if (options.wide || rows[0].size() + widest <= std::size_t(options.width)) append(s, rounds[i]);
     append(s, "\n");
   }
   append(s, d::compared_table("kernels, by type", v.kernels(), v.plans.size()));
   append(s, d::compared_table("waiting, for", v.waiting(), v.plans.size()));
-  const ValidatedPlan *chosen = v.chosen(), *fastest = v.fastest(), *data = v.plan("data");
   append(s, format("\nmean error of a step: calibrated %.1f %%, formulas %.1f %%\n",
                    100 * v.error(&ValidatedPlan::calibrated),
                    100 * v.error(&ValidatedPlan::formulas)));
   append(s, format("rank correlation (Kendall) of %zu plans: calibrated %.3f, formulas %.3f\n",
                    v.plans.size(), v.rank_correlation(&ValidatedPlan::calibrated),
                    v.rank_correlation(&ValidatedPlan::formulas)));
+  const ValidatedPlan *chosen = v.chosen(), *fastest = v.fastest(), *data = v.plan("data");
   if (chosen && fastest)
-    append(s, format("chosen: %s, %.1f %% slower than the fastest, %s", chosen->name.c_str(),
+    append(s, format("chosen: %s, %.1f %% slower than the fastest, %s\n", chosen->name.c_str(),
                      100 * d::error(chosen->measured, fastest->measured), fastest->name.c_str()));
   if (chosen && data)
-    append(s, format("; %.2f times as fast as data", data->measured / chosen->measured));
-  return s + "\n";
+    append(s, format("%.2f times as fast as data\n", data->measured / chosen->measured));
+  return s;
 }
 
 }  // namespace lamina
