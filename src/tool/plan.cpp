@@ -25,7 +25,7 @@ namespace {
 
 struct Options : RunOptions {
   std::string cluster = "h100-ndr", cluster_out, svg, convergence, sweep;
-  int devices = 0, most_devices = 256;
+  int devices = 0, most_devices = 4096;
   bool scaling = false, unseeded = false, calibrate = false;
   PlannerOptions planner;
 };
