@@ -68,7 +68,8 @@ Json to_json(const ScalingPoint& p) {
             {"auto_seconds", number(p.best)},
             {"data_images_per_sec", p.images_per_second(p.data)},
             {"auto_images_per_sec", p.images_per_second(p.best)},
-            {"bought", p.bought}};
+            {"bought", p.bought},
+            {"data_bought", p.data_bought}};
   if (!p.reason.empty()) j["reason"] = p.reason;
   return j;
 }
@@ -100,7 +101,8 @@ std::string prediction_json(const Prediction& p) {
   plain("model", p.model), plain("cluster", p.cluster), plain("device", p.device);
   plain("dtype", p.dtype), plain("devices", p.devices), plain("batch", p.batch);
   plain("micro_batches", p.micro_batches), plain("shard_optimizer", p.shard_optimizer);
-  plain("bought", p.bought), plain("device_memory", p.device_memory);
+  plain("bought", p.bought), plain("data_bought", p.data_bought);
+  plain("device_memory", p.device_memory);
   plain("searcher", p.searcher), plain("steps_tried", p.steps_tried);
   plain("convergence", p.convergence);
   std::vector<Json> plans, layers;

@@ -26,7 +26,7 @@ namespace {
 
 struct Options : RunOptions {
   std::string cluster = "h100-ndr", cluster_out, svg, convergence, sweep;
-  int devices = 0, most_devices = 256;
+  int devices = 0, most_devices = 4096;
   bool scaling = false, unseeded = false, calibrate = false, validate = false;
   PlannerOptions planner;
   ValidateOptions validation;
@@ -219,6 +219,9 @@ int run_plan(Options& o, World& world) {
   const FoundPlan found = find_plan(problem.network, problem.placing, problem.rule, problem.cluster,
                                     problem.devices(), o.planner, problem.times);
   Prediction p = prediction_of(found, o.model, o.planner.searcher);
+  check(o.convergence.empty() || !p.convergence.empty(),
+        "--convergence: no plan that the search found fits, and a built-in one was taken: there is "
+        "nothing to be written");
   if (o.scaling) predict_scaling(p, problem, o);
   if (!o.sweep.empty()) predict_sweep(p, problem, o);
   print(p, o);

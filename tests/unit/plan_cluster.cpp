@@ -103,34 +103,34 @@ TEST_CASE("collectives inside a node take what the formulas say") {
   CHECK(time(all_reduce, 1200, 3, c) == Approx(2 * 2 * 1 + 4.0 / 3 * 150));
   CHECK(time(all_reduce, 800, 4, adds) == 4 + 150 + 0.75 * 50);
   CHECK(time(all_reduce, 8, 4, adds) == 2 * (1 + 1 + 0.5));
-  CHECK(time(reduce_scatter, 800, 4, c) == 3 + 0.75 * 100);
-  CHECK(time(reduce_scatter, 800, 4, adds) == 3 + 0.75 * 150);
-  CHECK(time(all_gather, 800, 4, adds) == 3 + 0.75 * 100);
+  CHECK(time(reduce_scatter, 800, 4, c) == 2 + 0.75 * 100);  // recursive halving
+  CHECK(time(reduce_scatter, 800, 4, adds) == 2 + 0.75 * 150);
+  CHECK(time(all_gather, 800, 4, adds) == 2 + 0.75 * 100);
   CHECK(time(all_to_all, 800, 4, adds) == 3 + 0.75 * 100);
   CHECK(time(broadcast, 8, 4, adds) == 2 * (1 + 1));
-  CHECK(time(broadcast, 800, 4, adds) == (2 + 3) * 1 + 2 * 0.75 * 100);
+  CHECK(time(broadcast, 800, 4, adds) == (2 + 2) * 1 + 2 * 0.75 * 100);
   CHECK(time(halo, 800, 2, adds) == 1 + 100);
   CHECK(time(halo, 800, 4, adds) == 2 + 100);
   CHECK(time(barrier, 0, 4, adds) == 2);
   CHECK(time(barrier, 0, 2, adds) == 1);
   for (const Collective op : moving) CHECK(time(op, 1e9, 1, c) == 0);
   // Another node, in another order.
-  CHECK(collective_time(c, all_gather, 800, {6, 4, 7, 5}) == 78);
+  CHECK(collective_time(c, all_gather, 800, {6, 4, 7, 5}) == 77);
 }
 
 TEST_CASE("groups with a rank per node share its link with the groups beside them") {
   using enum Collective;
   // {0, 4, 8, 12}, {1, 5, 9, 13} and two more: each has a quarter, 1/β = 0.5.
   CHECK(collective_time(made(4), all_reduce, 800, ranks(4, 4)) == 2 * 2 * 10 + 2 * 0.75 * 1600);
-  CHECK(collective_time(made(4), all_gather, 800, ranks(4, 4)) == 3 * 10 + 0.75 * 1600);
-  CHECK(collective_time(made(2), all_gather, 800, ranks(4, 4)) == 3 * 10 + 0.75 * 800);
-  CHECK(collective_time(made(1), all_gather, 800, ranks(4, 4)) == 3 * 10 + 0.75 * 400);
+  CHECK(collective_time(made(4), all_gather, 800, ranks(4, 4)) == 2 * 10 + 0.75 * 1600);
+  CHECK(collective_time(made(2), all_gather, 800, ranks(4, 4)) == 2 * 10 + 0.75 * 800);
+  CHECK(collective_time(made(1), all_gather, 800, ranks(4, 4)) == 2 * 10 + 0.75 * 400);
   // Every other node: still four groups on each.
   CHECK(collective_time(made(4), all_gather, 800, ranks(2, 8)) == 10 + 0.5 * 1600);
   // Neighbours on two nodes: nobody is beside them.
   CHECK(collective_time(made(4), all_gather, 800, {3, 4}) == 10 + 0.5 * 400);
   CHECK(collective_time(made(4), halo, 800, ranks(4, 4)) == 20 + 1600);
-  CHECK(collective_time(made(4), broadcast, 800, ranks(4, 4)) == 5 * 10 + 1.5 * 1600);
+  CHECK(collective_time(made(4), broadcast, 800, ranks(4, 4)) == 4 * 10 + 1.5 * 1600);
   CHECK(collective_time(made(4), barrier, 0, ranks(4, 4)) == 20);
 }
 
@@ -141,19 +141,20 @@ TEST_CASE("mixed groups go in two levels, or around as if there were none") {
     return collective_time(c, op, 800, of);
   };
   // Four ranks on each of two nodes, which all send at once: β across is 2.
-  CHECK(time(all_reduce, ranks(8)) == 3 * (1 + 25) + (10 + 200 * 2) + 3 * (1 + 25));
-  CHECK(time(reduce_scatter, ranks(8)) == 3 * (1 + 25) + (10 + 100 * 2));
-  CHECK(time(all_gather, ranks(8)) == (10 + 100 * 2) + 3 * (1 + 25));
-  CHECK(time(broadcast, ranks(8)) == (10 + 800 * 0.5) + (5 + 150));
+  CHECK(time(all_reduce, ranks(8)) == (2 + 75) + (10 + 200 * 2) + (2 + 75));
+  CHECK(time(reduce_scatter, ranks(8)) == (2 + 75) + (10 + 100 * 2));
+  CHECK(time(all_gather, ranks(8)) == (10 + 100 * 2) + (2 + 75));
+  CHECK(time(broadcast, ranks(8)) == (10 + 800 * 0.5) + (4 + 150));
   CHECK(time(all_to_all, ranks(8)) == 3 * (1 + 12.5) + 4 * (10 + 100 * 2));
   CHECK(time(halo, ranks(8)) == 2 * 10 + 800 * 0.5);
   CHECK(time(barrier, ranks(8)) == 10 + 2);
   // On four nodes, all_reduce across is Rabenseifner's.
-  CHECK(time(all_reduce, ranks(16)) == 3 * (1 + 25) + (2 * 2 * 10 + 1.5 * 200 * 2) + 3 * (1 + 25));
+  CHECK(time(all_reduce, ranks(16)) == (2 + 75) + (2 * 2 * 10 + 1.5 * 200 * 2) + (2 + 75));
   // Of few bytes it is recursive doubling, inside and then across.
-  CHECK(collective_time(c, all_reduce, 1, ranks(16)) == 2 * (1 + 0.125) + 2 * (10 + 2));
-  CHECK(collective_time(made(4, 16), all_reduce, 1, ranks(16)) ==
-        2 * (1 + 0.125 + 0.0625) + 2 * (10 + 2 + 0.0625));
+  CHECK(collective_time(c, all_reduce, 1, ranks(16)) == 2 * (2 + 0.75 * 0.125) + 2 * (10 + 0.5));
+  CHECK(collective_time(c, all_reduce, 0.25, ranks(16)) == 2 * (1 + 0.03125) + 2 * (10 + 0.5));
+  CHECK(collective_time(made(4, 16), all_reduce, 0.25, ranks(16)) ==
+        2 * (1 + 0.03125 + 0.015625) + 2 * (10 + 0.5 + 0.015625));
   // Two ranks on a node, and another such group beside them.
   CHECK(time(all_reduce, ranks(4, 2)) == (1 + 50) + (10 + 400 * 2) + (1 + 50));
   CHECK(time(broadcast, ranks(4, 2)) == (10 + 800 * 1) + (1 + 100));
@@ -161,10 +162,10 @@ TEST_CASE("mixed groups go in two levels, or around as if there were none") {
   CHECK(time(all_reduce, {0, 1, 4, 5}) == time(all_reduce, ranks(4, 2)));
   CHECK(time(halo, {0, 1, 4, 5}) == time(halo, ranks(4, 2)));
   // One rank alone on its node has all to send.
-  CHECK(time(all_reduce, ranks(5)) == 3 * (1 + 25) + (10 + 800 * 0.5) + 3 * (1 + 25));
+  CHECK(time(all_reduce, ranks(5)) == (2 + 75) + (10 + 800 * 0.5) + (2 + 75));
   // With adding up, too: γ = 1/16.
   CHECK(collective_time(made(4, 16), all_reduce, 800, ranks(8)) ==
-        3 * (1 + 25 + 12.5) + (10 + 200 * (2 + 0.0625)) + 3 * (1 + 25));
+        (2 + 75 + 37.5) + (10 + 200 * (2 + 0.0625)) + (2 + 75));
 }
 
 TEST_CASE("where the links inside are no better, a mixed group goes as if there were no levels") {
@@ -173,7 +174,7 @@ TEST_CASE("where the links inside are no better, a mixed group goes as if there 
   c.inside = c.across;
   CHECK(collective_time(c, all_reduce, 800, ranks(16)) == 2 * 4 * 10 + 2 * 15.0 / 16 * 400);
   c.inside.bandwidth = 0.25;  // which holds up what has no levels, too
-  CHECK(collective_time(c, all_reduce, 800, ranks(8)) == 2 * 3 * (1 * 10 + 200 * 4) + 10 + 100);
+  CHECK(collective_time(c, all_reduce, 800, ranks(8)) == 2 * (2 * 10 + 600 * 4) + 10 + 100);
   // A ring crosses each node's link once, all else with every rank: it is the best of these where
   // all share that link, and bytes are many.
   Cluster ring = made(4);
@@ -204,8 +205,8 @@ TEST_CASE("the slowest device adds up for all") {
   const auto time = [&](const std::vector<int>& of) {
     return collective_time(c, Collective::reduce_scatter, 800, of);
   };
-  CHECK(time(ranks(4)) == 3 + 0.75 * (100 + 50));
-  CHECK(time(ranks(4, 1, 16)) == 3 + 0.75 * (100 + 100));
+  CHECK(time(ranks(4)) == 2 + 0.75 * (100 + 50));
+  CHECK(time(ranks(4, 1, 16)) == 2 + 0.75 * (100 + 100));
   CHECK(time({15, 16}) == 10 + 0.5 * (400 + 100));
   c.nodes.push_back(c.nodes[0]);
   CHECK(time({19, 20}) == 10 + 0.5 * (400 + 100));
@@ -216,7 +217,7 @@ TEST_CASE("with a card per device, rings use them all, and two levels save their
     return collective_time(ready_cluster("h100-ndr").of(devices), Collective::all_reduce, bytes,
                            ranks(devices));
   };
-  const double levels = 2 * 7 * (5e-6 + 1e8 / 8 / 370e9) +          // inside
+  const double levels = 2 * (3 * 5e-6 + 7 * 1e8 / 8 / 370e9) +      // inside
                         2 * 2 * 12e-6 + 2 * 0.75 * 1e8 / 8 / 48e9;  // across
   const double rings = 2 * 31 * (12e-6 + 1e8 / 32 / 370e9);
   CHECK(levels < rings);

@@ -6,6 +6,8 @@
 #include <lamina/plan/find_plan.hpp>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 using namespace lamina;
 
@@ -103,4 +105,46 @@ TEST_CASE("memory is a limit, and can be bought") {
                                                  "the least takes ") &&
                                    ContainsSubstring(" MB of a device's 0.1 MB; more devices, a "
                                                      "smaller batch would help"));
+}
+
+TEST_CASE("data-parallel is compared with as it would be placed by itself") {
+  const Network net = make_model("alexnet");
+  const Cluster cluster = ready_cluster("v100-100g");
+  constexpr std::int64_t batch = 64;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  std::vector<bool> cheap;
+  for (const auto& v : net.graph())
+    cheap.push_back(v.layer && !v.layer->multiplies() && !v.layer->is_loss());
+  // Bytes of the fullest rank, and seconds.
+  const auto placed = [&](int parts, bool shards, bool recomputes) {
+    PlaceOptions o{.batch = batch / parts, .shard_optimizer = shards, .micro_batches = parts};
+    if (recomputes) o.recompute = cheap;
+    const std::vector<Split> data(net.graph().size(), input_split(o.batch, 4));
+    StepModel model(net, o, momentum, cluster, 4, std::make_shared<FormulaTimes>(cluster));
+    const double seconds = model.seconds(model.select(data));
+    o.splits = data;
+    std::size_t most = 0;
+    for (const Memory& m : predict_memory(net, o, 4, momentum)) most = std::max(most, m.total());
+    return std::pair(double(most), seconds);
+  };
+  const double all = placed(1, false, false).first;
+  bool differs = false;
+  for (const double part : {1.0, 0.95, 0.9, 0.85, 0.8}) {
+    INFO(part);
+    double least = part < 1 ? infinity : placed(1, false, false).second;
+    for (int parts = 1; parts <= batch && least == infinity; parts *= 2)
+      for (const bool shards : {false, true})
+        for (const bool recomputes : {false, true})
+          if (const auto [bytes, seconds] = placed(parts, shards, recomputes); bytes <= part * all)
+            least = std::min(least, seconds);
+    const FoundPlan found =
+        find_plan(net, {.batch = batch}, momentum, with_memory(cluster, part * all), 4);
+    CHECK(found.data.has_value() == (least < infinity));
+    if (!found.data) continue;
+    CHECK(found.data->plan.name == "data");
+    CHECK(found.data->plan.step.seconds == Approx(least).epsilon(1e-12));
+    CHECK(found.best.step.seconds <= least);
+    differs = differs || found.data->bought != found.bought;
+  }
+  CHECK(differs);
 }

@@ -51,6 +51,7 @@ Prediction made() {
   Prediction p{.model = "small", .cluster = "made", .device = "no device", .dtype = "f32"};
   p.searcher = "exact", p.devices = 4, p.micro_batches = 2, p.batch = 64, p.steps_tried = 123;
   p.device_memory = 1.5e9, p.bought = {"a sharded optimizer", "2 micro-batches"};
+  p.data_bought = {"4 micro-batches"};
   p.plans = {made_plan("auto", {batch, rows, rows, features, batch}, 1),
              made_plan("data", {batch, batch, batch, batch, batch}, 1.5),
              made_plan("owt", {batch, batch, batch, features, batch}, 2)};

@@ -97,13 +97,19 @@ Cluster ready_cluster(std::string_view name);
 ///
 ///   all_reduce      the least of a ring, 2(p-1)α + 2(p-1)/p mβ + (p-1)/p mγ, Rabenseifner's,
 ///                   2 lg p α + the same, and recursive doubling, lg p (α + mβ + mγ)
-///   reduce_scatter  (p-1)α + (p-1)/p m(β + γ)
-///   all_gather      (p-1)α + (p-1)/p mβ
+///   reduce_scatter  the less of a ring, (p-1)α + (p-1)/p m(β + γ), and recursive halving,
+///                   lg p α + the same
+///   all_gather      the less of a ring, (p-1)α + (p-1)/p mβ, and recursive doubling, lg p α + the
+///                   same
 ///   all_to_all      (p-1)α + (p-1)/p mβ, each message on its own link
 ///   broadcast       the less of a binomial tree, lg p (α + mβ), and scatter with all-gather,
-///                   (lg p + p-1)α + 2(p-1)/p mβ (Thakur, Rabenseifner and Gropp, 2005)
+///                   lg p α + (p-1)/p mβ + that of all_gather
 ///   halo            a rank sends and receives at once: α + mβ, and 2α + mβ where p > 2
 ///   barrier         lg p α
+///
+/// (Thakur, Rabenseifner and Gropp, 2005). MPI libraries have all of these. NCCL's reduce_scatter
+/// and all_gather are rings, and take (p-1)α, unless its version 2.23 or later takes its parallel
+/// aggregated trees, which are logarithmic, for groups with one rank on each node.
 ///
 /// A group within a node has the links inside, one with a rank per node those across, of which each
 /// rank has the part that its node's groups leave. Of others the less of two counts. Flat: rings

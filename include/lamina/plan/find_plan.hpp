@@ -6,6 +6,7 @@
 #include <lamina/plan/step_model.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,15 +34,23 @@ struct PredictedPlan {
 };
 
 struct FoundPlan {
+  struct Data {
+    PredictedPlan plan = {};
+    std::vector<std::string> bought = {};
+  };
+
   PredictedPlan best = {};  ///< "auto"; where a built-in plan is as good, its splits
   /// How it is placed: batch, micro-batches, recomputation, sharded optimizer. Splits are the best
   /// plan's.
   PlaceOptions placing = {};
   std::vector<std::string> bought = {};    ///< what was taken so that it fits, in words
   std::vector<PredictedPlan> others = {};  ///< built-in plans that are possible, placed likewise
-  Found found = {};                        ///< by the searcher
-  std::shared_ptr<StepModel> model = {};   ///< has the splits that were tried
-  Selection selection = {};                ///< of the best, in the model
+  /// `data` with purchases of its own, those that it needs to fit: what is fair to compare with.
+  /// None where it is impossible, or fits with none of them.
+  std::optional<Data> data = {};
+  Found found = {};                       ///< by the searcher
+  std::shared_ptr<StepModel> model = {};  ///< has the splits that were tried
+  Selection selection = {};               ///< of the best, in the model
 };
 
 /// Searches the plan of a network that is placed as `options` say (communicator, splits and back
@@ -49,7 +58,8 @@ struct FoundPlan {
 /// into the memory of the devices. `times` says how long kernels take; FormulaTimes if it is null.
 /// Needs no device and no ranks; the same on every rank that asks.
 ///
-/// Never predicted slower than any built-in plan that fits. Where nothing fits, it buys memory: of
+/// Never predicted slower than any built-in plan that fits, nor than `data` with purchases of its
+/// own. Where nothing fits, it buys memory: of
 /// a sharded optimizer, recomputation of all layers without weights, and micro-batches, the
 /// combination with the shortest step among those with the fewest micro-batches. Throws Error where
 /// no plan fits at all, which says by how much and what would help; where no plan is legal; and

@@ -24,7 +24,8 @@ struct ScalingPoint {
   std::int64_t batch = 1;                                 ///< samples of a step
   double data = std::numeric_limits<double>::infinity();  ///< seconds under the plan `data`
   double best = std::numeric_limits<double>::infinity();  ///< under the plan that was found
-  std::vector<std::string> bought = {};                   ///< see FoundPlan, for both
+  std::vector<std::string> bought = {};                   ///< see FoundPlan
+  std::vector<std::string> data_bought = {};              ///< by `data` on its own
   std::string reason = {};                                ///< why there is no plan at all
 
   /// Of steps that take so long; 0 where they are infinite.
@@ -44,10 +45,11 @@ struct Prediction {
   std::int64_t batch = 1;    ///< samples of a step
   double device_memory = 0;  ///< bytes, of the device that has the least
   bool shard_optimizer = false;
-  std::vector<bool> recompute = {};       ///< see PlaceOptions
-  std::vector<std::string> bought = {};   ///< see FoundPlan
-  std::vector<PredictedPlan> plans = {};  ///< "auto", then the built-in ones that are possible
-  std::vector<RunnerUp> runners_up = {};  ///< of each vertex, under "auto"
+  std::vector<bool> recompute = {};           ///< see PlaceOptions
+  std::vector<std::string> bought = {};       ///< see FoundPlan
+  std::vector<std::string> data_bought = {};  ///< by `data` on its own
+  std::vector<PredictedPlan> plans = {};      ///< "auto", then the built-in ones that are possible
+  std::vector<RunnerUp> runners_up = {};      ///< of each vertex, under "auto"
   std::int64_t steps_tried = 0;
   std::vector<double> convergence = {};              ///< see Found
   std::vector<ScalingPoint> strong = {}, weak = {};  ///< by number of devices

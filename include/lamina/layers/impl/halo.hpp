@@ -6,6 +6,8 @@
 #include <lamina/layers/halo.hpp>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace lamina {
 
@@ -31,9 +33,13 @@ LAMINA_INLINE std::vector<Message> Halo::messages(const Blocks& held, const Bloc
                                                   DType dtype, const Split& split, Axis axes) {
   if (held.box == needed.box) return {};
   double there = 0, back = 0;
+  std::vector<std::pair<Shape, Shape>> counted;  // of the first ranks of groups: others are alike
   for (int r = 0; r < split.ways(); ++r) {
     const Place place = split.place(r);
     if (split.number(place, axes) != 0) continue;  // its group has been counted
+    const std::pair first{held.box[std::size_t(r)].shape(), needed.box[std::size_t(r)].shape()};
+    if (std::ranges::find(counted, first) != counted.end()) continue;
+    counted.push_back(first);
     const std::vector<int> members = group(split, place, axes);
     const Blocks from = held.among(members), to = needed.among(members);
     there = std::max(there, Exchange::most_sent(from, to, dtype));

@@ -46,8 +46,8 @@ class Arrangements {
   struct Arrangement {
     Blocks blocks;
     std::vector<Copies> copies;
+    std::vector<Copies> looked_at;  ///< what some ranks have, who stand for all of them
   };
-  Received received(const Arrangement& held, const Box& wanted, int to, double element) const;
 
   const Cluster* cluster_;
   std::vector<Arrangement> all_;
@@ -93,8 +93,12 @@ struct StepParts {
     return kind(vertex).costs[std::size_t(selection[std::size_t(vertex)])];
   }
   /// The number of a split of this kind, which is added if it is new. It must be legal.
-  int add(detail::LayerKind& kind, const Split& split);
-  OptionCost cost_of(const LayerKind& kind, const Split& split);
+  int add(LayerKind& kind, const Split& split);
+  /// Adds one that is new; `alone` is its cost_alone().
+  void add(LayerKind& kind, const Split& split, OptionCost alone);
+  /// All that has nothing to do with other layers: without `wanted`, `made`, and the bytes of y.
+  OptionCost cost_alone(const LayerKind& kind, const Split& split);
+
   Network network;
   PlaceOptions options;
   UpdateRule rule;
@@ -103,7 +107,9 @@ struct StepParts {
   std::shared_ptr<const LayerTimes> times;
   std::vector<LayerKind> kinds;
   std::vector<int> kind_of;  ///< by vertex
-  Gradients gradients;       ///< by vertex
+  /// By vertex, who reads its y, as which of their inputs, in the order of forward.
+  std::vector<std::vector<std::pair<int, int>>> readers;
+  Gradients gradients;  ///< by vertex
   Arrangements arrangements;
   Groups groups;
 };

@@ -71,12 +71,16 @@ inline Path path_flat(const Cluster& c, const Layout& l, double gamma) {
           std::max(in.edge, edge.edge), std::max(in.other, all.other), gamma};
 }
 
+/// Of all parts but one's own: by a ring, or by halving or doubling.
+inline double parts(int p, double m, const Path& path, double gamma) {
+  const double part = m / p * (p - 1);
+  return std::min((p - 1) * path.alpha + part * (path.ring + gamma),
+                  lg(p) * path.alpha + part * (path.other + gamma));
+}
 inline double reduce_scatter(int p, double m, const Path& path) {
-  return (p - 1) * (path.alpha + m / p * (path.ring + path.gamma));
+  return parts(p, m, path, path.gamma);
 }
-inline double all_gather(int p, double m, const Path& path) {
-  return (p - 1) * (path.alpha + m / p * path.ring);
-}
+inline double all_gather(int p, double m, const Path& path) { return parts(p, m, path, 0); }
 inline double doubling(int p, double m, const Path& path) {
   return lg(p) * (path.alpha + m * (path.other + path.gamma));
 }
@@ -88,8 +92,8 @@ inline double all_reduce(int p, double m, const Path& path) {
 }
 inline double broadcast(int p, double m, const Path& path) {
   const double tree = lg(p) * (path.alpha + m * path.other);
-  const double scatter = (lg(p) + p - 1) * path.alpha + m / p * (p - 1) * (path.edge + path.ring);
-  return std::min(tree, scatter);
+  const double scatter = lg(p) * path.alpha + m / p * (p - 1) * path.edge;
+  return std::min(tree, scatter + all_gather(p, m, path));
 }
 
 inline double flat(const Cluster& c, Collective op, double m, const Layout& l, double gamma) {

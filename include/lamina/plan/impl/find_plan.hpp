@@ -36,9 +36,10 @@ struct Purchase {
 /// Goes through one way of placing a network.
 class Search {
  public:
+  /// Of built-in plans, all, or the first one alone, and then nothing can be searched.
   Search(const Network& network, PlaceOptions placing, const UpdateRule& rule,
          const Cluster& cluster, int ranks, const PlannerOptions& planner,
-         std::shared_ptr<const LayerTimes> times)
+         std::shared_ptr<const LayerTimes> times, bool first_alone = false)
       : network_(network),
         rule_(rule),
         ranks_(ranks),
@@ -46,8 +47,8 @@ class Search {
         model_(std::make_shared<StepModel>(network, placing, rule, cluster, ranks, times)) {
     placing_ = std::move(placing);
     limit_ = cluster.least_memory(ranks);
-    add_built_in();
-    model_->add_splits(planner.most_splits);
+    add_built_in(first_alone);
+    if (!first_alone) model_->add_splits(planner.most_splits);
   }
 
   /// The best that fits; nothing where none does.
@@ -74,6 +75,17 @@ class Search {
     return built_in_only();
   }
 
+  /// The best built-in plan that fits; nothing where none does.
+  std::optional<FoundPlan> built_in_only() const {
+    std::optional<FoundPlan> result;
+    for (const PredictedPlan& plan : built_in_) {
+      if (!plan.fits || (result && result->best.step.seconds <= plan.step.seconds)) continue;
+      if (!result) result = FoundPlan{.placing = placing_, .others = built_in_, .model = model_};
+      take(*result, plan);
+    }
+    return result;
+  }
+
   /// Bytes of the plan that took the least.
   double least() const { return least_; }
   double limit() const { return limit_; }
@@ -91,8 +103,9 @@ class Search {
   }
 
   /// `data` first; where that is impossible, what comes next to it.
-  void add_built_in() {
+  void add_built_in(bool first_alone) {
     for (auto& [name, splits] : possible_plans(network_, placing_.batch, ranks_)) {
+      if (first_alone && !built_in_.empty()) break;
       built_in_.push_back(predicted(std::string(name), std::move(splits)));
       least_ = std::min(least_, double(built_in_.back().memory.total()));
     }
@@ -125,15 +138,6 @@ class Search {
       if (plan.fits && plan.step.seconds < result.best.step.seconds) take(result, plan);
     return result;
   }
-  std::optional<FoundPlan> built_in_only() const {
-    std::optional<FoundPlan> result;
-    for (const PredictedPlan& plan : built_in_) {
-      if (!plan.fits || (result && result->best.step.seconds <= plan.step.seconds)) continue;
-      if (!result) result = FoundPlan{.placing = placing_, .others = built_in_, .model = model_};
-      take(*result, plan);
-    }
-    return result;
-  }
   void take(FoundPlan& result, const PredictedPlan& plan) const {
     result.best = plan, result.best.name = "auto";
     result.selection = model_->select(plan.splits);
@@ -157,6 +161,36 @@ inline std::vector<bool> cheap_layers(const Network& network) {
   return cheap;
 }
 
+/// The best of what `find` finds with the fewest micro-batches, and of these with the purchases
+/// that make the shortest step; nothing where it finds nothing at all.
+template <class Find>
+std::optional<FoundPlan> cheapest(const Network& network, const PlaceOptions& options, bool buys,
+                                  Find&& find) {
+  const int given = std::max(1, options.micro_batches);
+  const std::int64_t all = options.batch * given;
+  for (int parts = given; all / parts >= 1 && all % parts == 0; parts *= 2) {
+    std::optional<FoundPlan> best;
+    for (Purchase bought : {Purchase{},
+                            {.shards = true},
+                            {.recomputes = true},
+                            {.shards = true, .recomputes = true}}) {
+      bought.micro_batches = parts;
+      PlaceOptions placing = options;
+      placing.batch = all / parts, placing.micro_batches = parts;
+      placing.shard_optimizer |= bought.shards;
+      if (bought.recomputes) placing.recompute = cheap_layers(network);
+      std::optional<FoundPlan> found = find(placing);
+      if (found && (!best || found->best.step.seconds < best->best.step.seconds)) {
+        best = std::move(found);
+        best->bought = bought.words(options);
+      }
+      if (!buys || (best && best->bought.empty())) break;
+    }
+    if (best || !buys) return best;
+  }
+  return std::nullopt;
+}
+
 }  // namespace detail::planner
 
 LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& options,
@@ -168,37 +202,35 @@ LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& op
   check(ranks >= 1 && ranks <= cluster.devices(), "cluster ", cluster.name, " has ",
         cluster.devices(), " devices: expected from 1 to as many ranks, got ", ranks);
   if (!times) times = std::make_shared<FormulaTimes>(cluster);
-  const std::int64_t all = options.batch * std::max(1, options.micro_batches);
   double least = d::infinity, limit = 0;
-  for (int parts = std::max(1, options.micro_batches); all / parts >= 1; parts *= 2) {
-    if (all % parts != 0) break;
-    std::optional<FoundPlan> best;
-    for (d::Purchase bought : {d::Purchase{},
-                               {.shards = true},
-                               {.recomputes = true},
-                               {.shards = true, .recomputes = true}}) {
-      bought.micro_batches = parts;
-      PlaceOptions placing = options;
-      placing.batch = all / parts, placing.micro_batches = parts;
-      placing.shard_optimizer |= bought.shards;
-      if (bought.recomputes) placing.recompute = d::cheap_layers(network);
-      d::Search search(network, placing, rule, cluster, ranks, planner, times);
-      std::optional<FoundPlan> found = search.run();
-      least = std::min(least, search.least()), limit = search.limit();
-      if (found && (!best || found->best.step.seconds < best->best.step.seconds)) {
-        best = std::move(found);
-        best->bought = bought.words(options);
-      }
-      if (!planner.buys || (best && best->bought.empty())) break;
-    }
-    if (best) return *best;
-    if (!planner.buys) break;
+  const auto search = [&](const PlaceOptions& placing) {
+    d::Search of_all(network, placing, rule, cluster, ranks, planner, times);
+    std::optional<FoundPlan> found = of_all.run();
+    least = std::min(least, of_all.least()), limit = of_all.limit();
+    return found;
+  };
+  const auto data_alone = [&](const PlaceOptions& placing) {
+    return d::Search(network, placing, rule, cluster, ranks, planner, times, true).built_in_only();
+  };
+  std::optional<FoundPlan> best = d::cheapest(network, options, planner.buys, search);
+  if (!best)
+    throw Error(format(
+        "no plan fits into memory: the one that takes the least takes %.1f MB of a device's %.1f "
+        "MB; more devices, a smaller batch%s would help",
+        least / 1e6, limit / 1e6,
+        planner.buys ? "" : ", a sharded optimizer, recomputation or micro-batches"));
+  const PredictedPlan& data = best->others.front();
+  if (data.name != "data") return *best;
+  if (data.fits && best->bought.empty()) {
+    best->data = {data, {}};
+  } else if (const auto own = d::cheapest(network, options, planner.buys, data_alone)) {
+    // The best plan fits with fewer micro-batches; all the same this one may be faster.
+    if (own->best.step.seconds < best->best.step.seconds)
+      best = search(own->placing), best->bought = own->bought;
+    best->data = {own->best, own->bought};
+    best->data->plan.name = "data";
   }
-  throw Error(format(
-      "no plan fits into memory: the one that takes the least takes %.1f MB of a device's %.1f MB; "
-      "more devices, a smaller batch%s would help",
-      least / 1e6, limit / 1e6,
-      planner.buys ? "" : ", a sharded optimizer, recomputation or micro-batches"));
+  return *best;
 }
 
 LAMINA_INLINE Plan plan_of(const FoundPlan& found, std::string model) {

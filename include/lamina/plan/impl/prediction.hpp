@@ -56,6 +56,7 @@ LAMINA_INLINE Prediction prediction_of(const FoundPlan& found, std::string model
                .convergence = found.found.convergence};
   p.batch = placing.batch * p.micro_batches;
   p.plans.insert(p.plans.end(), found.others.begin(), found.others.end());
+  if (found.data) p.plans[1] = found.data->plan, p.data_bought = found.data->bought;
   return p;
 }
 
@@ -71,8 +72,8 @@ LAMINA_INLINE ScalingPoint predict_point(const Network& network, PlaceOptions op
     const FoundPlan found =
         find_plan(network, options, rule, cluster.of(devices), devices, planner);
     point.best = found.best.step.seconds, point.bought = found.bought;
-    for (const PredictedPlan& plan : found.others)
-      if (plan.name == "data" && plan.fits) point.data = plan.step.seconds;
+    if (found.data)
+      point.data = found.data->plan.step.seconds, point.data_bought = found.data->bought;
   } catch (const Error& e) {
     point.reason = e.what();
   }

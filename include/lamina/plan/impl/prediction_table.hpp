@@ -218,6 +218,8 @@ LAMINA_INLINE std::vector<std::string> prediction_remarks(const Prediction& p) {
   lines.push_back(text("searcher ", p.searcher, ", ", p.steps_tried, " steps tried"));
   lines.push_back(
       text("bought so that it fits: ", p.bought.empty() ? "nothing" : in_words(p.bought)));
+  if (p.data_bought != p.bought && p.plan("data") && p.plan("data")->fits)
+    lines.push_back(text("bought so that data-parallel fits: ", in_words(p.data_bought)));
   const Memory& m = p.best().memory;
   lines.push_back(
       format("memory of the fullest device, MB: %.1f of %.1f (parameters %.1f, gradients %.1f, "

@@ -6,7 +6,6 @@
 #include <lamina/plan/detail/step_parts.hpp>
 
 #include <algorithm>
-#include <set>
 
 namespace lamina {
 
@@ -21,28 +20,19 @@ LAMINA_INLINE int Arrangements::number(Blocks blocks) {
   for (auto at = first; at != last; ++at)
     if (all_[std::size_t(at->second)].blocks.same(blocks)) return at->second;
   const int number = int(all_.size());
-  std::vector<Copies> copies = copies_of(blocks);
-  all_.push_back({std::move(blocks), std::move(copies)});
+  Arrangement a{.blocks = {}, .copies = copies_of(blocks), .looked_at = {}};
+  // Arrangements are regular: ranks at the ends and in the middle stand for all of many.
+  constexpr int most = 16;
+  const int ranks = blocks.ranks();
+  for (int i = 0; i < std::min(ranks, most); ++i) {
+    const int r = ranks <= most ? i : int(std::int64_t(i) * (ranks - 1) / (most - 1));
+    if (blocks.number[std::size_t(r)] >= 0)
+      a.looked_at.push_back({blocks.box[std::size_t(r)], {r}});
+  }
+  a.blocks = std::move(blocks);
+  all_.push_back(std::move(a));
   by_hash_.emplace(hash, number);
   return number;
-}
-
-/// What one rank gets of others: of each block that it needs, from the nearest copy.
-LAMINA_INLINE Received Arrangements::received(const Arrangement& held, const Box& wanted, int to,
-                                              double element) const {
-  Received got;
-  std::set<int> peers;
-  const int node = to / cluster_->devices_per_node;
-  for (const Copies& copies : held.copies) {
-    const Box both = common(copies.box, wanted);
-    if (both.empty()) continue;
-    const int from = copies.nearest(to);
-    if (from == to) continue;
-    const bool inside = from / cluster_->devices_per_node == node;
-    (inside ? got.inside : got.across) += double(both.size()) * element;
-    if (peers.insert(from).second) ++(inside ? got.peers_inside : got.peers_across);
-  }
-  return got;
 }
 
 LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element) const {
@@ -50,18 +40,23 @@ LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element)
   const std::uint64_t key = std::uint64_t(held) << 32 | std::uint64_t(wanted);
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  const Arrangement &from = all_[std::size_t(held)], &to = all_[std::size_t(wanted)];
-  const int ranks = to.blocks.ranks();
-  // Arrangements are regular: ranks at the ends and in the middle stand for all of many.
-  constexpr int most = 16;
+  const std::vector<Copies>& looked_at = all_[std::size_t(wanted)].looked_at;
+  std::vector<Received> got(looked_at.size());
+  // No rank holds two blocks, so each of those that it needs comes from another peer.
+  each_overlap(all_[std::size_t(held)].copies, looked_at,
+               [&](const Copies& have, const Copies& want, const Box& both) {
+                 const int to = want.ranks[0], from = have.nearest(to);
+                 if (from == to) return;
+                 const int each = cluster_->devices_per_node;
+                 const bool inside = from / each == to / each;
+                 Received& r = got[std::size_t(&want - looked_at.data())];
+                 (inside ? r.inside : r.across) += double(both.size()) * element;
+                 ++(inside ? r.peers_inside : r.peers_across);
+               });
   double longest = 0;
-  for (int i = 0; i < std::min(ranks, most); ++i) {
-    const int r = ranks <= most ? i : int(std::int64_t(i) * (ranks - 1) / (most - 1));
-    if (to.blocks.number[std::size_t(r)] < 0) continue;
-    const Received got = received(from, to.blocks.box[std::size_t(r)], r, element);
-    if (got.peers_inside + got.peers_across > 0)
-      longest = std::max(longest, redistribution_time(*cluster_, got));
-  }
+  for (const Received& r : got)
+    if (r.peers_inside + r.peers_across > 0)
+      longest = std::max(longest, redistribution_time(*cluster_, r));
   return known_[key] = longest;
 }
 
@@ -81,16 +76,9 @@ LAMINA_INLINE double Groups::seconds(int group, Collective op, double bytes) con
   return at->second;
 }
 
-LAMINA_INLINE OptionCost StepParts::cost_of(const LayerKind& kind, const Split& split) {
+LAMINA_INLINE OptionCost StepParts::cost_alone(const LayerKind& kind, const Split& split) {
   OptionCost o;
-  const double s = double(size_of(options.dtype.compute));
-  const Blocks made = kind.layer ? kind.layer->output_blocks(kind.xs, split, ranks)
-                                 : Blocks::of(kind.y, split, Axis::batch, ranks);
-  o.bytes = double(made.largest()) * s;
-  o.made = arrangements.number(made);
   if (!kind.layer) return o;
-  for (std::size_t k = 0; k < kind.xs.size(); ++k)
-    o.wanted.push_back(arrangements.number(kind.layer->input_blocks(k, kind.xs, split, ranks)));
   const Cost cost = kind.layer->cost(kind.xs, split, options.dtype.compute);
   o.kernels = times->of(*kind.layer, kind.xs, split, cost, options.dtype, rule);
   o.overlaps = kind.layer->multiplies() && split.width == 1;
@@ -113,15 +101,25 @@ LAMINA_INLINE OptionCost StepParts::cost_of(const LayerKind& kind, const Split& 
       double(size_of(p.states)) * (rule.states() + (keeps_master(p.weights, p.states) ? 1 : 0));
   const double shared =
       options.shard_optimizer && !o.reductions.empty() ? groups.ranks(o.reductions[0].group) : 1;
-  o.bytes += cost.parameters *
-             (double(size_of(p.weights)) + double(size_of(p.gradients)) + states / shared);
+  o.bytes = cost.parameters *
+            (double(size_of(p.weights)) + double(size_of(p.gradients)) + states / shared);
   return o;
+}
+
+LAMINA_INLINE void StepParts::add(LayerKind& kind, const Split& split, OptionCost o) {
+  const Blocks made = kind.layer ? kind.layer->output_blocks(kind.xs, split, ranks)
+                                 : Blocks::of(kind.y, split, Axis::batch, ranks);
+  o.bytes += double(made.largest()) * double(size_of(options.dtype.compute));
+  o.made = arrangements.number(made);
+  for (std::size_t k = 0; k < kind.xs.size(); ++k)
+    o.wanted.push_back(arrangements.number(kind.layer->input_blocks(k, kind.xs, split, ranks)));
+  kind.splits.push_back(split), kind.costs.push_back(std::move(o));
 }
 
 LAMINA_INLINE int StepParts::add(LayerKind& kind, const Split& split) {
   const auto at = std::ranges::find(kind.splits, split);
   if (at != kind.splits.end()) return int(at - kind.splits.begin());
-  kind.splits.push_back(split), kind.costs.push_back(cost_of(kind, split));
+  add(kind, split, cost_alone(kind, split));
   return int(kind.splits.size()) - 1;
 }
 
@@ -142,6 +140,10 @@ LAMINA_INLINE StepParts::StepParts(Network network_, PlaceOptions options_, Upda
   options.splits.clear(), options.ranks = {};
   gradients = gradients_of(network, options.batch, options.dtype.compute);
   const Split data = input_split(options.batch, ranks);
+  readers.resize(network.graph().size());
+  for (int v = 0; v < int(network.graph().size()); ++v)
+    for (int k = 0; const int input : network.graph()[std::size_t(v)].inputs)
+      readers[std::size_t(input)].push_back({v, k++});
   std::map<std::string, int> known;
   for (const auto& v : network.graph()) {
     LayerKind kind{.layer = v.layer.get(), .y = v.shape};

@@ -39,6 +39,30 @@ inline double alone(const OptionCost& o) {
          o.forward.halo + o.forward.others + o.backward.halo + o.backward.others;
 }
 
+/// These, and those over fewer ranks along one axis.
+inline std::vector<Split> worth_a_try(int ranks, Axis axes) {
+  std::vector<Split> all = of(ranks, axes);
+  for (const int fewer : divisors(ranks)) {
+    if (fewer == ranks) continue;
+    all.push_back({.batch = fewer});
+    if (fewer == 1) continue;
+    all.push_back({.channel = fewer}), all.push_back({.input = fewer});
+    all.push_back({.height = fewer});
+  }
+  return all;
+}
+
+/// Which of these are the first one and the quickest others, `most` in all.
+inline std::vector<bool> quickest(const std::vector<double>& seconds, std::size_t most) {
+  std::vector<std::size_t> order(seconds.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order.begin() + 1, order.end(), {},
+                           [&](std::size_t i) { return seconds[i]; });
+  std::vector<bool> kept(seconds.size(), false);
+  for (std::size_t i = 0; i < std::min(most, order.size()); ++i) kept[order[i]] = true;
+  return kept;
+}
+
 }  // namespace detail::candidates
 
 LAMINA_INLINE StepModel::StepModel(Network network, PlaceOptions options, UpdateRule rule,
@@ -65,27 +89,25 @@ LAMINA_INLINE void StepModel::add_splits(int most) {
   const int ranks = parts_->ranks;
   for (detail::LayerKind& kind : parts_->kinds) {
     if (!kind.layer) continue;
-    std::vector<Split> tried = d::of(ranks, kind.layer->splits());
-    for (const int fewer : d::divisors(ranks))
-      if (fewer < ranks)
-        for (const Split& s : {Split{.batch = fewer}, Split{.channel = fewer},
-                               Split{.input = fewer}, Split{.height = fewer}})
-          tried.push_back(s);
-    for (const Split& s : tried)
-      if (why_illegal(*kind.layer, kind.xs, s, ranks).empty()) parts_->add(kind, s);
-    if (int(kind.splits.size()) <= most) continue;
-    std::vector<std::size_t> order(kind.splits.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin() + 1, order.end(), [&](std::size_t a, std::size_t b) {
-      return d::alone(kind.costs[a]) < d::alone(kind.costs[b]);
-    });
-    order.resize(std::size_t(most));
-    std::sort(order.begin() + 1, order.end());
-    std::vector<Split> splits;
+    std::vector<Split> more;
+    for (const Split& s : d::worth_a_try(ranks, kind.layer->splits()))
+      if (std::ranges::find(kind.splits, s) == kind.splits.end() &&
+          why_illegal(*kind.layer, kind.xs, s, ranks).empty())
+        more.push_back(s);
     std::vector<detail::OptionCost> costs;
-    for (const std::size_t i : order)
-      splits.push_back(std::move(kind.splits[i])), costs.push_back(std::move(kind.costs[i]));
-    kind.splits = std::move(splits), kind.costs = std::move(costs);
+    for (const Split& s : more) costs.push_back(parts_->cost_alone(kind, s));
+    std::vector<double> seconds;
+    for (const auto* some : {&kind.costs, &costs})
+      for (const detail::OptionCost& cost : *some) seconds.push_back(d::alone(cost));
+    // The first one stays.
+    const std::vector<bool> kept = d::quickest(seconds, std::size_t(std::max(1, most)));
+    const std::size_t old = kind.splits.size();
+    for (std::size_t i = old; i-- > 1;)
+      if (!kept[i])
+        kind.splits.erase(kind.splits.begin() + std::ptrdiff_t(i)),
+            kind.costs.erase(kind.costs.begin() + std::ptrdiff_t(i));
+    for (std::size_t i = 0; i < more.size(); ++i)
+      if (kept[old + i]) parts_->add(kind, more[i], std::move(costs[i]));
   }
 }
 

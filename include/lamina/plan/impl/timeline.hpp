@@ -5,7 +5,6 @@
 #include <lamina/plan/detail/step_parts.hpp>
 
 #include <algorithm>
-#include <map>
 
 namespace lamina {
 
@@ -37,13 +36,17 @@ struct Lanes {
 /// In the order in which PlacedNetwork and Optimizer run it.
 class StepSimulation {
  public:
-  StepSimulation(const StepParts& parts, const Selection& selection)
-      : parts_(parts), graph_(parts.network.graph()), selection_(selection), layers(graph_.size()) {
+  /// Adds up what each layer takes, or, quicker, all of them in one.
+  StepSimulation(const StepParts& parts, const Selection& selection, bool by_layer)
+      : parts_(parts),
+        graph_(parts.network.graph()),
+        selection_(selection),
+        by_layer_(by_layer),
+        layers(by_layer ? graph_.size() : 1) {
     lanes_.contention = parts.cluster.contention;
     plan_buckets();
     const int micro_batches = std::max(1, parts.options.micro_batches);
     for (int i = 1; i <= micro_batches; ++i) {
-      brought_.assign(graph_.size(), {});
       for (int v = 1; v < int(graph_.size()); ++v) forward(v);
       for (int v = int(graph_.size()) - 1; v >= 1; --v) backward(v, i == micro_batches);
     }
@@ -56,6 +59,7 @@ class StepSimulation {
   const StepParts& parts_;
   const std::vector<Network::Vertex>& graph_;
   const Selection& selection_;
+  bool by_layer_;
 
  public:
   std::vector<PredictedLayer> layers;
@@ -68,7 +72,7 @@ class StepSimulation {
   };
 
   const OptionCost& cost(int v) const { return parts_.cost(v, selection_); }
-  PredictedLayer& layer(int v) { return layers[std::size_t(v)]; }
+  PredictedLayer& layer(int v) { return layers[by_layer_ ? std::size_t(v) : 0]; }
   const std::vector<int>& inputs(int v) const { return graph_[std::size_t(v)].inputs; }
   bool recomputed(int v) const {
     const auto& marked = parts_.options.recompute;
@@ -97,15 +101,17 @@ class StepSimulation {
     const double element = double(size_of(parts_.options.dtype.compute));
     return parts_.arrangements.seconds(held, wanted, element);
   }
-  /// Which vertex brings y of `from` so: the first of all that want it.
-  int brings(int from, int wanted, int v) {
-    return brought_[std::size_t(from)].try_emplace(wanted, v).first->second;
+  /// Whether v brings y of `from` so: the first of all that want it does.
+  bool brings(int from, int wanted, int v) const {
+    for (const auto& [reader, input] : parts_.readers[std::size_t(from)])
+      if (reader == v || cost(reader).wanted[std::size_t(input)] == wanted) return reader == v;
+    return false;
   }
 
   void forward(int v) {
     const OptionCost& c = cost(v);
     for (std::size_t k = 0; k < c.wanted.size(); ++k)
-      if (brings(inputs(v)[k], c.wanted[k], v) == v)
+      if (brings(inputs(v)[k], c.wanted[k], v))
         layer(v).redistribution +=
             lanes_.start_and_wait(to_move(cost(inputs(v)[k]).made, c.wanted[k]));
     run_forward(v, c.kernels.forward, c.forward, layer(v).kernels.forward);
@@ -143,7 +149,7 @@ class StepSimulation {
         if (b.last == v) reduce(b);
     to.collectives += lanes_.wait(arrives), to.halo += lanes_.wait(halo);
     for (std::size_t k = 0; has_dx && k < c.wanted.size(); ++k)
-      if (gradients.needed[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v) == v)
+      if (gradients.needed[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v))
         to.redistribution +=  // gradients go the other way round
             lanes_.start_and_wait(to_move(c.wanted[k], cost(inputs(v)[k]).made));
   }
@@ -186,18 +192,16 @@ class StepSimulation {
 
   Lanes lanes_;
   std::vector<Bucket> buckets_;
-  /// Of each vertex, which one has its y brought to it in an arrangement, by that.
-  std::vector<std::map<int, int>> brought_;
 };
 
 }  // namespace detail
 
 LAMINA_INLINE double StepModel::seconds(const Selection& selection) const {
-  return detail::StepSimulation(*parts_, selection).seconds();
+  return detail::StepSimulation(*parts_, selection, false).seconds();
 }
 
 LAMINA_INLINE PredictedStep StepModel::predict(const Selection& selection) const {
-  detail::StepSimulation simulation(*parts_, selection);
+  detail::StepSimulation simulation(*parts_, selection, true);
   PredictedStep step{std::move(simulation.layers), simulation.seconds()};
   const std::vector<Split> splits = splits_of(selection);
   for (std::size_t v = 0; v < step.layers.size(); ++v)
