@@ -220,7 +220,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
   Schedule schedule = parse_schedule(o.schedule);
   schedule.warmup = o.warmup_epochs;
   return {.batch = batch,
-          .micro_batch = o.micro_batch,
+          .micro_batch = plan.micro_batch,
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
@@ -230,7 +230,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
-          .shard_optimizer = plan.shard_optimizer,
+          .shard_optimizer = plan.plan.shard_optimizer,
           .schedule = schedule,
           .seed = o.seed};
 }
@@ -296,7 +296,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                                                       : std::string();
   append(s, remark(text("global batch ", trainer.options().batch, micro, " over ",
                         several(std::size_t(world.size()), "rank"), ", plan ", plan.name,
-                        plan.shard_optimizer ? ", sharded optimizer" : "")));
+                        plan.plan.shard_optimizer ? ", sharded optimizer" : "")));
   append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",
                         o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")")));
   append(s, remark(format("memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "

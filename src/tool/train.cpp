@@ -138,7 +138,7 @@ int train(const TrainOptions& o, World& world) {
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   const Network net = make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 32);
-  const RunPlan plan = make_plan(o, net, o.at_once(batch), world);
+  const RunPlan plan = make_plan(o, net, batch, world);
   TrainerOptions how = trainer_options(o, batch, plan);
   how.evaluation_batch = o.evaluation_batch;
   Trainer trainer(net, world, make_optimizer(o), how);

@@ -145,8 +145,14 @@ bad("--plan four.json: is for 4 ranks, but there are 2", *plan("four.json", rank
 bad("layer 'fc1': split channel:3 has 3 parts", *plan("many.json", layers={"fc1": "channel:3"}))
 bad("--plan unknown.json: there is no layer 'conv9' (did you mean conv1?)",
     *plan("unknown.json", layers={"conv9": "height:2"}))
-bad("layer 'fc1' is given twice", *plan("twice.json", text='{"schema": "lamina-plan", "version": 1,'
-    '"ranks": 2, "layers": {"fc1": "channel:2", "fc1": "batch:2"}}'))
+bad("--plan twice.json: 'fc1' is given twice", *plan(
+    "twice.json", text='{"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": '
+    '{"fc1": "channel:2", "fc1": "batch:2"}}'))
+bad("--plan why.json: 'steps' is no member of a prediction: expected cluster, batch, step_s, "
+    "layers", *plan("why.json", prediction={"steps": 1}))
+bad("--plan why.json: prediction.step_s: expected a number of at least 0, got -1",
+    *plan("why.json", prediction={"cluster": "c", "batch": 1, "step_s": -1, "layers": []}))
+bad("--plan why.json: timed: expected a list, got an object", *plan("why.json", timed={}))
 bad("--plan-out", "--plan-out", "no/such/folder/plan.json")
 bad("--recompute comv1: there is no layer 'comv1' (did you mean conv1?)", "--recompute", "comv1")
 bad("--recompute: expected the name of a layer", "--recompute", "")
