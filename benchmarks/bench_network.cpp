@@ -118,7 +118,7 @@ int bench(const BenchOptions& o, World& world) {
       Profile profile = profile_steps(trainer.network(), trainer.stream(), trainer.ranks(),
                                       trainer.optimizer().rule(), options, recorded);
       stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
-      cli::show_profile(std::move(profile), o, world, *trainer.network().placing().backend);
+      cli::show_profile(std::move(profile), o, plan, trainer.network(), world);
     } catch (const Stopped&) {
     }
   }

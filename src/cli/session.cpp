@@ -7,6 +7,7 @@
 #include <lamina/comm/alike.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/plan/add_predicted.hpp>
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/table.hpp>
 
@@ -329,12 +330,13 @@ std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
   return o.trace.empty() ? nullptr : std::make_unique<RunTrace>(o, world, network);
 }
 
-void show_profile(Profile profile, const RunOptions& o, const World& world,
-                  const Backend& backend) {
+void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
+                  const PlacedNetwork& network, const World& world) {
   const bool first = world.rank() == 0;
   profile.model = o.model;
   profile.command = command_line();
-  if (o.ceilings != "none") profile.machine = ceilings(o, world, backend);
+  if (o.ceilings != "none") profile.machine = ceilings(o, world, *network.placing().backend);
+  add_predicted(profile, network, plan.plan);
   if (!first) return;
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
   const std::string lines =

@@ -113,14 +113,14 @@ void show_files(const TrainOptions& o) {
 }
 
 /// The table and the files of what was recorded.
-void show_recorded(const StepRecorder& recorder, const TrainOptions& o, bool stopped,
-                   const Trainer& trainer, const World& world) {
+void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const RunPlan& plan,
+                   bool stopped, const Trainer& trainer, const World& world) {
   if (recorder.profiler().steps() > 0) {
     RunOptions how = o;
     if (stopped && how.ceilings == "auto") how.ceilings = "cached";  // there is no time to measure
     show_profile(make_profile(trainer.network(), recorder.profiler(), trainer.optimizer().rule(),
                               world.comm()),
-                 how, world, *trainer.network().placing().backend);
+                 how, plan, trainer.network(), world);
   } else if (o.profile_steps > 0 && world.rank() == 0) {
     std::puts("# no per-layer table: too few steps were run to record any");
   }
@@ -220,7 +220,7 @@ int train(const TrainOptions& o, World& world) {
                   static_cast<long long>(trainer.progress().step));
   }
   signals.reset();  // whoever signals from here on wants an end
-  show_recorded(recorder, o, number != 0, trainer, world);
+  show_recorded(recorder, o, plan, number != 0, trainer, world);
   if (first) show_files(o);
   if (number == 0) return 0;
   std::fflush(stdout);
