@@ -46,7 +46,7 @@ int bench(const BenchOptions& o, World& world) {
   const auto data = cli::open(o, {});
   const Network net = cli::make_network(o, *data);
   const std::int64_t global_batch = o.batch(world.size(), 16);
-  const cli::RunPlan plan = cli::make_plan(o, net, o.at_once(global_batch), world);
+  const cli::RunPlan plan = cli::make_plan(o, net, global_batch, world);
   Trainer trainer(net, world, cli::make_optimizer(o), cli::trainer_options(o, global_batch, plan));
   cli::write_plan_out(o, plan, world);
   // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
@@ -118,7 +118,7 @@ int bench(const BenchOptions& o, World& world) {
       Profile profile = profile_steps(trainer.network(), trainer.stream(), trainer.ranks(),
                                       trainer.optimizer().rule(), options, recorded);
       stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
-      cli::show_profile(std::move(profile), o, world, *trainer.network().placing().backend);
+      cli::show_profile(std::move(profile), o, plan, trainer.network(), world);
     } catch (const Stopped&) {
     }
   }

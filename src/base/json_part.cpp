@@ -39,8 +39,7 @@ JsonPart::Json JsonPart::parse_written(const std::string& content, const char* n
     if (event == Json::parse_event_t::object_start) keys.resize(at), keys.push_back({});
     if (event == Json::parse_event_t::key) {
       const auto name = json.get<std::string>();
-      check(keys[at - 1].insert(name).second, at > 1 && *member ? text(member, ' ') : "", "'",
-            one_line(name), "' is given twice");
+      check(keys[at - 1].insert(name).second, "'", one_line(name), "' is given twice");
       check(keys[at - 1].size() <= most, "more than ", most, ' ', member, 's');
     }
     return true;

@@ -37,14 +37,18 @@ Plan plan_in_file(const std::string& path, const World& world) {
 }  // namespace
 
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world) {
-  RunPlan run{.name = o.plan, .decisions = {}};
+  RunPlan run{.name = o.plan, .micro_batch = o.micro_batch};
   const int ranks = world.size();
-  if (o.plan == "data" && o.split.empty()) check_batch(batch, ranks);
+  std::int64_t at_once = o.at_once(batch);
+  if (o.plan == "data" && o.split.empty()) check_batch(at_once, ranks);
   Plan plan;
   if (o.plan == "auto") {
-    plan = auto_plan(o, net, batch, world);
+    ChosenPlan chosen = auto_plan(o, net, batch, world);
+    plan = std::move(chosen.plan);
+    run.micro_batch = chosen.training.micro_batch;
+    at_once = run.micro_batch > 0 ? run.micro_batch : batch;
   } else if (built_in(o.plan)) {
-    plan = built_in_plan(o.plan, net, batch, ranks);
+    plan = built_in_plan(o.plan, net, at_once, ranks);
   } else {
     plan = plan_in_file(o.plan, world);
     check(plan.model.empty() || plan.model == o.model, "--plan ", o.plan, ": is for model ",
@@ -66,17 +70,20 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
     check(!layers.empty(), "--recompute: expected the name of a layer, or a pattern");
     plan.recompute(layers, text("--recompute ", layers));
   }
-  run.decisions = decide(plan, net, batch, o.allow_fallback);
-  run.shard_optimizer = plan.shard_optimizer || o.shard_optimizer;
-  run.shown = o.plan != "data" || !o.split.empty() || !o.recompute.empty() || run.shard_optimizer;
+  run.decisions = decide(plan, net, at_once, o.allow_fallback);
+  run.plan = plan_of(run.decisions, o.model, ranks);
+  run.plan.shard_optimizer = plan.shard_optimizer || o.shard_optimizer;
+  run.shown =
+      o.plan != "data" || !o.split.empty() || !o.recompute.empty() || run.plan.shard_optimizer;
+  if (o.split.empty() && o.recompute.empty() &&
+      run.plan.shard_optimizer == plan.shard_optimizer)  // else it is another plan by now
+    run.plan.timed = std::move(plan.timed), run.plan.prediction = std::move(plan.prediction);
   return run;
 }
 
 void write_plan_out(const RunOptions& o, const RunPlan& plan, const World& world) {
   if (world.rank() != 0 || o.plan_out.empty()) return;
-  Plan used = plan_of(plan.decisions, o.model, world.size());
-  used.shard_optimizer = plan.shard_optimizer;
-  for_flag("--plan-out", [&] { write_plan(o.plan_out, used); });
+  for_flag("--plan-out", [&] { write_plan(o.plan_out, plan.plan); });
 }
 
 }  // namespace lamina::cli

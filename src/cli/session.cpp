@@ -7,6 +7,7 @@
 #include <lamina/comm/alike.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/plan/add_predicted.hpp>
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/table.hpp>
 
@@ -220,7 +221,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
   Schedule schedule = parse_schedule(o.schedule);
   schedule.warmup = o.warmup_epochs;
   return {.batch = batch,
-          .micro_batch = o.micro_batch,
+          .micro_batch = plan.micro_batch,
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
@@ -230,7 +231,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
-          .shard_optimizer = plan.shard_optimizer,
+          .shard_optimizer = plan.plan.shard_optimizer,
           .schedule = schedule,
           .seed = o.seed};
 }
@@ -296,7 +297,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                                                       : std::string();
   append(s, remark(text("global batch ", trainer.options().batch, micro, " over ",
                         several(std::size_t(world.size()), "rank"), ", plan ", plan.name,
-                        plan.shard_optimizer ? ", sharded optimizer" : "")));
+                        plan.plan.shard_optimizer ? ", sharded optimizer" : "")));
   append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",
                         o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")")));
   append(s, remark(format("memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
@@ -329,12 +330,13 @@ std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
   return o.trace.empty() ? nullptr : std::make_unique<RunTrace>(o, world, network);
 }
 
-void show_profile(Profile profile, const RunOptions& o, const World& world,
-                  const Backend& backend) {
+void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
+                  const PlacedNetwork& network, const World& world) {
   const bool first = world.rank() == 0;
   profile.model = o.model;
   profile.command = command_line();
-  if (o.ceilings != "none") profile.machine = ceilings(o, world, backend);
+  if (o.ceilings != "none") profile.machine = ceilings(o, world, *network.placing().backend);
+  add_predicted(profile, network, plan.plan);
   if (!first) return;
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
   const std::string lines =

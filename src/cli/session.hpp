@@ -61,7 +61,8 @@ std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
 
 /// Looks the ceilings up, or measures them, as the flags say; fills in what the profile cannot
 /// know; rank 0 prints the table and writes the files that the flags name. Collective.
-void show_profile(Profile profile, const RunOptions& o, const World& world, const Backend& backend);
+void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
+                  const PlacedNetwork& network, const World& world);
 
 /// One model a line.
 std::string list_of_models();

@@ -15,19 +15,85 @@ using Json = JsonPart::Json;
 constexpr const char* schema = "lamina-plan";
 constexpr int version = 1;
 constexpr std::int64_t most_ranks = 1 << 16;
-constexpr std::string_view members[] = {"schema", "version",   "model",          "ranks",
-                                        "layers", "recompute", "shard_optimizer"};
+constexpr std::pair<const char*, double LayerSeconds::*> passes[] = {
+    {"forward", &LayerSeconds::forward},
+    {"input_grad", &LayerSeconds::input_grad},
+    {"weight_grad", &LayerSeconds::weight_grad},
+    {"recompute", &LayerSeconds::recompute},
+    {"update", &LayerSeconds::update}};
+
+/// Throws where an object has another member than these.
+void allow_only(const JsonPart& object, const char* what,
+                std::initializer_list<std::string_view> members) {
+  if (!object.json().is_object()) object.fail("an object");
+  for (const auto& [key, value] : object.json().items())
+    check(std::ranges::find(members, key) != members.end(), "'", one_line(key),
+          "' is no member of ", what, ": expected ", in_words(members));
+}
+
+PlanPrediction prediction_in(const JsonPart& j, int ranks) {
+  allow_only(j, "a prediction", {"cluster", "batch", "step_s", "layers"});
+  PlanPrediction p{.cluster = one_line(j.at("cluster").string()),
+                   .batch = j.at("batch").whole(1, INT64_MAX),
+                   .seconds = j.at("step_s").number(0)};
+  const JsonPart layers = j.at("layers");
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const JsonPart layer = layers.at(i);
+    allow_only(layer, "a layer's prediction",
+               {"layer", "split", "forward", "input_grad", "weight_grad", "recompute", "update",
+                "redistribution"});
+    PlanPrediction::Layer& its = p.layers.emplace_back();
+    its.name = layer.at("layer").string();
+    naming(one_line(text("prediction of layer '", its.name, "'")),
+           [&] { its.split = parse_split(one_line(layer.at("split").string())); });
+    if (its.split.ways() > ranks) layer.at("split").fail(text("a split of ", ranks, " ranks"));
+    for (const auto& [pass, seconds] : passes)
+      if (const auto s = layer.find(pass)) its.passes.*seconds = s->number(0);
+    if (const auto s = layer.find("redistribution")) its.redistribution = s->number(0);
+  }
+  return p;
+}
+
+std::vector<PlanTime> times_in(const JsonPart& j) {
+  std::vector<PlanTime> all;
+  for (std::size_t i = 0; i < j.size(); ++i) {
+    const JsonPart plan = j.at(i);
+    allow_only(plan, "a plan that was timed", {"plan", "predicted_s", "median_s"});
+    all.push_back({one_line(plan.at("plan").string()), plan.at("predicted_s").number(0),
+                   plan.at("median_s").number(0)});
+  }
+  return all;
+}
+
+std::string quoted(const std::string& s) {
+  return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_of(const PlanPrediction& p) {
+  std::string s = text(",\n  \"prediction\": {\n    \"cluster\": ", quoted(p.cluster),
+                       ",\n    \"batch\": ", p.batch, ",\n    \"step_s\": ", exact(p.seconds),
+                       ",\n    \"layers\": [");
+  for (const PlanPrediction::Layer& layer : p.layers) {
+    append(s, text(&layer == &p.layers[0] ? "\n" : ",\n", "      {\"layer\": ", quoted(layer.name),
+                   ", \"split\": ", quoted(layer.split.text())));
+    const auto add = [&](const char* what, double seconds) {
+      if (seconds > 0) append(s, text(", \"", what, "\": ", exact(seconds)));
+    };
+    for (const auto& [pass, seconds] : passes) add(pass, layer.passes.*seconds);
+    add("redistribution", layer.redistribution);
+    append(s, "}");
+  }
+  return s + "\n    ]\n  }";
+}
 
 }  // namespace
 
 Plan parse_plan(const std::string& json) {
-  const Json j = JsonPart::parse_written(json, "plan", schema, version, 4, "layer", 10000);
+  const Json j = JsonPart::parse_written(json, "plan", schema, version, 5, "layer", 10000);
   const JsonPart whole(j);
-  for (const auto& [key, value] : j.items())
-    check(
-        std::ranges::find(members, key) != std::end(members), "'", one_line(key),
-        "' is no member of a plan: expected schema, version, model, ranks, layers, recompute and ",
-        "shard_optimizer");
+  allow_only(whole, "a plan",
+             {"schema", "version", "model", "ranks", "layers", "recompute", "shard_optimizer",
+              "timed", "prediction"});
   Plan plan;
   if (const auto model = whole.find("model")) plan.model = one_line(model->string());
   plan.ranks = int(whole.at("ranks").whole(1, most_ranks));
@@ -56,13 +122,13 @@ Plan parse_plan(const std::string& json) {
     if (!shard->json().is_boolean()) shard->fail("true or false");
     plan.shard_optimizer = shard->json().get<bool>();
   }
+  if (const auto timed = whole.find("timed")) plan.timed = times_in(*timed);
+  if (const auto prediction = whole.find("prediction"))
+    plan.prediction = prediction_in(*prediction, plan.ranks);
   return plan;
 }
 
 std::string plan_json(const Plan& plan) {
-  const auto quoted = [](const std::string& s) {
-    return Json(s).dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
   std::string s = text("{\n  \"schema\": \"", schema, "\",\n  \"version\": ", version, ",\n");
   if (!plan.model.empty()) append(s, text("  \"model\": ", quoted(plan.model), ",\n"));
   append(s, text("  \"ranks\": ", plan.ranks, ",\n  \"layers\": {"));
@@ -75,6 +141,12 @@ std::string plan_json(const Plan& plan) {
            text(i ? ",\n    " : ",\n  \"recompute\": [\n    ", quoted(plan.recomputed[i].layers)));
   if (!plan.recomputed.empty()) append(s, "\n  ]");
   if (plan.shard_optimizer) append(s, ",\n  \"shard_optimizer\": true");
+  for (const PlanTime& timed : plan.timed)
+    append(s, text(&timed == &plan.timed[0] ? ",\n  \"timed\": [\n" : ",\n", "    {\"plan\": ",
+                   quoted(timed.name), ", \"predicted_s\": ", exact(timed.predicted),
+                   ", \"median_s\": ", exact(timed.median), "}"));
+  if (!plan.timed.empty()) append(s, "\n  ]");
+  if (plan.prediction) append(s, json_of(*plan.prediction));
   return s + "\n}\n";
 }
 

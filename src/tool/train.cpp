@@ -113,14 +113,14 @@ void show_files(const TrainOptions& o) {
 }
 
 /// The table and the files of what was recorded.
-void show_recorded(const StepRecorder& recorder, const TrainOptions& o, bool stopped,
-                   const Trainer& trainer, const World& world) {
+void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const RunPlan& plan,
+                   bool stopped, const Trainer& trainer, const World& world) {
   if (recorder.profiler().steps() > 0) {
     RunOptions how = o;
     if (stopped && how.ceilings == "auto") how.ceilings = "cached";  // there is no time to measure
     show_profile(make_profile(trainer.network(), recorder.profiler(), trainer.optimizer().rule(),
                               world.comm()),
-                 how, world, *trainer.network().placing().backend);
+                 how, plan, trainer.network(), world);
   } else if (o.profile_steps > 0 && world.rank() == 0) {
     std::puts("# no per-layer table: too few steps were run to record any");
   }
@@ -138,7 +138,7 @@ int train(const TrainOptions& o, World& world) {
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   const Network net = make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 32);
-  const RunPlan plan = make_plan(o, net, o.at_once(batch), world);
+  const RunPlan plan = make_plan(o, net, batch, world);
   TrainerOptions how = trainer_options(o, batch, plan);
   how.evaluation_batch = o.evaluation_batch;
   Trainer trainer(net, world, make_optimizer(o), how);
@@ -220,7 +220,7 @@ int train(const TrainOptions& o, World& world) {
                   static_cast<long long>(trainer.progress().step));
   }
   signals.reset();  // whoever signals from here on wants an end
-  show_recorded(recorder, o, number != 0, trainer, world);
+  show_recorded(recorder, o, plan, number != 0, trainer, world);
   if (first) show_files(o);
   if (number == 0) return 0;
   std::fflush(stdout);

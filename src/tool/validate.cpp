@@ -6,6 +6,7 @@
 #include <lamina/base/naming.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/train/choose_plan.hpp>
 
 #include <cstdio>
 
@@ -23,12 +24,7 @@ int validate(RunOptions o, const ValidateOptions& how, World& world) {
   planner.buys = false;
   const Calibration calibration =
       calibrate(net, placing, optimizer.rule(), world, {.planner = planner});
-  const Shape x = net.sample();
-  const auto data = synthetic({.limit = batch,
-                               .channels = x.c,
-                               .height = x.h,
-                               .width = x.w,
-                               .classes = int(net.input_shapes(net.graph().back(), 1)[0].c)});
+  const auto data = made_up_samples(net, batch);
   Validation v = validate_plans(net, *data, world, optimizer, training, calibration, how);
   v.model = o.model;
   if (world.rank() != 0) return 0;

@@ -34,13 +34,13 @@ train = ("lamina", "train", "--batch-size", "8", "--steps", "3", "--profile-step
          "--no-validation")
 
 
-def call(program, arguments, ranks):
+def call(program, arguments, ranks, patience=60):
     launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
     line = [*launcher, str(programs / program[0]), *program[1:], *arguments]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                cwd=root, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=patience)
         return process.returncode, out, err, line
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
@@ -67,8 +67,8 @@ def bad(expected, *arguments, program=bench, ranks=2, status=1):
         print(own[0])
 
 
-def fine(*arguments, program=bench, ranks=2):
-    code, out, err, line = call(program, arguments, ranks)
+def fine(*arguments, program=bench, ranks=2, patience=60):
+    code, out, err, line = call(program, arguments, ranks, patience)
     if code != 0:
         fail(line, f"status {code}, expected 0", out, err)
     return out
@@ -145,8 +145,14 @@ bad("--plan four.json: is for 4 ranks, but there are 2", *plan("four.json", rank
 bad("layer 'fc1': split channel:3 has 3 parts", *plan("many.json", layers={"fc1": "channel:3"}))
 bad("--plan unknown.json: there is no layer 'conv9' (did you mean conv1?)",
     *plan("unknown.json", layers={"conv9": "height:2"}))
-bad("layer 'fc1' is given twice", *plan("twice.json", text='{"schema": "lamina-plan", "version": 1,'
-    '"ranks": 2, "layers": {"fc1": "channel:2", "fc1": "batch:2"}}'))
+bad("--plan twice.json: 'fc1' is given twice", *plan(
+    "twice.json", text='{"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": '
+    '{"fc1": "channel:2", "fc1": "batch:2"}}'))
+bad("--plan why.json: 'steps' is no member of a prediction: expected cluster, batch, step_s, "
+    "layers", *plan("why.json", prediction={"steps": 1}))
+bad("--plan why.json: prediction.step_s: expected a number of at least 0, got -1",
+    *plan("why.json", prediction={"cluster": "c", "batch": 1, "step_s": -1, "layers": []}))
+bad("--plan why.json: timed: expected a list, got an object", *plan("why.json", timed={}))
 bad("--plan-out", "--plan-out", "no/such/folder/plan.json")
 bad("--recompute comv1: there is no layer 'comv1' (did you mean conv1?)", "--recompute", "comv1")
 bad("--recompute: expected the name of a layer", "--recompute", "")
@@ -341,6 +347,43 @@ with open(root / "out.csv", newline="") as file:
 expect("<svg" in (root / "out.svg").read_text(), "no drawing")
 out = fine("--plan", "found.json", ranks=4)
 expect(len(losses(out)) == 3, "the plan that was found does not run", out)
+
+# What a plan predicts goes from file to file, and into the profile, to the last second.
+profiled = (*bench[:-1], "2", "--ceilings", "none", "--json", "profile.json")
+
+
+def profile(*arguments, ranks):
+    fine(*arguments, program=profiled, ranks=ranks)
+    p = json.loads((root / "profile.json").read_text())
+    return p.get("plan"), sum(row["predicted_s"] for row in p["rows"])
+
+
+found = json.loads((root / "found.json").read_text())["prediction"]
+expect(found["step_s"] == told["plans"][0]["seconds"] and found["batch"] == 32,
+       "the plan has another prediction than was told", found)
+kept_plan, rows = profile("--plan", "found.json", "--plan-out", "kept.json", ranks=4)
+expect(kept_plan and kept_plan["predicted_s"] == found["step_s"] and
+       abs(rows / found["step_s"] - 1) < 1e-9, f"{rows} s in rows", f"{kept_plan} {found}")
+expect(json.loads((root / "kept.json").read_text())["prediction"] == found,
+       "--plan-out has another prediction")
+for arguments in ("--split", "fc3=none"), ("--shard-optimizer",), ("--global-batch", "64"):
+    size = profiled.index("--batch-size") if "--global-batch" in arguments else len(profiled)
+    fine("--plan", "found.json", *arguments, program=profiled[:size] + profiled[size + 2:],
+         ranks=4)
+    p = json.loads((root / "profile.json").read_text())
+    expect("plan" not in p, f"{arguments}: a prediction of another step")
+
+out = fine("--plan", "auto", "--plan-out", "auto.json", ranks=2, patience=300)
+auto = json.loads((root / "auto.json").read_text())
+expect(re.search(r"ms, predicted .* ms, taken", out) and len(auto["timed"]) > 1 and
+       auto["prediction"]["step_s"] == auto["timed"][0]["predicted_s"], "no decision", out)
+kept_plan, rows = profile("--plan", "auto.json", ranks=2)
+expect(kept_plan and kept_plan["timed"] == auto["timed"], "not what was timed", kept_plan)
+out = fine("--plan", "auto", "--micro-batch", "8", "--plan-out", "auto.json", patience=300)
+auto = json.loads((root / "auto.json").read_text())
+expect(auto["prediction"]["batch"] == 16 and "in 2 micro-batches of 8" in out and
+       "--micro-batch 8" in out, "not in micro-batches", out)
+
 for columns in 60, 80, 130:
     lines = terminal(columns, "--model", "lenet", *cluster("two.json"), "--scaling",
                      "--most-devices", "2", program=planner)

@@ -42,9 +42,13 @@ def contents(folder):
 # ---- the command ---------------------------------------------------------------------------------
 
 def make_reports():
-    for name, batch in (("one", 4), ("two", 8)):
+    done = run(programs / "lamina", "plan", "--model", "lenet", "--cluster", "cpu-1g", "--devices",
+               "2", "--global-batch", "16", "--plan-out", "plan.json")
+    expect("status of a plan", done.returncode, 0)
+    for name, batch, plan in (("one", 4, "data"), ("two", 8, "plan.json")):
         done = run("mpirun", "-n", "2", programs / "bench_network", "--model", "lenet",
-                   "--batch-size", batch, "--warmup", "2", "--iters", "4", "--report", name)
+                   "--batch-size", batch, "--warmup", "2", "--iters", "4", "--plan", plan,
+                   "--report", name)
         if done.returncode != 0:
             sys.exit(f"bench_network failed:\n{done.stdout}{done.stderr}")
     done = run(programs / "lamina", "report", "one/profile.json", "--report", "deep/anew")
@@ -591,6 +595,20 @@ def differences(browser):
         expect(f"{part} is compared", part in whole)
 
 
+def planned(browser):
+    """The page has the step as the plan predicted it."""
+    profile = json.loads((root / "two/profile.json").read_text())
+    predicted = json.loads((root / "plan.json").read_text())["prediction"]["step_s"]
+    expect("the profile has the plan's step", profile["plan"]["predicted_s"], predicted)
+    step = browser.js("""
+      const rows = [...document.querySelectorAll('#plan table:first-of-type tr')];
+      return [...rows.at(-1).cells].map((cell) => cell.textContent);""")
+    measured = profile["clean_s"]["mean"] * 1e3
+    expect("the step, measured and predicted", step,
+           ["a step", f"{measured:.3f}", f"{predicted * 1e3:.3f}",
+            f"{100 * (predicted * 1e3 / measured - 1):+.1f}"])
+
+
 def without_script(browser, total):
     """The page as a reader has it whose browser runs no scripts."""
     page = (root / "crowded/index.html").read_text()
@@ -610,10 +628,12 @@ def pages(crowded):
     for width in (1280, 1920):
         browser = Browser(width)
         try:
-            for name in ("one", "both", "crowded", "pair"):
+            for name in ("one", "two", "both", "crowded", "pair"):
                 browser.open(root / name / "index.html")
                 nothing_cut_off(browser, f"{name} at {width}")
                 contents_of_page(browser, name)
+                if name == "two":
+                    planned(browser)
                 if name == "one":
                     selection(browser)
                     timeline(browser, json.loads((root / "one/profile.json").read_text()))

@@ -158,6 +158,37 @@ TEST_CASE("a plan's options survive its file") {
   CHECK(read.recomputed[1].origin == path);
 }
 
+TEST_CASE("why a plan was chosen survives its file, to the last digit") {
+  Plan plan{.ranks = 2};
+  plan.split("conv1", {.height = 2});
+  plan.timed = {{"auto", 1.0 / 3, 0.1}, {"data", 5e-324, 1.0 / 7}};
+  plan.prediction = {.cluster = "two \"boxes\"", .batch = 64, .seconds = 2.0 / 3};
+  plan.prediction->layers = {{"input", {.batch = 2}},
+                             {"conv1", {.height = 2}, {1.0 / 3, 0, 1e-7, 0.1, 1e22}, 1.0 / 9}};
+  const Plan read = parse_plan(plan_json(plan));
+  CHECK(plan_json(read) == plan_json(plan));
+  REQUIRE(read.timed.size() == 2);
+  CHECK(read.timed[0].name == "auto");
+  CHECK(read.timed[0].predicted == 1.0 / 3);
+  CHECK(read.timed[1].predicted == 5e-324);
+  CHECK(read.timed[1].median == 1.0 / 7);
+  REQUIRE(read.prediction);
+  CHECK(read.prediction->cluster == "two \"boxes\"");
+  CHECK(read.prediction->batch == 64);
+  CHECK(read.prediction->seconds == 2.0 / 3);
+  REQUIRE(read.prediction->layers.size() == 2);
+  const PlanPrediction::Layer& conv = read.prediction->layers[1];
+  CHECK(conv.name == "conv1");
+  CHECK(conv.split == Split{.height = 2});
+  CHECK(conv.passes.forward == 1.0 / 3);
+  CHECK(conv.passes.input_grad == 0);
+  CHECK(conv.passes.weight_grad == 1e-7);
+  CHECK(conv.passes.recompute == 0.1);
+  CHECK(conv.passes.update == 1e22);
+  CHECK(conv.redistribution == 1.0 / 9);
+  CHECK(parse_plan(plan_json(Plan{.ranks = 2})).prediction == std::nullopt);
+}
+
 TEST_CASE("layers to recompute are found by pattern") {
   const Network net = lenet({});
   const auto decisions = decide(Plan{.ranks = 1}.recompute("conv*").recompute("fc1"), net, 4);
@@ -199,7 +230,7 @@ TEST_CASE("a file that is no good plan says so in one line") {
   CHECK_THAT(why(R"({"schema": "lamina-plan", "version": 1, "ranks": 2, "layer": {}})"),
              ContainsSubstring("'layer' is no member of a plan"));
   CHECK(why(plan_with(R"("a": "batch:2", "b": "none")")).empty());
-  CHECK(why(plan_with(R"("a": "batch:2", "a": "batch:2")")) == "layer 'a' is given twice");
+  CHECK(why(plan_with(R"("a": "batch:2", "a": "batch:2")")) == "'a' is given twice");
   CHECK_THAT(why(plan_with(R"("a": "rows:2")")),
              ContainsSubstring("layer 'a': ") && ContainsSubstring("'rows'"));
   CHECK(why(plan_with(R"("a": "batch:5")")) ==
@@ -223,13 +254,38 @@ TEST_CASE("a file that is no good plan says so in one line") {
         "recompute[0]: expected the name of a layer, or a pattern, got \"\"");
   CHECK_THAT(with(R"("shard_optimizer": 1)"),
              ContainsSubstring("shard_optimizer: expected true or false"));
+  CHECK(with(R"("timed": 1)") == "timed: expected a list, got 1");
+  CHECK(with(R"("timed": [{"plan": "a", "predicted_s": -1, "median_s": 1}])") ==
+        "timed[0].predicted_s: expected a number of at least 0, got -1");
+  CHECK(with(R"("timed": [{"plan": "a", "seconds": 1}])") ==
+        "'seconds' is no member of a plan that was timed: expected plan, predicted_s, median_s");
+  CHECK(with(R"("prediction": [])") == "prediction: expected an object, got a list of 0");
+  CHECK(with(R"("prediction": {"batch": 1})") == "prediction: expected a member 'cluster'");
+  CHECK(with(R"("prediction": {"steps": 1})") ==
+        "'steps' is no member of a prediction: expected cluster, batch, step_s, layers");
+  const auto layer = [&](const std::string& s) {
+    return with(R"("prediction": {"cluster": "c", "batch": 2, "step_s": 1, "layers": [)" + s +
+                "]}");
+  };
+  CHECK(layer(R"({"layer": "a", "split": "batch:2"})").empty());
+  CHECK(layer(R"({"layer": "a", "split": "batch:2", "forward": "1"})") ==
+        "prediction.layers[0].forward: expected a number of at least 0, got \"1\"");
+  CHECK(layer(R"({"layer": "a", "split": "batch:3"})") ==
+        "prediction.layers[0].split: expected a split of 2 ranks, got \"batch:3\"");
+  CHECK_THAT(layer(R"({"layer": "a", "split": "rows:2"})"),
+             ContainsSubstring("prediction of layer 'a': ") && ContainsSubstring("'rows'"));
+  CHECK(layer(R"({"layer": "a", "split": "none", "backward": 1})")
+            .starts_with("'backward' is no member of a layer's prediction: expected layer, split"));
   CHECK_THAT(error_of([] { read_plan("there/is/none.json"); }),
              ContainsSubstring("there/is/none.json"));
 }
 
 TEST_CASE("no byte of a plan can do harm", "[fuzz]") {
-  const std::string good = plan_json(
-      Plan{.model = "lenet", .ranks = 4}.split("conv*", {.batch = 2, .height = 2}).split("f", {}));
+  Plan plan{.model = "lenet", .ranks = 4};
+  plan.split("conv*", {.batch = 2, .height = 2}).split("f", {});
+  plan.timed = {{"auto", 1, 2}};
+  plan.prediction = {.cluster = "c", .layers = {{"f", {.batch = 2}, {.forward = 0.5}, 0.25}}};
+  const std::string good = plan_json(plan);
   REQUIRE(error_of([&] { parse_plan(good); }).empty());
   for (std::size_t i = 0; i < good.size(); ++i) {
     const bool whole = i + 1 == good.size();  // all but the last newline

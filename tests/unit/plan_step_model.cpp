@@ -224,3 +224,36 @@ TEST_CASE("impossible models are refused") {
   CHECK_THROWS_WITH(model.select({{}, {}, {}}), "expected a split for each of 4 vertices, got 3");
   CHECK_THROWS_AS(model.select({{.batch = 2}, {.height = 2}, {.batch = 2}, {.batch = 2}}), Error);
 }
+
+TEST_CASE("all waiting belongs to a pass") {
+  const auto layer = [](const PredictedStep& step, int v) {
+    return step.layers.at(std::size_t(v));
+  };
+  const Network net = two_linear();
+  const auto step_of = [&](const Split& a, const Split& b, bool shards = false) {
+    StepModel model = model_of(net, slow_cluster(2), 2, {.batch = 32, .shard_optimizer = shards});
+    return model.predict(model.select({{.batch = 2}, a, b, {.batch = 2}}));
+  };
+  // Parts of y are summed in forward, parts of dx in the pass that makes them.
+  const PredictedLayer a = layer(step_of({.batch = 2}, {.input = 2}), 2);
+  CHECK(a.collectives > 0);
+  CHECK(a.waiting.forward == Approx(a.collectives));
+  const PredictedLayer b = layer(step_of({.batch = 2}, {.channel = 2}), 2);
+  CHECK(b.collectives > 0);
+  CHECK(b.waiting.input_grad == Approx(b.collectives));
+  const PredictedLayer data = layer(step_of({.batch = 2}, {.batch = 2}), 1);
+  CHECK(data.gradients > 0);
+  CHECK(data.waiting.weight_grad == Approx(data.gradients));
+  const PredictedLayer sharded = layer(step_of({.batch = 2}, {.batch = 2}, true), 1);
+  CHECK(sharded.waiting.update > 0);
+  CHECK(sharded.waiting.weight_grad + sharded.waiting.update == Approx(sharded.gradients));
+
+  const Network lenet = make_model("lenet");
+  for (const char* plan : {"data", "owt", "spatial", "filter"}) {
+    std::vector<bool> recompute(lenet.graph().size(), true);
+    recompute.front() = recompute.back() = false;
+    StepModel model = model_of(lenet, slow_cluster(2), 2, {.batch = 4, .recompute = recompute});
+    for (const PredictedLayer& l : under(model, plan).layers)
+      CHECK(l.waiting.total() == Approx(l.collectives + l.halo + l.gradients).margin(1e-15));
+  }
+}

@@ -48,6 +48,7 @@ Profile full_profile() {
   r.kernels[0] = {"all_reduce", Lane::communication, 1, 900e-6, 9408 * 4};
   p.step_spread = {1e-3, 2e-4, 1.0 / 7, 0, 3e-5};
   p.end_to_end.slowest = p.sum_layers.slowest = p.clean.slowest = 1;
+  p.plan = PlannedStep{"two nodes", 1.0 / 3, {{"auto", 0.1, 1.0 / 7}, {"data", 0.2, 0.3}}};
   p.timeline[1][2].what = "caf\xc3\xa9 \"1\"";
   return p;
 }
@@ -266,12 +267,18 @@ TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]")
   CHECK_THAT(with((span + "6").c_str(), -9), says(place + "[6]: expected a number of at least"));
   CHECK_THAT(with("/timeline/ranks/1/2", Json{1, 2}), says(place + ": expected seven numbers"));
 
+  CHECK_THAT(with("/plan/predicted_s", -1),
+             says(": plan.predicted_s: expected a number of at least"));
+  CHECK_THAT(with("/plan/timed/1/median_s", "x"),
+             says(": plan.timed[1].median_s: expected a number"));
+  CHECK_THAT(with("/plan/timed", 1), says(": plan.timed: expected a list, got 1"));
+
   for (const auto& [key, value] : good.items()) {
     Json bad = good;
     bad.erase(key);
     write(path, bad.dump());
     const bool dispensable = key == "byte_model" || key == "unaccounted" || key == "machine" ||
-                             key == "step_std_s";  // which older files lack
+                             key == "step_std_s" || key == "plan";  // which older files lack
     CAPTURE(key);
     CHECK((error(path) == "none") == dispensable);
   }

@@ -30,7 +30,9 @@ LAMINA_MEMBERS(MemoryCeiling, a, b, c, d, e, f)
 LAMINA_MEMBERS(CommCeiling, a, b, c, d, e, f)
 LAMINA_MEMBERS(Machine, a, b, c, d, e, f, g, h, i, j, k, l)
 LAMINA_MEMBERS(ProcessorUse, a, b, c, d)
-LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x)
+LAMINA_MEMBERS(PlanTime, a, b, c)
+LAMINA_MEMBERS(PlannedStep, a, b, c)
+LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y)
 
 #undef LAMINA_MEMBERS
 

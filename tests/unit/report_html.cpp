@@ -147,6 +147,31 @@ TEST_CASE("predictions and counters stand in a report where there are any", "[re
   for (const char* cell : {" 540.0 ", " +20.0 ", " 2.50 "}) CHECK(has(row, cell));
 }
 
+TEST_CASE("a report has the plan, what was predicted, and which plans were timed", "[report]") {
+  Profile p = made_profile_on_machine(2);
+  CHECK_FALSE(has(report_html(p), "id=\"plan\""));  // all layers alike, nothing predicted
+  p.clean = {0.01, 0.01, 0.01, 0};
+  p.rows[3].split = p.rows[4].split = "height:2";  // relu1
+  p.rows.insert(p.rows.begin() + 3, made_row(9, "relu1.reshard", "Reshard", Pass::forward, 50, {}));
+  const auto section = [&] {
+    const std::string page = report_html(p);
+    const auto begin = page.find("<section id=\"plan\"");
+    return words_of(page.substr(begin, page.find("</section>", begin) - begin));
+  };
+  // relu1 has its reshard with it: 50 + 300 + 450 us.
+  CHECK(has(section(), "Nothing was predicted of this step."));
+  CHECK(has(section(), " relu1 height:2 0.800 "));
+  CHECK_FALSE(has(section(), "error"));
+  p.plan = PlannedStep{"two <boxes>", 0.012, {{"auto", 0.012, 0.010}, {"da&ta", 0.030, 0.020}}};
+  p.rows[3].predicted = 100e-6, p.rows[4].predicted = 900e-6;
+  const std::string words = section();
+  for (const char* expected :
+       {" relu1 height:2 0.800 1.000 +25.0 ", " a step 10.000 12.000 +20.0 ",
+        " auto taken 10.000 12.000 +20.0 ", " da&amp;ta 20.000 30.000 +50.0 ", "two &lt;boxes&gt;"})
+    CHECK(has(words, expected));
+  CHECK(has(report_html(made_profile_on_machine(2), &p), "Of the run after. Predicted"));
+}
+
 TEST_CASE("runs are compared by layer and pass", "[report]") {
   const Profile before = made_profile_on_machine();
   Profile after = before;

@@ -1,10 +1,12 @@
 // Plans that are timed for real: all ranks choose the same, and the fastest.
 #include "catch.hpp"
+#include "support/cache_folder.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/layers/flatten.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/relu.hpp>
+#include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/plan/cluster.hpp>
 #include <lamina/train/choose_plan.hpp>
 
@@ -37,17 +39,17 @@ TEST_CASE("ranks time plans and choose the same one") {
   REQUIRE(chosen.timed.size() >= 2);
   CHECK(chosen.timed.size() <= 4);
   CHECK(by_rank[1].training.splits == chosen.training.splits);
-  CHECK(chosen.timed[0].splits == chosen.training.splits);
+  CHECK(chosen.timed[0].splits() == chosen.training.splits);
   int data_plans = 0;
   double data_takes = 0;
   for (std::size_t i = 0; i < chosen.timed.size(); ++i) {
     const TimedPlan& plan = chosen.timed[i];
     CHECK(plan.seconds.size() == 4);
     CHECK(plan.seconds == by_rank[1].timed.at(i).seconds);  // of the slower one
-    CHECK(plan.predicted > 0);
+    CHECK(plan.prediction.seconds > 0);
     data_plans += plan.name == "data";
     if (plan.name == "data") data_takes = plan.median;
-    const auto same = std::ranges::count(chosen.timed, plan.splits, &TimedPlan::splits);
+    const auto same = std::ranges::count(chosen.timed, plan.splits(), &TimedPlan::splits);
     CHECK(same == 1);
   }
   CHECK(data_plans == 1);
@@ -57,9 +59,27 @@ TEST_CASE("ranks time plans and choose the same one") {
     CHECK(0.98 * data_takes <= least);
   else
     CHECK(chosen.timed[0].median == least);
-  // What it says as a plan is what it takes.
+  // What it says as a plan is what it takes, with why, and rank 1 knows all of it to the last
+  // digit.
   const Network net = small();
   CHECK(splits_of(decide(chosen.plan, net, 16)) == chosen.training.splits);
+  REQUIRE(chosen.plan.timed.size() == chosen.timed.size());
+  for (std::size_t i = 0; i < chosen.timed.size(); ++i) {
+    CHECK(chosen.plan.timed[i].name == chosen.timed[i].name);
+    CHECK(chosen.plan.timed[i].predicted == chosen.timed[i].prediction.seconds);
+    CHECK(chosen.plan.timed[i].median == chosen.timed[i].median);
+  }
+  CHECK(by_rank[0].plan.prediction->cluster == "cpu-1g");
+  CHECK(by_rank[0].plan.prediction->batch == 16);
+  CHECK(plan_json(by_rank[0].plan) == plan_json(by_rank[1].plan));
+  const FoundPlan found =
+      find_plan(net, {.batch = 16}, {.momentum = 0.9}, ready_cluster("cpu-1g").of(2), 2);
+  for (const PredictedPlan& other : found.others)
+    for (const TimedPlan& plan : chosen.timed)
+      if (plan.name == other.name)
+        for (std::size_t v = 0; v < net.graph().size(); ++v)
+          CHECK(plan.prediction.layers.at(v).passes.total() ==
+                plan_prediction(*found.model, other.step).layers.at(v).passes.total());
 }
 
 TEST_CASE("a choice is bought memory, and refused where there is none") {
@@ -83,4 +103,59 @@ TEST_CASE("a choice is bought memory, and refused where there is none") {
       find_plan(small(), {.batch = 1024}, {.momentum = 0.9}, cluster, 2).best.memory.total());
   CHECK(!choose(0.7 * all).bought.empty());
   CHECK_THROWS_WITH(choose(10), ContainsSubstring("no plan fits into memory"));
+}
+
+TEST_CASE("one call measures, searches and times, on samples that it makes up") {
+  const lamina::test::CacheFolder cache;
+  Network net = small();
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  Cluster cluster = ready_cluster("cpu-1g").of(2);
+  const auto all = [&](double memory, std::int64_t batch) {
+    cluster.nodes[0].device.memory = memory;
+    std::vector<ChosenPlan> by_rank(2);
+    std::vector<double> losses(2);
+    run_ranks(2, [&](World& world) {
+      const auto r = std::size_t(world.rank());
+      by_rank[r] = plan(net, world, SGD{.momentum = 0.9}, {.batch = batch, .backend = "reference"},
+                        cluster, {.plans = 1, .rounds = 1, .steps = 1});
+      Trainer trainer(net, world, SGD{.momentum = 0.9}, by_rank[r].training);
+      const auto data = made_up_samples(net, batch);
+      Loader loader = trainer.loader(*data, true);
+      losses[r] = trainer.step(loader.next(), loader.batches(), 1).loss;
+    });
+    CHECK((losses[0] > 0 && losses[0] == losses[1]));
+    CHECK(plan_json(by_rank[0].plan) == plan_json(by_rank[1].plan));
+    return by_rank[0];
+  };
+  const ChosenPlan chosen = all(1e9, 16);
+  CHECK(chosen.calibration.measured > 0);
+  CHECK(chosen.calibration.settled);
+  CHECK(chosen.bought.empty());
+  CHECK(chosen.plan.prediction->layers.size() == net.graph().size());
+  // The cache has what it measured.
+  CHECK(all(1e9, 16).calibration.measured == 0);
+  const double needs =
+      double(find_plan(net, {.batch = 1024}, {.momentum = 0.9}, cluster, 2).best.memory.total());
+  const ChosenPlan small_memory = all(0.5 * needs, 1024);
+  CHECK_FALSE(small_memory.bought.empty());
+  CHECK(small_memory.training.micro_batch > 0);
+  CHECK(small_memory.plan.prediction->batch == 1024);
+}
+
+TEST_CASE("made-up samples are as the network takes them") {
+  Network net({.c = 2, .h = 3, .w = 4});
+  net.add<Linear>({.features = 3}, "fc");
+  CHECK_THROWS_WITH(made_up_samples(net, 8),
+                    ContainsSubstring("the network ends in fc: expected a loss"));
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  const auto data = made_up_samples(net, 8);
+  CHECK(data->size() == 8);
+  CHECK(data->classes() == 3);
+  CHECK(data->shape() == Shape{1, 2, 3, 4});
+  CHECK(data->labels_samples());
+  Sample sample;
+  data->read(4, sample);
+  CHECK(sample.label == 1);
+  CHECK(sample.planes.size() == 24);
+  CHECK(std::ranges::count(sample.planes, sample.planes[0]) == 1);
 }

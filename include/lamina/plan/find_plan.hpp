@@ -68,7 +68,9 @@ FoundPlan find_plan(const Network& network, const PlaceOptions& options, const U
                     const Cluster& cluster, int ranks, const PlannerOptions& planner = {},
                     std::shared_ptr<const LayerTimes> times = {});
 
-/// The same as a plan that one can write, edit and read again.
+/// What was predicted of a step, as a plan keeps it.
+PlanPrediction plan_prediction(const StepModel& model, const PredictedStep& step);
+/// The same as a plan that one can write, edit and read again, with what was predicted.
 Plan plan_of(const FoundPlan& found, std::string model);
 
 }  // namespace lamina

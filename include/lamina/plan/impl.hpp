@@ -1,6 +1,7 @@
 // Plans: what is compiled once.
 #pragma once
 
+#include <lamina/plan/impl/add_predicted.hpp>
 #include <lamina/plan/impl/built_in.hpp>
 #include <lamina/plan/impl/calibrate.hpp>
 #include <lamina/plan/impl/cluster.hpp>

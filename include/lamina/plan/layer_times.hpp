@@ -14,6 +14,7 @@ struct LayerSeconds {
   double recompute = 0;  ///< forward once more, where y is not kept
   double update = 0;     ///< of its parameters
 
+  double total() const { return forward + input_grad + weight_grad + recompute + update; }
   LayerSeconds& operator+=(const LayerSeconds& o) {
     forward += o.forward, input_grad += o.input_grad, weight_grad += o.weight_grad;
     recompute += o.recompute, update += o.update;

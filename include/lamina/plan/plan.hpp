@@ -3,8 +3,11 @@
 #pragma once
 
 #include <lamina/network/network.hpp>
+#include <lamina/plan/layer_times.hpp>
+#include <lamina/profile/planned_step.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +19,23 @@ namespace lamina {
 /// one part, so rank 0 alone. Throws Error for an unknown axis, with the nearest one, and for parts
 /// or shares that are no whole numbers.
 Split parse_split(std::string_view s);
+
+/// What was predicted of a step under a plan, when that was found.
+struct PlanPrediction {
+  struct Layer {
+    std::string name = {};
+    Split split = {};
+    LayerSeconds passes = {};   ///< kernels, and waiting for all but redistribution
+    double redistribution = 0;  ///< waiting for inputs, and for the way back of their gradients
+
+    double seconds() const { return passes.total() + redistribution; }
+  };
+
+  std::string cluster = {};        ///< by name
+  std::int64_t batch = 1;          ///< samples of a step
+  double seconds = 0;              ///< of a step: all layers together
+  std::vector<Layer> layers = {};  ///< of each vertex, the input first
+};
 
 /// Rules, of which the later ones win; a layer that none of them matches is split as the input is,
 /// by samples (input_split), which is the plan `data`. A rule for "input", by that very name, gives
@@ -39,6 +59,10 @@ struct Plan {
   std::vector<Rule> rules = {};
   std::vector<Recompute> recomputed = {};
   bool shard_optimizer = false;  ///< see PlaceOptions
+
+  // Why it was chosen. It says nothing about what runs.
+  std::vector<PlanTime> timed = {};  ///< this one first, if any was timed
+  std::optional<PlanPrediction> prediction = {};
 
   /// Adds a rule: `plan.split("conv*", {.batch = 2, .height = 2})`.
   Plan& split(std::string layers, const Split& split, std::string origin = {}) {

@@ -29,11 +29,11 @@ struct PredictedLayer {
   double gradients = 0;       ///< for the sum of its parameters' gradients, where the rest of
                               ///< backward does not hide it
   double reduction = 0;       ///< that this sum takes, hidden or not: not part of seconds()
+  /// Of collectives, halo and gradients, what each pass waits for. The sum of gradients is one of
+  /// weight_grad, whenever it is waited for; that of a sharded optimizer's weights one of update.
+  LayerSeconds waiting = {};
 
-  double kernel_seconds() const {
-    return kernels.forward + kernels.input_grad + kernels.weight_grad + kernels.recompute +
-           kernels.update;
-  }
+  double kernel_seconds() const { return kernels.total(); }
   double seconds() const {
     return kernel_seconds() + collectives + halo + redistribution + gradients;
   }

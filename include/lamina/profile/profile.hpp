@@ -5,6 +5,7 @@
 #include <lamina/network/placed.hpp>
 #include <lamina/profile/counters.hpp>
 #include <lamina/profile/machine.hpp>
+#include <lamina/profile/planned_step.hpp>
 #include <lamina/profile/profiler.hpp>
 
 #include <cstdint>
@@ -114,10 +115,11 @@ struct Profile {
   double clock_error = 0;  ///< s: what clocks of different hosts may be apart, where `late` is told
   StepSpread step_spread = {};
 
-  std::optional<Machine> machine = {};              ///< the ceilings; for the caller to fill in
-  Memory memory;                                    ///< of all layers together
-  std::vector<LayerMemory> layer_memory;            ///< in the network's order
-  std::vector<std::string> layers;                  ///< names by index, for the timeline
+  std::optional<PlannedStep> plan = {};   ///< what was predicted of this step: see add_predicted()
+  std::optional<Machine> machine = {};    ///< the ceilings; for the caller to fill in
+  Memory memory;                          ///< of all layers together
+  std::vector<LayerMemory> layer_memory;  ///< in the network's order
+  std::vector<std::string> layers;        ///< names by index, for the timeline
   std::vector<std::vector<TimelineSpan>> timeline;  ///< of the last step, by rank
 
   /// Whether a rank lacked a processor for so long that times are not the program's own.

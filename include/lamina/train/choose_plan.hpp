@@ -1,6 +1,7 @@
-// choose_plan: the plan that is fastest in truth, among those that are predicted to be.
+// plan, choose_plan: the plan that is fastest in truth, among those that are predicted to be.
 #pragma once
 
+#include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/find_plan.hpp>
 #include <lamina/train/trainer.hpp>
 
@@ -21,18 +22,20 @@ struct ChooseOptions {
 
 /// A plan that was timed for real.
 struct TimedPlan {
-  std::string name = {};             ///< "auto", "data", ...
-  std::vector<Split> splits = {};    ///< of each vertex
-  double predicted = 0;              ///< seconds of a step
+  std::string name = {};  ///< "auto", "data", ...
+  PlanPrediction prediction = {};
   std::vector<double> seconds = {};  ///< of each step, of the rank that took longest
   double median = 0;                 ///< of these
+
+  std::vector<Split> splits() const;  ///< of each vertex
 };
 
 struct ChosenPlan {
-  Plan plan = {};
+  Plan plan = {};                        ///< with what was predicted, and what was timed
   TrainerOptions training = {};          ///< with its splits, and with what was bought
   std::vector<std::string> bought = {};  ///< see FoundPlan
   std::vector<TimedPlan> timed = {};     ///< the chosen one first, the others by their medians
+  Calibration calibration = {};          ///< by which plan() predicted; empty from choose_plan()
 };
 
 /// Searches plans for a training (find_plan), takes the best ones for this cluster, for one with
@@ -46,5 +49,24 @@ ChosenPlan choose_plan(const Network& network, const Dataset& data, const Commun
                        const Optimizer& optimizer, TrainerOptions options, const Cluster& cluster,
                        const ChooseOptions& choose = {},
                        std::shared_ptr<const LayerTimes> times = {});
+
+/// Made-up samples as the network takes them, with targets as its loss does. Throws Error where it
+/// does not end in a loss.
+std::unique_ptr<Dataset> made_up_samples(const Network& network, std::int64_t size);
+
+/// The fastest plan for a training on the ranks of this job. Measures the machine and the layers
+/// (calibrate), of which the cache keeps what it can, and chooses among the best plans by timing
+/// them on made-up samples (choose_plan). `training` of what it returns is for a Trainer:
+///
+///   const auto chosen = lamina::plan(net, world, optimizer, {.batch = 256});
+///   lamina::Trainer trainer(net, world, optimizer, chosen.training);
+///
+/// Collective, the same on all ranks. Throws Error, on all of them, as calibrate() and
+/// choose_plan() do, and where the network does not end in a loss.
+ChosenPlan plan(const Network& network, const World& world, const Optimizer& optimizer,
+                TrainerOptions options = {}, const ChooseOptions& choose = {});
+/// The same on a cluster that is known.
+ChosenPlan plan(const Network& network, const World& world, const Optimizer& optimizer,
+                TrainerOptions options, Cluster cluster, const ChooseOptions& choose = {});
 
 }  // namespace lamina

@@ -9,6 +9,7 @@
 #include <lamina/train/impl/choose_plan.hpp>
 #include <lamina/train/impl/fit.hpp>
 #include <lamina/train/impl/optimizer.hpp>
+#include <lamina/train/impl/plan.hpp>
 #include <lamina/train/impl/schedule.hpp>
 #include <lamina/train/impl/targets.hpp>
 #include <lamina/train/impl/trainer.hpp>

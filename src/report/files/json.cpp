@@ -95,6 +95,13 @@ Json to_json(const Memory& m, Json j = Json::object()) {
   return j;
 }
 
+Json to_json(const PlannedStep& p) {
+  Json timed = Json::array();
+  for (const PlanTime& t : p.timed)
+    timed.push_back({{"plan", t.name}, {"predicted_s", t.predicted}, {"median_s", t.median}});
+  return {{"cluster", p.cluster}, {"predicted_s", p.seconds}, {"timed", timed}};
+}
+
 /// A span is a list of numbers: there are thousands of them.
 Json to_json(const std::vector<std::vector<TimelineSpan>>& timeline) {
   std::map<std::string, std::size_t> index;
@@ -190,6 +197,17 @@ class ProfileReader {
     return r;
   }
 
+  static PlannedStep plan(const JsonPart& j) {
+    PlannedStep p{j.at("cluster").string(), j.at("predicted_s").number(0)};
+    const JsonPart timed = j.at("timed");
+    for (std::size_t i = 0; i < timed.size(); ++i) {
+      const JsonPart t = timed.at(i);
+      p.timed.push_back(
+          {t.at("plan").string(), t.at("predicted_s").number(0), t.at("median_s").number(0)});
+    }
+    return p;
+  }
+
   static Memory memory(const JsonPart& j) {
     constexpr std::int64_t most = std::int64_t(1) << 50;  // so that they can be added up
     Memory m;
@@ -262,6 +280,7 @@ Profile to_profile(const JsonPart& j) {
   if (const auto spread = j.find("step_std_s"))
     for (const auto& [key, member] : spreads)
       if (const auto std = spread->find(key)) p.step_spread.*member = std->number(0);
+  if (const auto plan = j.find("plan")) p.plan = ProfileReader::plan(*plan);
   if (const auto machine = j.find("machine")) p.machine = detail::machine_from_json(*machine);
   const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
@@ -308,6 +327,7 @@ void write_profile_json(const std::string& path, const Profile& p) {
             {"layers", p.layers}};
   for (const auto& [key, member] : spreads)
     if (p.step_spread.*member >= 0) j["step_std_s"][key] = p.step_spread.*member;
+  if (p.plan) j["plan"] = to_json(*p.plan);
   if (p.machine) j["machine"] = detail::machine_to_json(*p.machine);
   j["rows"] = Json::array();
   for (const ProfileRow& r : p.rows) j["rows"].push_back(to_json(r));

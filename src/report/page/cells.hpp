@@ -3,6 +3,7 @@
 
 #include "report/drawings/svg.hpp"
 
+#include <lamina/profile/detail/lines.hpp>
 #include <lamina/profile/profile.hpp>
 
 #include <algorithm>
@@ -13,6 +14,17 @@ namespace lamina::detail {
 /// Empty for nothing.
 inline std::string number(double v, int decimals) {
   return v > 0 ? format("%.*f", decimals, v) : std::string();
+}
+
+/// In kernels and waiting, by the plan; seconds.
+inline double predicted_of(const Line& l) {
+  return l.sum([](const ProfileRow& r) { return r.predicted; });
+}
+
+/// predicted / measured - 1, in %; empty where one of them is missing.
+inline std::string error_text(double predicted, double measured) {
+  return predicted > 0 && measured > 0 ? format("%+.1f", 100 * (predicted / measured - 1))
+                                       : std::string();
 }
 
 /// A number with a bar behind it, of `part` of the cell's width.

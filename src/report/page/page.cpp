@@ -206,6 +206,14 @@ std::string controls(bool compares) {
          "<output id=\"shown\"></output></div>\n";
 }
 
+/// What is to be said of the plan.
+std::string plan_note(const Profile& p, bool compares) {
+  const std::string after = compares ? "Of the run after. " : "";
+  if (!p.plan) return after + "Nothing was predicted of this step.";
+  return text(after, "Predicted for the cluster ", escape_xml(p.plan->cluster),
+              "; the error is predicted / measured - 1.");
+}
+
 std::string page(const std::string& title, const std::string& body) {
   return text(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -270,6 +278,7 @@ std::string report_html(const Profile& profile, const Profile* other) {
                      ? "Ranked by wasted time: kernels and waiting beyond the roof."
                      : "Ranked by time.",
                  text(controls(false), rows_table(profile)));
+  sections.add("plan", "Plan", plan_note(last, other), plan_tables(last));
   sections.add("timeline", "Timeline of a step", "The last recorded step.",
                other ? figure(draw_timeline(profile, {.before = true}), "before") +
                            figure(draw_timeline(*other, {}), "after")

@@ -21,6 +21,9 @@ std::string rows_table(const Profile& profile);
 std::string totals_table(const Profile& before, const Profile& after);
 /// Rows of both runs: what changed, the largest difference first, then what did not.
 std::string changes_table(const Profile& before, const Profile& after);
+/// How layers are split, with what was predicted and which plans were timed, where there is a plan;
+/// empty where all are split alike and nothing was predicted.
+std::string plan_tables(const Profile& profile);
 /// Time and waste by type and by stage.
 std::string groups_tables(const Profile& profile);
 /// Ceilings of compute, memory and collectives.

@@ -28,10 +28,6 @@ std::string micros(double seconds) { return number(seconds * 1e6, 1); }
 
 double over(double a, double b) { return b > 0 ? a / b : 0; }
 
-double predicted(const Line& l) {
-  return l.sum([](const ProfileRow& r) { return r.predicted; });
-}
-
 /// Passes take turns with it.
 double workspace(const Line& l) {
   double most = 0;
@@ -121,12 +117,9 @@ std::vector<PageColumn> columns_of(const Profile& p, const std::vector<Line>& li
   add("imbalance", "slowest / mean", "ranks",
       [ranks](auto& l) { return ranks ? number(l.imbalance(), 3) : ""; });
   add("predicted &micro;s", "kernels and waiting, by the plan", "plan",
-      [](auto& l) { return micros(predicted(l)); });
-  add("error", "predicted / measured - 1, in %", "plan", [](auto& l) {
-    return predicted(l) > 0 && l.seconds() > 0
-               ? format("%+.1f", 100 * (predicted(l) / l.seconds() - 1))
-               : std::string();
-  });
+      [](auto& l) { return micros(predicted_of(l)); });
+  add("error, %", "predicted / measured - 1", "plan",
+      [](auto& l) { return error_text(predicted_of(l), l.seconds()); });
   add("Mcycles", "of all threads of this rank", "counters",
       [](auto& l) { return number(l.counted(&Counts::cycles) / 1e6, 2); });
   add("instr./cycle", "instructions per cycle", "counters", [](auto& l) {

@@ -233,11 +233,24 @@ LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& op
   return *best;
 }
 
+LAMINA_INLINE PlanPrediction plan_prediction(const StepModel& model, const PredictedStep& step) {
+  const PlaceOptions& placing = model.options();
+  PlanPrediction p{.cluster = model.cluster().name,
+                   .batch = placing.batch * std::max(1, placing.micro_batches),
+                   .seconds = step.seconds};
+  for (const PredictedLayer& l : step.layers) {
+    p.layers.push_back({l.name, l.split, l.kernels, l.redistribution});
+    p.layers.back().passes += l.waiting;
+  }
+  return p;
+}
+
 LAMINA_INLINE Plan plan_of(const FoundPlan& found, std::string model) {
   Plan plan =
       plan_of(decisions_of(found.model->network(), found.best.splits, found.placing.recompute),
               std::move(model), found.model->ranks());
   plan.shard_optimizer = found.placing.shard_optimizer;
+  plan.prediction = plan_prediction(*found.model, found.best.step);
   return plan;
 }
 

@@ -114,26 +114,32 @@ class StepSimulation {
       if (brings(inputs(v)[k], c.wanted[k], v))
         layer(v).redistribution +=
             lanes_.start_and_wait(to_move(cost(inputs(v)[k]).made, c.wanted[k]));
-    run_forward(v, c.kernels.forward, c.forward, layer(v).kernels.forward);
+    run_forward(v, c.kernels.forward, c.forward, &LayerSeconds::forward);
   }
 
-  void run_forward(int v, double kernels, const OptionCost::Messages& messages, double& seconds) {
-    PredictedLayer& to = layer(v);
+  /// Of a layer: seconds that a pass waited for `what`.
+  void add(int v, double PredictedLayer::*what, double LayerSeconds::*pass, double waited) {
+    layer(v).*what += waited, layer(v).waiting.*pass += waited;
+  }
+
+  void run_forward(int v, double kernels, const OptionCost::Messages& messages,
+                   double LayerSeconds::*pass) {
+    double& seconds = layer(v).kernels.*pass;
     if (cost(v).overlaps && messages.halo > 0) {
       const double arrives = lanes_.start(messages.halo);
       seconds += lanes_.run(kernels);
-      to.halo += lanes_.wait(arrives);
+      add(v, &PredictedLayer::halo, pass, lanes_.wait(arrives));
     } else {
-      to.halo += lanes_.start_and_wait(messages.halo);
+      add(v, &PredictedLayer::halo, pass, lanes_.start_and_wait(messages.halo));
       seconds += lanes_.run(kernels);
     }
-    to.collectives += lanes_.start_and_wait(messages.others);
+    add(v, &PredictedLayer::collectives, pass, lanes_.start_and_wait(messages.others));
   }
 
   void backward(int v, bool reduces) {
     const OptionCost& c = cost(v);
     PredictedLayer& to = layer(v);
-    if (recomputed(v)) run_forward(v, c.kernels.recompute, c.recompute, to.kernels.recompute);
+    if (recomputed(v)) run_forward(v, c.kernels.recompute, c.recompute, &LayerSeconds::recompute);
     const Gradients& gradients = parts_.gradients;
     if (!gradients.needed[std::size_t(v)]) return;
     const bool has_dx = gradients.of_inputs[std::size_t(v)];
@@ -147,7 +153,8 @@ class StepSimulation {
     if (reduces)
       for (Bucket& b : buckets_)
         if (b.last == v) reduce(b);
-    to.collectives += lanes_.wait(arrives), to.halo += lanes_.wait(halo);
+    add(v, &PredictedLayer::collectives, &LayerSeconds::input_grad, lanes_.wait(arrives));
+    add(v, &PredictedLayer::halo, &LayerSeconds::input_grad, lanes_.wait(halo));
     for (std::size_t k = 0; has_dx && k < c.wanted.size(); ++k)
       if (gradients.needed[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v))
         to.redistribution +=  // gradients go the other way round
@@ -171,7 +178,7 @@ class StepSimulation {
       const double waited = lanes_.wait(b.done);
       const double share = parts ? 1.0 / parts_.groups.ranks(b.group) : 1;
       for (const auto& [v, bytes] : b.members) {
-        layer(v).gradients += waited * bytes / b.bytes;
+        add(v, &PredictedLayer::gradients, &LayerSeconds::weight_grad, waited * bytes / b.bytes);
         const double all = cost(v).kernels.update * bytes / bytes_reduced(v);
         layer(v).kernels.update += lanes_.run(all * share);
       }
@@ -182,7 +189,9 @@ class StepSimulation {
     }
     for (int v = int(graph_.size()) - 1; v >= 1; --v)  // what no other rank has
       if (cost(v).reductions.empty()) layer(v).kernels.update += lanes_.run(cost(v).kernels.update);
-    if (!buckets_.empty()) layer(buckets_.back().last).gradients += lanes_.wait(gathered);
+    if (!buckets_.empty())
+      add(buckets_.back().last, &PredictedLayer::gradients, &LayerSeconds::update,
+          lanes_.wait(gathered));
   }
   double bytes_reduced(int v) const {
     double bytes = 0;
@@ -215,7 +224,7 @@ LAMINA_INLINE PredictedLayer PredictedStep::total() const {
     sum.kernels += l.kernels;
     sum.collectives += l.collectives, sum.halo += l.halo;
     sum.redistribution += l.redistribution, sum.gradients += l.gradients;
-    sum.reduction += l.reduction;
+    sum.reduction += l.reduction, sum.waiting += l.waiting;
   }
   return sum;
 }

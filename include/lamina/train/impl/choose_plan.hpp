@@ -8,7 +8,7 @@
 #include <lamina/train/choose_plan.hpp>
 
 #include <algorithm>
-#include <charconv>
+#include <iomanip>
 #include <sstream>
 
 namespace lamina {
@@ -27,15 +27,44 @@ struct Candidates {
   static Candidates of(const std::string& text);
 };
 
+inline void put(std::ostream& to, const PlanPrediction& p) {
+  to << std::quoted(p.cluster) << ' ' << p.batch << ' ' << exact(p.seconds) << ' '
+     << p.layers.size() << '\n';
+  for (const PlanPrediction::Layer& layer : p.layers) {
+    const LayerSeconds& s = layer.passes;
+    to << std::quoted(layer.name) << ' ' << layer.split.text();
+    for (const double seconds :
+         {s.forward, s.input_grad, s.weight_grad, s.recompute, s.update, layer.redistribution})
+      to << ' ' << exact(seconds);
+    to << '\n';
+  }
+}
+
+inline PlanPrediction prediction_in(std::istream& from) {
+  PlanPrediction p;
+  std::size_t layers = 0;
+  from >> std::quoted(p.cluster) >> p.batch >> p.seconds >> layers;
+  for (std::size_t i = 0; i < layers; ++i) {
+    PlanPrediction::Layer layer;
+    LayerSeconds& s = layer.passes;
+    std::string split;
+    from >> std::quoted(layer.name) >> split >> s.forward >> s.input_grad >> s.weight_grad >>
+        s.recompute >> s.update >> layer.redistribution;
+    layer.split = parse_split(split);
+    p.layers.push_back(std::move(layer));
+  }
+  return p;
+}
+
 inline std::string Candidates::text() const {
   std::ostringstream to;
   to << micro_batches << ' ' << shards << ' ' << recompute.size() << ' ' << bought.size() << ' '
      << plans.size() << '\n';
   for (const bool again : recompute) to << again << '\n';
-  for (const std::string& words : bought) to << words << '\n';
+  for (const std::string& words : bought) to << std::quoted(words) << '\n';
   for (const TimedPlan& plan : plans) {
-    to << plan.name << '\n' << exact(plan.predicted) << '\n' << plan.splits.size() << '\n';
-    for (const Split& split : plan.splits) to << split.text() << '\n';
+    to << std::quoted(plan.name) << '\n';
+    put(to, plan.prediction);
   }
   return to.str();
 }
@@ -43,24 +72,18 @@ inline std::string Candidates::text() const {
 inline Candidates Candidates::of(const std::string& text) {
   std::istringstream from(text);
   Candidates c;
-  std::size_t recomputed = 0, bought = 0, plans = 0, splits = 0;
+  std::size_t recomputed = 0, bought = 0, plans = 0;
   from >> c.micro_batches >> c.shards >> recomputed >> bought >> plans;
   for (std::size_t i = 0; i < recomputed; ++i) {
     bool again = false;
     from >> again;
     c.recompute.push_back(again);
   }
-  const auto line = [&] {
-    std::string words;
-    std::getline(from >> std::ws, words);
-    return words;
-  };
-  for (std::size_t i = 0; i < bought; ++i) c.bought.push_back(line());
+  for (std::size_t i = 0; i < bought; ++i) from >> std::quoted(c.bought.emplace_back());
   for (std::size_t i = 0; i < plans; ++i) {
-    TimedPlan plan{.name = line()};
-    from >> plan.predicted >> splits;
-    for (std::size_t v = 0; v < splits; ++v) plan.splits.push_back(parse_split(line()));
-    c.plans.push_back(std::move(plan));
+    std::string name;
+    from >> std::quoted(name);
+    c.plans.push_back({std::move(name), prediction_in(from)});
   }
   return c;
 }
@@ -85,28 +108,29 @@ inline Candidates candidates(const Network& network, const UpdateRule& rule,
                found.placing.recompute,
                found.bought,
                {}};
-  const auto add = [&](std::string name, const std::vector<Split>& splits, double predicted) {
+  const auto add = [&](std::string name, const std::vector<Split>& splits,
+                       const PredictedStep& step) {
     for (const TimedPlan& known : c.plans)
-      if (known.splits == splits) return;
+      if (known.splits() == splits) return;
     if (int(c.plans.size()) <= choose.plans)
-      c.plans.push_back({std::move(name), splits, predicted});
+      c.plans.push_back({std::move(name), plan_prediction(*found.model, step)});
   };
   for (const PredictedPlan& plan : found.others)
-    if (plan.name == "data" && plan.fits) add(plan.name, plan.splits, plan.step.seconds);
-  add("auto", found.best.splits, found.best.step.seconds);
+    if (plan.name == "data" && plan.fits) add(plan.name, plan.splits, plan.step);
+  add("auto", found.best.splits, found.best.step);
   PlannerOptions planner = choose.planner;
   planner.buys = false;
   for (const double factor : {2.0, 0.5}) {
     const FoundPlan other =
         find_plan(network, found.placing, rule, slower(cluster, factor), ranks, planner, times);
     const PredictedStep step = found.model->predict(found.model->select(other.best.splits));
-    add(factor > 1 ? "auto, slow links" : "auto, fast links", other.best.splits, step.seconds);
+    add(factor > 1 ? "auto, slow links" : "auto, fast links", other.best.splits, step);
   }
   std::vector<const PredictedPlan*> rest;
   for (const PredictedPlan& plan : found.others)
     if (plan.fits) rest.push_back(&plan);
   std::ranges::stable_sort(rest, {}, [](const PredictedPlan* p) { return p->step.seconds; });
-  for (const PredictedPlan* plan : rest) add(plan->name, plan->splits, plan->step.seconds);
+  for (const PredictedPlan* plan : rest) add(plan->name, plan->splits, plan->step);
   return c;
 }
 
@@ -114,7 +138,7 @@ inline Candidates candidates(const Network& network, const UpdateRule& rule,
 inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
                  const Communicator& ranks, const Optimizer& optimizer, TrainerOptions options,
                  int steps) {
-  options.splits = plan.splits;
+  options.splits = plan.splits();
   Trainer trainer(network, ranks, optimizer, std::move(options));
   Loader loader = trainer.loader(data, true, {.augment = false});
   const Batch& batch = loader.next();
@@ -128,6 +152,12 @@ inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
 }
 
 }  // namespace detail::timed_plans
+
+LAMINA_INLINE std::vector<Split> TimedPlan::splits() const {
+  std::vector<Split> all;
+  for (const PlanPrediction::Layer& layer : prediction.layers) all.push_back(layer.split);
+  return all;
+}
 
 LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data,
                                      const Communicator& ranks, const Optimizer& optimizer,
@@ -157,9 +187,13 @@ LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data
   });
 
   ChosenPlan chosen{.training = std::move(options), .bought = c.bought, .timed = c.plans};
-  chosen.training.splits = c.plans[0].splits;
-  chosen.plan = plan_of(decisions_of(network, c.plans[0].splits, c.recompute), {}, ranks.size());
+  chosen.training.splits = c.plans[0].splits();
+  chosen.plan =
+      plan_of(decisions_of(network, chosen.training.splits, c.recompute), {}, ranks.size());
   chosen.plan.shard_optimizer = c.shards;
+  chosen.plan.prediction = c.plans[0].prediction;
+  for (const TimedPlan& plan : c.plans)
+    chosen.plan.timed.push_back({plan.name, plan.prediction.seconds, plan.median});
   return chosen;
 }
 
