@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
       const auto decisions = decide(plan, net, options.batch);
       options.splits = splits_of(decisions), options.recompute = recompute_of(decisions);
       options.shard_optimizer = plan.shard_optimizer;
+      options.micro_batch = plan.micro_batches > 1 ? options.batch / plan.micro_batches : 0;
     } else {
       const lamina::ChosenPlan chosen = lamina::plan(net, world, optimizer, options);
       plan = chosen.plan, options = chosen.training;

@@ -23,8 +23,6 @@ void say(const ChosenPlan& chosen) {
                             &plan == &chosen.timed[0] ? ", taken" : "")));
   if (!chosen.bought.empty())
     append(s, remark(text("  so that it fits into memory: ", in_words(chosen.bought))));
-  if (const std::int64_t micro = chosen.training.micro_batch; micro > 0)
-    append(s, remark(text("  --plan-out does not have the micro-batches: --micro-batch ", micro)));
   std::fputs(s.c_str(), stdout);
   std::fflush(stdout);
 }

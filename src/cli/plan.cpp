@@ -45,8 +45,6 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
   if (o.plan == "auto") {
     ChosenPlan chosen = auto_plan(o, net, batch, world);
     plan = std::move(chosen.plan);
-    run.micro_batch = chosen.training.micro_batch;
-    at_once = run.micro_batch > 0 ? run.micro_batch : batch;
   } else if (built_in(o.plan)) {
     plan = built_in_plan(o.plan, net, at_once, ranks);
   } else {
@@ -55,6 +53,11 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
           plan.model, ", but this run has ", o.model);
     check(plan.ranks == ranks, "--plan ", o.plan, ": is for ", plan.ranks,
           plan.ranks == 1 ? " rank" : " ranks", ", but there ", ranks == 1 ? "is " : "are ", ranks);
+  }
+  if (o.micro_batch == 0 && plan.micro_batches > 1) {
+    check(batch % plan.micro_batches == 0, "--plan ", o.plan, ": its ", plan.micro_batches,
+          " micro-batches do not divide the global batch of ", batch);
+    at_once = run.micro_batch = batch / plan.micro_batches;
   }
   for (const std::string& rule : o.split) {
     const std::string origin = text("--split ", rule);
@@ -73,10 +76,11 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
   run.decisions = decide(plan, net, at_once, o.allow_fallback);
   run.plan = plan_of(run.decisions, o.model, ranks);
   run.plan.shard_optimizer = plan.shard_optimizer || o.shard_optimizer;
+  run.plan.micro_batches = int(batch / at_once);
   run.shown =
       o.plan != "data" || !o.split.empty() || !o.recompute.empty() || run.plan.shard_optimizer;
-  if (o.split.empty() && o.recompute.empty() &&
-      run.plan.shard_optimizer == plan.shard_optimizer)  // else it is another plan by now
+  if (o.split.empty() && o.recompute.empty() && run.plan.shard_optimizer == plan.shard_optimizer &&
+      run.plan.micro_batches == plan.micro_batches)  // else it is another plan by now
     run.plan.timed = std::move(plan.timed), run.plan.prediction = std::move(plan.prediction);
   return run;
 }

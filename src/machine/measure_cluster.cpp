@@ -49,8 +49,9 @@ double measured_contention(const World& world, const Backend& backend) {
   compute(), send().wait(stream);
   const double transfer = seconds_of([&] { send().wait(stream); });
   const double once = seconds_of([&] { compute(); });
-  // As many kernels as end before what is sent meanwhile, even if they take twice as long.
-  const int kernels = std::clamp(int(0.02 / once), 1, 1000);
+  // Not only while a transfer begins, which may be its busiest part; and as many kernels as end
+  // before what is sent meanwhile, even if they take twice as long.
+  const int kernels = std::clamp(int(std::max(0.02, transfer / 2) / once), 1, 1000);
   const int transfers = std::clamp(int(2 * kernels * once / transfer) + 1, 1, 1000);
   std::vector<double> ratios;
   for (int i = 0; i < 9; ++i) {

@@ -14,7 +14,7 @@ using Json = JsonPart::Json;
 
 constexpr const char* schema = "lamina-plan";
 constexpr int version = 1;
-constexpr std::int64_t most_ranks = 1 << 16;
+constexpr std::int64_t most_ranks = 1 << 16, most_micro_batches = 1 << 24;
 constexpr std::pair<const char*, double LayerSeconds::*> passes[] = {
     {"forward", &LayerSeconds::forward},
     {"input_grad", &LayerSeconds::input_grad},
@@ -93,7 +93,7 @@ Plan parse_plan(const std::string& json) {
   const JsonPart whole(j);
   allow_only(whole, "a plan",
              {"schema", "version", "model", "ranks", "layers", "recompute", "shard_optimizer",
-              "timed", "prediction"});
+              "micro_batches", "timed", "prediction"});
   Plan plan;
   if (const auto model = whole.find("model")) plan.model = one_line(model->string());
   plan.ranks = int(whole.at("ranks").whole(1, most_ranks));
@@ -122,6 +122,8 @@ Plan parse_plan(const std::string& json) {
     if (!shard->json().is_boolean()) shard->fail("true or false");
     plan.shard_optimizer = shard->json().get<bool>();
   }
+  if (const auto micro = whole.find("micro_batches"))
+    plan.micro_batches = int(micro->whole(1, most_micro_batches));
   if (const auto timed = whole.find("timed")) plan.timed = times_in(*timed);
   if (const auto prediction = whole.find("prediction"))
     plan.prediction = prediction_in(*prediction, plan.ranks);
@@ -141,6 +143,7 @@ std::string plan_json(const Plan& plan) {
            text(i ? ",\n    " : ",\n  \"recompute\": [\n    ", quoted(plan.recomputed[i].layers)));
   if (!plan.recomputed.empty()) append(s, "\n  ]");
   if (plan.shard_optimizer) append(s, ",\n  \"shard_optimizer\": true");
+  if (plan.micro_batches > 1) append(s, text(",\n  \"micro_batches\": ", plan.micro_batches));
   for (const PlanTime& timed : plan.timed)
     append(s, text(&timed == &plan.timed[0] ? ",\n  \"timed\": [\n" : ",\n", "    {\"plan\": ",
                    quoted(timed.name), ", \"predicted_s\": ", exact(timed.predicted),

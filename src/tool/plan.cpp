@@ -156,10 +156,8 @@ void write_files(const Prediction& p, const FoundPlan& found, const Options& o) 
   if (o.plan_out.empty()) return;
   naming(
       "--plan-out", [&] { write_plan(o.plan_out, plan_of(found, o.model)); }, " ");
-  const std::string micro =
-      p.micro_batches > 1 ? text(" --micro-batch ", p.batch / p.micro_batches) : std::string();
   std::fputs(remark(text("to run it: mpirun -n ", p.devices, " bench_network --model ", o.model,
-                         " --global-batch ", p.batch, micro, " --plan ", o.plan_out))
+                         " --global-batch ", p.batch, " --plan ", o.plan_out))
                  .c_str(),
              stdout);
 }

@@ -381,8 +381,14 @@ kept_plan, rows = profile("--plan", "auto.json", ranks=2)
 expect(kept_plan and kept_plan["timed"] == auto["timed"], "not what was timed", kept_plan)
 out = fine("--plan", "auto", "--micro-batch", "8", "--plan-out", "auto.json", patience=300)
 auto = json.loads((root / "auto.json").read_text())
-expect(auto["prediction"]["batch"] == 16 and "in 2 micro-batches of 8" in out and
-       "--micro-batch 8" in out, "not in micro-batches", out)
+expect(auto["prediction"]["batch"] == 16 and auto["micro_batches"] == 2 and
+       "in 2 micro-batches of 8" in out, "not in micro-batches", out)
+out = fine("--plan", "auto.json")
+expect("in 2 micro-batches of 8" in out, "a file's micro-batches are not taken", out)
+auto["micro_batches"] = 3
+(root / "thirds.json").write_text(json.dumps(auto))
+bad("--plan thirds.json: its 3 micro-batches do not divide the global batch of 16", "--plan",
+    "thirds.json")
 
 for columns in 60, 80, 130:
     lines = terminal(columns, "--model", "lenet", *cluster("two.json"), "--scaling",

@@ -140,15 +140,17 @@ TEST_CASE("a plan survives its file") {
         "  \"layers\": {\n    \"conv1\": \"height:2\"\n  }\n}\n");
   CHECK(parse_plan(plan_json(Plan{})).rules.empty());
   CHECK_FALSE(parse_plan(plan_json(Plan{})).shard_optimizer);
+  CHECK(parse_plan(plan_json(Plan{})).micro_batches == 1);
 }
 
 TEST_CASE("a plan's options survive its file") {
   Plan plan{.ranks = 2};
   plan.recompute("conv*").recompute("relu1").shard_optimizer = true;
+  plan.micro_batches = 4;
   CHECK(plan_json(plan) ==
         "{\n  \"schema\": \"lamina-plan\",\n  \"version\": 1,\n  \"ranks\": 2,\n"
         "  \"layers\": {},\n  \"recompute\": [\n    \"conv*\",\n    \"relu1\"\n  ],\n"
-        "  \"shard_optimizer\": true\n}\n");
+        "  \"shard_optimizer\": true,\n  \"micro_batches\": 4\n}\n");
   const std::string path = "plan_options.json";
   write_plan(path, plan);
   const Plan read = read_plan(path);
@@ -254,6 +256,7 @@ TEST_CASE("a file that is no good plan says so in one line") {
         "recompute[0]: expected the name of a layer, or a pattern, got \"\"");
   CHECK_THAT(with(R"("shard_optimizer": 1)"),
              ContainsSubstring("shard_optimizer: expected true or false"));
+  CHECK_THAT(with(R"("micro_batches": 0)"), ContainsSubstring("micro_batches: expected "));
   CHECK(with(R"("timed": 1)") == "timed: expected a list, got 1");
   CHECK(with(R"("timed": [{"plan": "a", "predicted_s": -1, "median_s": 1}])") ==
         "timed[0].predicted_s: expected a number of at least 0, got -1");

@@ -59,11 +59,10 @@ struct FoundPlan {
 /// Needs no device and no ranks; the same on every rank that asks.
 ///
 /// Never predicted slower than any built-in plan that fits, nor than `data` with purchases of its
-/// own. Where nothing fits, it buys memory: of
-/// a sharded optimizer, recomputation of all layers without weights, and micro-batches, the
-/// combination with the shortest step among those with the fewest micro-batches. Throws Error where
-/// no plan fits at all, which says by how much and what would help; where no plan is legal; and
-/// where the cluster is impossible.
+/// own. Where nothing fits, it buys memory: of a sharded optimizer, recomputation of all layers
+/// without weights, and micro-batches, the combination with the shortest step among those with the
+/// fewest micro-batches. Throws Error where no plan fits at all, which says by how much and what
+/// would help; where no plan is legal; and where the cluster is impossible.
 FoundPlan find_plan(const Network& network, const PlaceOptions& options, const UpdateRule& rule,
                     const Cluster& cluster, int ranks, const PlannerOptions& planner = {},
                     std::shared_ptr<const LayerTimes> times = {});

@@ -59,6 +59,7 @@ struct Plan {
   std::vector<Rule> rules = {};
   std::vector<Recompute> recomputed = {};
   bool shard_optimizer = false;  ///< see PlaceOptions
+  int micro_batches = 1;         ///< likewise
 
   // Why it was chosen. It says nothing about what runs.
   std::vector<PlanTime> timed = {};  ///< this one first, if any was timed

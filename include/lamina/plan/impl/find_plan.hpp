@@ -250,6 +250,7 @@ LAMINA_INLINE Plan plan_of(const FoundPlan& found, std::string model) {
       plan_of(decisions_of(found.model->network(), found.best.splits, found.placing.recompute),
               std::move(model), found.model->ranks());
   plan.shard_optimizer = found.placing.shard_optimizer;
+  plan.micro_batches = std::max(1, found.placing.micro_batches);
   plan.prediction = plan_prediction(*found.model, found.best.step);
   return plan;
 }

@@ -190,7 +190,7 @@ LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data
   chosen.training.splits = c.plans[0].splits();
   chosen.plan =
       plan_of(decisions_of(network, chosen.training.splits, c.recompute), {}, ranks.size());
-  chosen.plan.shard_optimizer = c.shards;
+  chosen.plan.shard_optimizer = c.shards, chosen.plan.micro_batches = c.micro_batches;
   chosen.plan.prediction = c.plans[0].prediction;
   for (const TimedPlan& plan : c.plans)
     chosen.plan.timed.push_back({plan.name, plan.prediction.seconds, plan.median});
