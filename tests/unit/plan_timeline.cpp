@@ -99,8 +99,10 @@ TEST_CASE("kernels are slowed down while something travels, and no longer") {
 TEST_CASE("gradients are summed in the last micro-batch alone") {
   Network net = empty();
   net.add<Made>({.seconds = {.forward = 1, .weight_grad = 2}, .messages = {sum(1)}}, "a");
-  net.add<Made>(
-      {.seconds = {.forward = 1, .input_grad = 2, .weight_grad = 3}, .messages = {sum(5)}}, "b");
+  net.add<Made>({.seconds = {.forward = 1, .input_grad = 2, .weight_grad = 3},
+                 .messages = {sum(5)},
+                 .multiplies = true},
+                "b");
   PlaceOptions options = apart();
   options.micro_batches = 3;
   const PredictedStep step = predict(net, a_byte_a_second(2), halves, options);
@@ -119,7 +121,7 @@ TEST_CASE("buckets take whole layers of one group until they are full") {
   const PlaceOptions options{.bucket_mb = 200e-6, .first_bucket_mb = 100e-6};
   const Axis other = Axis::width;
 
-  Network net = empty();  // backward goes upwards from a
+  Network net = empty();                                 // backward goes upwards from a
   net.add<Made>({.messages = {sum(30)}}, "h");           // what is left
   net.add<Made>({.messages = {sum(110)}}, "g");          // fills the second one: 220 bytes
   net.add<Made>({.messages = {sum(70)}}, "f");           // does not
@@ -137,7 +139,7 @@ TEST_CASE("buckets take whole layers of one group until they are full") {
   }
 }
 
-TEST_CASE("halos travel beside the kernels of convolutions that are not cut by width") {
+TEST_CASE("halos travel beside kernels of convolutions, of forward unless columns are cut") {
   const bool multiplies = GENERATE(true, false);
   const Split split = GENERATE(halves, quarters);
   CAPTURE(multiplies, split.text());
@@ -151,10 +153,52 @@ TEST_CASE("halos travel beside the kernels of convolutions that are not cut by w
   const PredictedStep step = predict(net, a_byte_a_second(4), split);
   const bool beside = multiplies && split.width == 1;
   const PredictedLayer& b = step.layers[2];
-  CHECK(b.waiting.forward == Approx(beside ? 1 : 3));  // 3 s, of which the kernel hides 2
-  CHECK(b.waiting.input_grad == Approx(1));            // 4 s, of which that of dw hides 3
-  CHECK(b.halo == Approx(beside ? 2 : 4));
-  CHECK(step.seconds == Approx((beside ? 3 : 5) + 1 + 4));
+  const double forward = beside ? 1 : 3;   // 3 s, of which the kernel hides 2
+  const double back = multiplies ? 1 : 4;  // 4 s, of which that of dw hides 3
+  CHECK(b.waiting.forward == Approx(forward));
+  CHECK(b.waiting.input_grad == Approx(back));
+  CHECK(b.halo == Approx(forward + back));
+  CHECK(step.seconds == Approx(2 + forward + 1 + 3 + back));
+}
+
+TEST_CASE("of parts of dx and their halo, parts travel beside the kernel of dw") {
+  Network net = empty();
+  net.add<Made>({}, "trained");
+  net.add<Made>({.seconds = {.input_grad = 1, .weight_grad = 6},
+                 .messages = {message(Collective::all_gather, Pass::input_grad, 4),
+                              message(Collective::halo, Pass::input_grad, 5), sum(1)},
+                 .multiplies = true},
+                "b");
+  const PredictedStep step = predict(net, a_byte_a_second(2));
+  CHECK(step.layers[2].collectives == 0);
+  CHECK(step.layers[2].halo == Approx(2 + 5));  // behind the sum of the gradients
+  CHECK(step.seconds == Approx(1 + 6 + 2 + 5));
+}
+
+TEST_CASE("what makes sums beside dw, as batch norm does, waits for them before dx") {
+  const bool has_dx = GENERATE(true, false);
+  Network net = empty();
+  net.add<Made>({.parameters = has_dx ? 1.0 : 0.0}, "before");
+  net.add<Made>({.seconds = {.input_grad = 1, .weight_grad = 6},
+                 .messages = {message(Collective::all_gather, Pass::input_grad, 4, true)}},
+                "norm");
+  const PredictedStep step = predict(net, a_byte_a_second(2));
+  CHECK(step.layers[2].collectives == Approx(4));
+  CHECK(step.seconds == Approx(6 + 4 + (has_dx ? 1 : 0)));
+}
+
+TEST_CASE("a group of all ranks has the same buckets under all splits") {
+  // 10 s for a sum: two layers of one bucket have 5 s each.
+  Cluster cluster = test::slow_cluster(2);
+  for (const double bytes : {1, 1000})
+    cluster.measured.push_back({Collective::all_reduce, 2, 1, bytes, 10});
+  Network net = empty();
+  net.add<Made>({.messages = {sum(50, Axis::height)}}, "a");
+  net.add<Made>({.messages = {sum(50)}}, "b");
+  StepModel model(net, {.batch = 2}, {}, cluster, 2, std::make_shared<MadeTimes>());
+  const PredictedStep step = model.predict(model.select({halves, {.height = 2}, halves}));
+  CHECK(step.layers[1].reduction == Approx(5));
+  CHECK(step.layers[2].reduction == Approx(5));
 }
 
 TEST_CASE("what is recomputed sends again what it does not keep") {
