@@ -106,7 +106,7 @@ class StepSimulation {
   /// Whether v brings y of `from` so: the first of all that want it does.
   bool brings(int from, int wanted, int v) const {
     for (const auto& [reader, input] : parts_.readers[std::size_t(from)])
-      if (reader == v || cost(reader).wanted[std::size_t(input)] == wanted) return reader == v;
+      if (cost(reader).wanted[std::size_t(input)] == wanted) return reader == v;
     return false;
   }
 
