@@ -36,7 +36,7 @@ std::shared_ptr<const LayerTimes> seconds(double batch, double other, double con
   return std::make_shared<BySplit>(batch, other, conv);
 }
 
-/// Devices so far apart that all-gathers take long, and nothing else does.
+/// An all-gather takes 10 s, and all else that is sent next to nothing.
 Cluster cluster_of(int devices, double memory) {
   Cluster c = test::slow_cluster(devices);
   c.nodes[0].device.memory = memory;

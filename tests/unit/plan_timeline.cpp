@@ -2,7 +2,9 @@
 // hand.
 #include "catch.hpp"
 #include "support/clusters.hpp"
+#include "support/random_plans.hpp"
 
+#include <lamina/network/predict.hpp>
 #include <lamina/plan/step_model.hpp>
 
 using namespace lamina;
@@ -24,7 +26,7 @@ class Made final : public Layer {
   std::string options() const override { return text(std::uintptr_t(this)); }  // none are alike
   bool multiplies() const override { return of.multiplies; }
   Axis splits() const override { return all_but_input; }
-  Shape output(std::span<const Shape> xs) const override { return only(xs); }
+  Shape output(std::span<const Shape> xs) const override { return xs[0]; }
   Cost cost(std::span<const Shape>, const Split&, DType) const override {
     return {.parameters = of.parameters, .messages = of.messages};
   }
@@ -51,6 +53,16 @@ Cluster a_byte_a_second(int devices, double contention = 1) {
          {Collective::reduce_scatter, Collective::all_gather, Collective::halo})
       c.measured.push_back({op, 2, stride, 1, 1});
   }
+  return c;
+}
+
+/// An all-reduce takes 10 s, however many bytes it has: layers have their parts of their bucket's.
+Cluster ten_seconds_a_sum(int devices) {
+  Cluster c = test::slow_cluster(devices);
+  for (const int ranks : {2, 3, 4})
+    for (const int stride : {1, 2, 3})
+      for (const double bytes : {1.0, 1e9})
+        c.measured.push_back({Collective::all_reduce, ranks, stride, bytes, 10});
   return c;
 }
 
@@ -112,12 +124,22 @@ TEST_CASE("gradients are summed in the last micro-batch alone") {
   CHECK(step.seconds == Approx(3 * 9 - 2 + 10 + 2));
 }
 
+TEST_CASE("backward goes no further down than what is trained") {
+  Network net = empty();
+  const Node x = net.add<Made>(
+      {.seconds = {.forward = 1, .input_grad = 100, .weight_grad = 100}, .parameters = 0}, "x");
+  const Node a = x.add<Made>({.seconds = {.forward = 1, .input_grad = 100, .weight_grad = 2}}, "a");
+  net.join<Made>({x, a}, {.seconds = {.input_grad = 3}, .parameters = 0}, "both");
+  // Of 2 * 2 * 2 * 2 elements of 4 bytes a rank has one half, and wants another: it lacks 16 bytes.
+  Cluster cluster = a_byte_a_second(2);
+  cluster.across = {0, 1};
+  StepModel model(net, {.batch = 2}, {}, cluster, 2, std::make_shared<MadeTimes>());
+  const PredictedStep step = model.predict(model.select({halves, halves, halves, {.height = 2}}));
+  CHECK(step.layers[3].redistribution == Approx(2 * 16 + 16));  // back that of a alone
+  CHECK(step.seconds == Approx((1 + 1 + 2 * 16) + (3 + 16 + 2)));
+}
+
 TEST_CASE("buckets take whole layers of one group until they are full") {
-  // A sum takes 10 s, however many bytes it has: each layer has its part of its bucket's.
-  Cluster cluster = test::slow_cluster(4);
-  for (const int stride : {1, 2})
-    for (const double bytes : {1, 1000})
-      cluster.measured.push_back({Collective::all_reduce, 2, stride, bytes, 10});
   const PlaceOptions options{.bucket_mb = 200e-6, .first_bucket_mb = 100e-6};
   const Axis other = Axis::width;
 
@@ -130,7 +152,7 @@ TEST_CASE("buckets take whole layers of one group until they are full") {
   net.add<Made>({.messages = {sum(60), sum(30)}}, "c");  // fills it, and is not cut: 150 bytes
   net.add<Made>({.messages = {sum(120, other)}}, "b");   // a group has its own
   net.add<Made>({.messages = {sum(60)}}, "a");
-  const PredictedStep step = predict(net, cluster, quarters, options);
+  const PredictedStep step = predict(net, ten_seconds_a_sum(4), quarters, options);
   const std::vector<double> bytes{30, 110, 70, 40, 40, 90, 120, 60};
   const std::vector<double> of{30, 220, 220, 40, 220, 150, 120, 150};
   for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -188,14 +210,10 @@ TEST_CASE("what makes sums beside dw, as batch norm does, waits for them before 
 }
 
 TEST_CASE("a group of all ranks has the same buckets under all splits") {
-  // 10 s for a sum: two layers of one bucket have 5 s each.
-  Cluster cluster = test::slow_cluster(2);
-  for (const double bytes : {1, 1000})
-    cluster.measured.push_back({Collective::all_reduce, 2, 1, bytes, 10});
   Network net = empty();
   net.add<Made>({.messages = {sum(50, Axis::height)}}, "a");
   net.add<Made>({.messages = {sum(50)}}, "b");
-  StepModel model(net, {.batch = 2}, {}, cluster, 2, std::make_shared<MadeTimes>());
+  StepModel model(net, {.batch = 2}, {}, ten_seconds_a_sum(2), 2, std::make_shared<MadeTimes>());
   const PredictedStep step = model.predict(model.select({halves, {.height = 2}, halves}));
   CHECK(step.layers[1].reduction == Approx(5));
   CHECK(step.layers[2].reduction == Approx(5));
@@ -220,11 +238,41 @@ TEST_CASE("what is recomputed sends again what it does not keep") {
 TEST_CASE("a rank updates its part of what its group shares, and gathers the rest") {
   // Two groups of two ranks: they add up 8 bytes, update a half, and gather 8 bytes.
   Network net = empty();
-  net.add<Made>({.seconds = {.update = 6}, .messages = {sum(8)}}, "a");
+  net.add<Made>({.seconds = {.update = 6}, .messages = {sum(6), sum(2)}}, "a");
   const PredictedStep whole = predict(net, a_byte_a_second(4), quarters);
   CHECK(whole.seconds == Approx(2 * 8 + 6));
   const PredictedStep parts = predict(net, a_byte_a_second(4), quarters, {.shard_optimizer = true});
   CHECK(parts.layers[1].reduction == Approx(8 + 8));
   CHECK(parts.layers[1].kernels.update == Approx(6 / 2));
   CHECK(parts.seconds == Approx(8 + 3 + 8));
+}
+
+TEST_CASE("buckets are those of the network where it is placed") {
+  // Blocks of whole cache lines, so that nothing is rounded up.
+  Network net({.c = 64, .h = 4, .w = 4});
+  for (int i = 0; i < 3; ++i) {
+    net.add<Conv2D>({.channels = 64, .kernel = 3, .pad = 1});
+    net.add<BatchNorm>({});
+  }
+  for (int i = 0; i < 3; ++i) net.add<Linear>({.features = 64});
+  PlaceOptions options{.batch = 8, .bucket_mb = 0.3, .first_bucket_mb = 0.1};
+  const Cluster cluster = ten_seconds_a_sum(4);
+  std::uint64_t draw = 0;
+  for (int i = 0; i < 30; ++i) {
+    const int ranks = i % 2 == 0 ? 2 : 4;
+    options.splits = test::random_plan(net, ranks, options.batch, Random(7), draw);
+    INFO(test::describe(net, options.splits));
+    const PlacedNetwork placed = imagine(net, options, 0, ranks);
+    std::vector<double> parts(net.graph().size());  // of its bucket, by vertex
+    for (const NamedParameter& n : placed.parameters())
+      if (const Bucket* b = n.parameter->bucket; b && b->ranks.size() > 1)
+        parts[std::size_t(placed.steps()[std::size_t(n.step)].vertex)] +=
+            double(n.parameter->room) / double(b->gradients.shape.size());
+    StepModel model(net, options, {}, cluster, ranks, std::make_shared<FormulaTimes>(cluster));
+    const PredictedStep step = model.predict(model.select(options.splits));
+    for (std::size_t v = 1; v < parts.size(); ++v) {
+      INFO(step.layers[v].name);
+      CHECK(step.layers[v].reduction == Approx(10 * parts[v]));
+    }
+  }
 }
