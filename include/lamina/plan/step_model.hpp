@@ -52,7 +52,7 @@ struct PredictedStep {
 ///
 /// A step is simulated in the order in which PlacedNetwork runs it, on two lanes: kernels, and
 /// collectives in program order. Forward waits for redistributions and collectives; the halo of a
-/// convolution travels beside its kernel; parts of dx and its halo beside the kernel of dw;
+/// convolution travels beside its kernel; parts of dx or its halo beside the kernel of dw;
 /// gradients in buckets, as PlaceOptions::bucket_mb cuts them, beside the rest of backward. Kernels
 /// take Cluster::contention times as long while something travels. All ranks are taken to be as
 /// busy as the one that takes longest.

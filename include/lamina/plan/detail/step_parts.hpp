@@ -27,7 +27,10 @@ struct OptionCost {
   LayerSeconds kernels = {};
   Messages forward = {}, recompute = {};  ///< others wait for the kernel, which waits for the halo,
   bool overlaps = false;                  ///< unless that travels beside it
-  Messages backward = {};                 ///< beside the kernel of dw where there is one
+  /// Of dx, beside the kernel of dw: parts, then a halo; but where the layer does not multiply,
+  /// others are sums of the kernel of dw, for which that of dx waits (batch norm).
+  Messages backward = {};
+  bool multiplies = false;
   std::vector<Reduction> reductions = {};
   double bytes = 0;         ///< of memory: see StepModel::graph()
   std::vector<int> wanted;  ///< numbers of arrangements, of each x
@@ -58,8 +61,9 @@ class Arrangements {
 /// Groups of ranks that share collectives, and what these take.
 class Groups {
  public:
-  explicit Groups(const Cluster& cluster) : cluster_(&cluster) {}
-  /// The number of the group of rank 0; -1 where it is alone.
+  Groups(const Cluster& cluster, int ranks) : cluster_(&cluster), all_(ranks) {}
+  /// The number of the group of rank 0; -1 where it is alone. As Site makes them: splits have
+  /// groups of their own, but share that of all ranks.
   int number(const Split& split, Axis axes);
   /// Seconds of a collective in it; nothing in -1.
   double seconds(int group, Collective op, double bytes) const;
@@ -67,6 +71,7 @@ class Groups {
 
  private:
   const Cluster* cluster_;
+  int all_;
   std::vector<std::pair<Split, Axis>> keys_;
   std::vector<std::vector<int>> members_;
   mutable std::map<std::tuple<int, Collective, double>, double> known_;

@@ -62,10 +62,11 @@ LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element)
 
 LAMINA_INLINE int Groups::number(const Split& split, Axis axes) {
   if (split.ways(axes) == 1) return -1;
-  const std::pair key{split, axes & split.axes()};
+  std::pair key{split, axes & split.axes()};
+  if (split.ways(axes) == all_) key = {{.batch = all_}, Axis::batch};
   const auto at = std::ranges::find(keys_, key);
   if (at != keys_.end()) return int(at - keys_.begin());
-  keys_.push_back(key), members_.push_back(group(split, {}, axes));
+  keys_.push_back(key), members_.push_back(group(key.first, {}, key.second));
   return int(keys_.size()) - 1;
 }
 
@@ -81,7 +82,7 @@ LAMINA_INLINE OptionCost StepParts::cost_alone(const LayerKind& kind, const Spli
   if (!kind.layer) return o;
   const Cost cost = kind.layer->cost(kind.xs, split, options.dtype.compute);
   o.kernels = times->of(*kind.layer, kind.xs, split, cost, options.dtype, rule);
-  o.overlaps = kind.layer->multiplies() && split.width == 1;
+  o.multiplies = kind.layer->multiplies(), o.overlaps = o.multiplies && split.width == 1;
   for (const Message& m : cost.messages) {
     const int group = groups.number(split, m.axes);
     const auto add = [&](OptionCost::Messages& to) {
@@ -133,7 +134,7 @@ LAMINA_INLINE StepParts::StepParts(Network network_, PlaceOptions options_, Upda
       ranks(ranks_),
       times(std::move(times_)),
       arrangements(cluster),
-      groups(cluster) {
+      groups(cluster, ranks) {
   check_cluster(cluster);
   check(ranks > 0 && ranks <= cluster.devices(), "cluster ", cluster.name, " has ",
         cluster.devices(), " devices: expected from 1 to as many ranks, got ", ranks);

@@ -22,15 +22,17 @@ struct Lanes {
     compute += slowed + std::max(0.0, seconds - slowed / contention);
     return compute - begin;
   }
-  /// Starts a collective; returns when it ends.
-  double start(double seconds) { return comm = std::max(comm, compute) + seconds; }
+  /// Starts a collective, if there is any; returns when it ends.
+  double start(double seconds) {
+    return seconds > 0 ? comm = std::max(comm, compute) + seconds : 0;
+  }
   /// Has the kernels wait; returns how long.
   double wait(double until) {
     const double waited = std::max(0.0, until - compute);
     compute += waited;
     return waited;
   }
-  double start_and_wait(double seconds) { return seconds > 0 ? wait(start(seconds)) : 0; }
+  double start_and_wait(double seconds) { return wait(start(seconds)); }
 };
 
 /// In the order in which PlacedNetwork and Optimizer run it.
@@ -104,7 +106,7 @@ class StepSimulation {
   /// Whether v brings y of `from` so: the first of all that want it does.
   bool brings(int from, int wanted, int v) const {
     for (const auto& [reader, input] : parts_.readers[std::size_t(from)])
-      if (reader == v || cost(reader).wanted[std::size_t(input)] == wanted) return reader == v;
+      if (cost(reader).wanted[std::size_t(input)] == wanted) return reader == v;
     return false;
   }
 
@@ -138,27 +140,35 @@ class StepSimulation {
 
   void backward(int v, bool reduces) {
     const OptionCost& c = cost(v);
-    PredictedLayer& to = layer(v);
+    LayerSeconds& kernels = layer(v).kernels;
     if (recomputed(v)) run_forward(v, c.kernels.recompute, c.recompute, &LayerSeconds::recompute);
     const Gradients& gradients = parts_.gradients;
     if (!gradients.needed[std::size_t(v)]) return;
-    const bool has_dx = gradients.of_inputs[std::size_t(v)];
+    const bool has_dx = gradients.of_inputs[std::size_t(v)], parts = c.backward.others > 0;
     double arrives = 0, halo = 0;
-    if (has_dx) {
-      to.kernels.input_grad += lanes_.run(c.kernels.input_grad);
-      if (c.backward.others > 0) arrives = lanes_.start(c.backward.others);
-      if (c.backward.halo > 0) halo = lanes_.start(c.backward.halo);
+    if (has_dx && c.multiplies) {  // one of the two travels while dw is computed
+      kernels.input_grad += lanes_.run(c.kernels.input_grad);
+      (parts ? arrives : halo) = lanes_.start(parts ? c.backward.others : c.backward.halo);
     }
-    to.kernels.weight_grad += lanes_.run(c.kernels.weight_grad);
+    kernels.weight_grad += lanes_.run(c.kernels.weight_grad);
+    if (!c.multiplies) arrives = lanes_.start(c.backward.others);
     if (reduces)
       for (Bucket& b : buckets_)
         if (b.last == v) reduce(b);
     add(v, &PredictedLayer::collectives, &LayerSeconds::input_grad, lanes_.wait(arrives));
+    if (has_dx && !c.multiplies) kernels.input_grad += lanes_.run(c.kernels.input_grad);
+    if (has_dx && (parts || !c.multiplies)) halo = lanes_.start(c.backward.halo);
     add(v, &PredictedLayer::halo, &LayerSeconds::input_grad, lanes_.wait(halo));
-    for (std::size_t k = 0; has_dx && k < c.wanted.size(); ++k)
-      if (gradients.needed[std::size_t(inputs(v)[k])] && brings(inputs(v)[k], c.wanted[k], v))
-        to.redistribution +=  // gradients go the other way round
-            lanes_.start_and_wait(to_move(c.wanted[k], cost(inputs(v)[k]).made));
+    if (has_dx) return_gradients(v);
+  }
+
+  /// Redistributions, the other way round.
+  void return_gradients(int v) {
+    const std::vector<int>& wanted = cost(v).wanted;
+    for (std::size_t k = 0; k < wanted.size(); ++k)
+      if (const int from = inputs(v)[k];
+          parts_.gradients.needed[std::size_t(from)] && brings(from, wanted[k], v))
+        layer(v).redistribution += lanes_.start_and_wait(to_move(wanted[k], cost(from).made));
   }
 
   void reduce(Bucket& b) {
