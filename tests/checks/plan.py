@@ -280,8 +280,8 @@ impossible("--calibrate plans for the ranks there are: expected neither --device
 bad("--cluster-out needs --calibrate", "--cluster-out", "kept.json", program=planner, ranks=1)
 impossible("--validate runs plans on the ranks of this job, and there is one only", "--validate",
            written=())
-impossible("--validate runs many plans as they are: expected no --devices, --scaling,", "--validate",
-           ranks=2)
+impossible("--validate runs many plans as they are: expected no --devices, --scaling,",
+           "--validate", ranks=2)
 bad("--svg needs --scaling", "--svg", "kept.svg", program=planner, ranks=1)
 bad("--plan auto times plans, and so needs communication", "--plan", "auto", "--comm", "none")
 for expected, flag, value in (

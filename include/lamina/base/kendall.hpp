@@ -7,9 +7,9 @@
 
 namespace lamina {
 
-/// Kendall's τ-b of as many values each: 1 where both rise and fall together, -1 where one rises as
-/// the other falls; pairs that are equal in one of them count as half known. 0 where all values of
-/// one are equal. Source: Kendall, "The treatment of ties in ranking problems", 1945.
+/// Kendall's τ-b of as many values each: 1 where both rise and fall together, -1 where one rises
+/// as the other falls; 0 where all values of one are equal. Source: Kendall, "The treatment of ties
+/// in ranking problems", 1945.
 inline double kendall(const std::vector<double>& a, const std::vector<double>& b) {
   const auto sign = [](double v) { return double(v > 0) - double(v < 0); };
   double agree = 0, of_a = 0, of_b = 0;

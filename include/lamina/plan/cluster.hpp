@@ -99,8 +99,8 @@ Cluster ready_cluster(std::string_view name);
 ///                   2 lg p α + the same, and recursive doubling, lg p (α + mβ + mγ)
 ///   reduce_scatter  the less of a ring, (p-1)α + (p-1)/p m(β + γ), and recursive halving,
 ///                   lg p α + the same
-///   all_gather      the less of a ring, (p-1)α + (p-1)/p mβ, and recursive doubling, lg p α + the
-///                   same
+///   all_gather      the less of a ring, (p-1)α + (p-1)/p mβ, and recursive doubling, lg p α +
+///                   the same
 ///   all_to_all      (p-1)α + (p-1)/p mβ, each message on its own link
 ///   broadcast       the less of a binomial tree, lg p (α + mβ), and scatter with all-gather,
 ///                   lg p α + (p-1)/p mβ + that of all_gather

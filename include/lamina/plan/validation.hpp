@@ -50,8 +50,8 @@ struct Validation {
   std::vector<Compared> waiting() const;
 };
 
-/// A row for each plan, the fastest first, with its rounds where the width holds them; then types of
-/// layers, and communication; then how right it all is.
+/// A row for each plan, the fastest first, with its rounds where the width holds them; then types
+/// of layers, and communication; then how right it all is.
 std::string validation_table(const Validation& validation, const PlanTableOptions& options = {});
 
 inline constexpr const char* validation_schema = "lamina-validation";
