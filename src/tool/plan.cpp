@@ -268,7 +268,7 @@ Command plan_command(CLI::App& app) {
   count(*sub, "--rounds", o->validation.rounds, 1, "in which it runs each of them")
       ->capture_default_str();
   number(*sub, "--longest", o->validation.longest,
-         "seconds of a step: plans that are predicted to take longer do not run")
+         "seconds of a step: plans but data that are predicted to take longer do not run")
       ->capture_default_str();
   word(*sub, "--cluster-out", o->cluster_out, "FILE", "write what was measured of them");
   word(*sub, "--backend", o->backend, "NAME", "whose kernels are measured")->capture_default_str();

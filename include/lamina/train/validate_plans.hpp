@@ -11,7 +11,7 @@ struct ValidateOptions {
   int plans = 24;          ///< that run: built-in ones, the best one found, and mixed ones
   int rounds = 3;          ///< in each, every plan is placed and timed, in turns
   double seconds = 1;      ///< of steps, for each plan and round; at least one step, at most 20
-  double longest = 10;     ///< of a step: plans that are predicted to take longer do not run
+  double longest = 10;     ///< seconds of a step: plans but `data` that take longer do not run
   std::uint64_t seed = 1;  ///< of what is mixed
   PlannerOptions planner = {};  ///< of the plan that is found
 };

@@ -1,6 +1,7 @@
-// The built-in plans that are possible.
+// The built-in plans that are possible, and what a plan takes of memory.
 #pragma once
 
+#include <lamina/network/predict.hpp>
 #include <lamina/plan/plan.hpp>
 
 #include <string_view>
@@ -19,6 +20,16 @@ inline std::vector<std::pair<std::string_view, std::vector<Split>>> possible_pla
     } catch (const Error&) {  // none for so many ranks
     }
   return all;
+}
+
+/// Of the rank that it takes the most of: see predict_memory().
+inline Memory most_memory(const Network& network, PlaceOptions placing,
+                          const std::vector<Split>& splits, int ranks, const UpdateRule& rule) {
+  placing.splits = splits;
+  Memory most;
+  for (const Memory& m : predict_memory(network, placing, ranks, rule))
+    if (m.total() > most.total()) most = m;
+  return most;
 }
 
 }  // namespace lamina::detail

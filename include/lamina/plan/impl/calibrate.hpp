@@ -3,7 +3,6 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/median.hpp>
-#include <lamina/network/predict.hpp>
 #include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/detail/gradients.hpp>
 #include <lamina/plan/detail/possible_plans.hpp>
@@ -155,10 +154,8 @@ class Plans {
   bool fits(const std::vector<Split>& splits) const {
     const int ranks = world_.size();
     const PlaceOptions plain = placing(options_, splits, {});
-    for (const Memory& m : predict_memory(network_, plain, ranks, rule_))
-      for (int r = 0; r < ranks; ++r)
-        if (double(m.total()) > to_.cluster.device_of(r).memory) return false;
-    return true;
+    return double(most_memory(network_, plain, splits, ranks, rule_).total()) <=
+           to_.cluster.least_memory(ranks);
   }
 
   Calibration& to_;

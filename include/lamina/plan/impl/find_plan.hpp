@@ -2,7 +2,6 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
-#include <lamina/network/predict.hpp>
 #include <lamina/plan/detail/possible_plans.hpp>
 #include <lamina/plan/find_plan.hpp>
 
@@ -94,10 +93,7 @@ class Search {
   PredictedPlan predicted(std::string name, std::vector<Split> splits) const {
     PredictedPlan plan{.name = std::move(name), .splits = std::move(splits)};
     plan.step = model_->predict(model_->select(plan.splits));
-    PlaceOptions placing = placing_;
-    placing.splits = plan.splits;
-    for (const Memory& m : predict_memory(network_, placing, ranks_, rule_))
-      if (m.total() > plan.memory.total()) plan.memory = m;
+    plan.memory = most_memory(network_, placing_, plan.splits, ranks_, rule_);
     plan.fits = double(plan.memory.total()) <= limit_;
     return plan;
   }

@@ -5,7 +5,6 @@
 #include <lamina/base/median.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/comm/alike.hpp>
-#include <lamina/network/predict.hpp>
 #include <lamina/plan/detail/possible_plans.hpp>
 #include <lamina/profile/measure.hpp>
 #include <lamina/profile/usage.hpp>
@@ -58,12 +57,9 @@ class Mixer {
 
  private:
   bool fits(const std::vector<Split>& splits) const {
-    PlaceOptions placing = model_.options();
-    placing.splits = splits;
-    const double limit = model_.cluster().least_memory(model_.ranks());
-    for (const Memory& m : predict_memory(model_.network(), placing, model_.ranks(), rule_))
-      if (double(m.total()) > limit) return false;
-    return true;
+    const int ranks = model_.ranks();
+    return double(most_memory(model_.network(), model_.options(), splits, ranks, rule_).total()) <=
+           model_.cluster().least_memory(ranks);
   }
 
   StepModel& model_;
@@ -105,7 +101,8 @@ inline void add(std::vector<Compared>& to, std::string_view layer, std::string_v
 
 constexpr std::string_view all_gradients = "gradients, also hidden";
 
-inline void add_predicted(ValidatedPlan& plan, const PredictedStep& step, const Network& network) {
+inline void compare_predicted(ValidatedPlan& plan, const PredictedStep& step,
+                              const Network& network) {
   for (std::size_t v = 1; v < step.layers.size(); ++v) {
     const PredictedLayer& l = step.layers[v];
     add(plan.kernels, l.name, network.graph()[v].layer->type(), l.kernel_seconds(), 0);
@@ -119,13 +116,15 @@ inline void add_predicted(ValidatedPlan& plan, const PredictedStep& step, const 
 
 /// The mean of ranks, whose parts are as large as each other but for a row: what is predicted is
 /// of the one that has the most.
-inline void add_measured(ValidatedPlan& plan, const Profile& profile) {
+inline void compare_measured(ValidatedPlan& plan, const Profile& profile,
+                             const PlacedNetwork& network) {
   for (const ProfileRow& r : profile.rows) {
     const bool outside = r.layer < 0;
-    const bool moves = r.type == "Reshard" || r.type == "Reorder";
+    const Step* step = outside ? nullptr : &network.steps()[std::size_t(r.layer)];
+    const bool moves = step && step->inserted();
     // What is brought to a layer counts with it.
-    const std::string_view layer =
-        std::string_view(r.name).substr(0, moves ? r.name.rfind('.') : r.name.size());
+    const std::string& layer =
+        step ? network.network().graph()[std::size_t(step->vertex)].name : r.name;
     const bool gradients = r.pass == Pass::weight_grad || r.pass == Pass::update;
     const bool halo = std::ranges::find(r.kernels, "halo", &ProfileKernel::what) != r.kernels.end();
     add(plan.kernels, layer, outside ? outside_layers : std::string_view(r.type), 0, r.time.mean);
@@ -185,8 +184,9 @@ inline void run(ValidatedPlan& plan, const Network& network, const Dataset& data
   plan.rounds.push_back(round.seconds());
   if (!compared) return;
   stream.record_to(nullptr);
-  add_predicted(plan, *compared, network);
-  add_measured(plan, make_profile(trainer.network(), profiler, optimizer.rule(), ranks));
+  compare_predicted(plan, *compared, network);
+  compare_measured(plan, make_profile(trainer.network(), profiler, optimizer.rule(), ranks),
+                   trainer.network());
 }
 
 }  // namespace detail::validate
