@@ -47,6 +47,8 @@ void MpiGroup::run(const Operation& op, bool may_ring) {
       if (char* const own = out + std::size_t(rank_) * bytes; own != in)
         std::memcpy(own, in, bytes);
       return ring_.all_gather(op, out, equal_parts(all));
+    case Collective::all_to_all:
+      return all_to_all(op);
     case Collective::broadcast: {
       // In pieces: Open MPI allocates a buffer of the message's size for each call, and above a few
       // MiB the page faults take longer than the transfer.
@@ -64,6 +66,23 @@ void MpiGroup::run(const Operation& op, bool may_ring) {
   }
   check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
   call(op);
+}
+
+/// In rounds, each with another pair of partners, as redistributions go. MPI sends all at once:
+/// over slow links messages that meet at a rank are lost, and sent again much later.
+void MpiGroup::all_to_all(const Operation& op) {
+  check(op.count <= INT_MAX, op, ": more elements than MPI can count");
+  const auto* const in = static_cast<const char*>(op.in);
+  auto* const out = static_cast<char*>(op.out);
+  const auto place = [&](int rank) { return std::size_t(rank) * op.count * size_of(op.dtype); };
+  std::memcpy(out + place(rank_), in + place(rank_), op.count * size_of(op.dtype));
+  Operation part = op;
+  part.collective = Collective::halo, part.received = op.count;
+  for (int i = 1; i < size_; ++i) {
+    part.to = (rank_ + i) % size_, part.from = (rank_ - i + size_) % size_;
+    part.in = in + place(part.to), part.out = out + place(part.from);
+    call(part);
+  }
 }
 
 void MpiGroup::call(const Operation& op) {
@@ -89,9 +108,6 @@ void MpiGroup::call(const Operation& op) {
     case Collective::broadcast:
       status = MPI_Ibcast(op.out, count, type, op.from, comm_, &request);
       break;
-    case Collective::all_to_all:
-      status = MPI_Ialltoall(op.in, count, type, op.out, count, type, comm_, &request);
-      break;
     case Collective::barrier:
       status = MPI_Ibarrier(comm_, &request);
       break;
@@ -105,6 +121,8 @@ void MpiGroup::call(const Operation& op) {
       wait(receive, op, lookout_);
       break;
     }
+    case Collective::all_to_all:
+      break;  // in rounds of halos
   }
   check_mpi(status, name(op.collective));
   wait(request, op, lookout_);

@@ -1,5 +1,5 @@
 // Collectives between the members of a communicator of MPI, without memory that they share: large
-// sums and gathers around a ring, the rest by the non-blocking calls of MPI.
+// sums and gathers around a ring, all_to_all in rounds, the rest by the non-blocking calls of MPI.
 #pragma once
 
 #include "comm/mpi_ring.hpp"
@@ -16,6 +16,7 @@ class MpiGroup {
 
  private:
   void call(const Operation&);
+  void all_to_all(const Operation&);
   const std::vector<Ring::Range>& equal_parts(std::size_t count);
 
   MPI_Comm comm_;

@@ -180,7 +180,7 @@ TEST_CASE("a damaged or foreign cache is measured anew", "[machine]") {
                                         good.substr(0, good.size() / 2),
                                         std::string(1000, '['),
                                         "\xff\xfe",
-                                        replaced("\"schema\": 2", "\"schema\": 1"),
+                                        replaced("\"schema\": 3", "\"schema\": 2"),
                                         replaced("\"threads\"", "\"thread\""),
                                         replaced("\"cpu\": \"", "\"cpu\": \"not "),
                                         replaced("\"memory\"", "\"memories\"")};
