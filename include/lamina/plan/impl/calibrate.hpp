@@ -83,35 +83,42 @@ struct Recorded {
                denied, [](double part) { return part < disturbing; })) >= fewest;
   }
 
-  static constexpr std::size_t fewest = 3, most = 16;  // steps
-  static constexpr double disturbing = 0.1;
+  std::size_t fewest = 3;  // steps
+  static constexpr std::size_t most = 16;
+  static constexpr double disturbing = 0.1, first_touch = 1e9;
 };
 
 /// Runs steps without communication, on all ranks at once, until there are enough.
 inline void record_steps(PlacedNetwork& placed, const Communicator& ranks, Recorded& recorded) {
-  constexpr double enough = 0.5, patience = 4;  // seconds
+  constexpr double enough = 0.5, patience = 4, lengthy = 1;  // seconds
   Stream stream;
   stream.silence(true);
+  stream.record_to(&recorded.profiler);
   const Tensor targets = fill_made_up(placed);
   Context context{.stream = stream, .targets = targets};
-  const auto step = [&] {
-    placed.forward(context), placed.backward(context), stream.wait();
-    ++context.step;
-  };
-  step();  // first touch
-  stream.record_to(&recorded.profiler);
   double spent = 0;
-  while (
-      recorded.denied.size() < Recorded::fewest ||
-      (recorded.denied.size() < Recorded::most && spent < (recorded.calm() ? enough : patience))) {
+  const auto step = [&] {
     ranks.barrier();  // all are at work while one is
     const double denied = usage().denied;
-    recorded.profiler.begin_step(), step(), recorded.profiler.end_step();
+    recorded.profiler.begin_step();
+    placed.forward(context), placed.backward(context), stream.wait();
+    recorded.profiler.end_step();
+    ++context.step;
     const double took = recorded.profiler.seconds().back();
     recorded.denied.push_back(
         ranks.all_reduce_value((usage().denied - denied) / took, ReduceOp::max));
     spent += ranks.all_reduce_value(took, ReduceOp::max);
-  }
+  };
+  step();
+  const bool is_long = spent > lengthy;  // so are its kernels, and first touch does not show
+  if (is_long)
+    recorded.fewest = 1;
+  else
+    recorded.denied[0] = Recorded::first_touch, spent = 0;
+  const std::size_t least = recorded.fewest + !is_long;
+  while (recorded.denied.size() < least ||
+         (recorded.denied.size() < Recorded::most && spent < (recorded.calm() ? enough : patience)))
+    step();
 }
 
 /// Seconds of each vertex and pass on this rank.
