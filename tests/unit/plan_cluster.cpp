@@ -297,17 +297,44 @@ TEST_CASE("what was measured counts, and between points time rises") {
   CHECK(time(400) == 80);
 }
 
-TEST_CASE("a redistribution takes its messages one after the other") {
-  const auto time = [](int sharers, const Received& r) {
-    return redistribution_time(made(sharers), r);
+TEST_CASE("a redistribution takes its messages in rounds, each with the i-th rank after it") {
+  const auto time = [](int sharers, const std::vector<Sent>& all) {
+    return redistribution_time(made(sharers), 16, all);
   };
   CHECK(time(4, {}) == 0);
-  CHECK(time(4, {.inside = 80, .peers_inside = 3}) == 3 + 10);
-  CHECK(time(4, {.across = 80, .peers_across = 2}) == 20 + 160);
-  CHECK(time(1, {.across = 80, .peers_across = 2}) == 20 + 40);
-  CHECK(time(2, {80, 80, 1, 1}) == 1 + 10 + 10 + 80);
-  CHECK_THAT(error_of([&] { time(1, {.inside = -1}); }), ContainsSubstring("got -1"));
-  CHECK_THAT(error_of([&] { time(1, {.peers_across = -2}); }), ContainsSubstring("got -2"));
+  CHECK(time(4, {{1, 0, 80}, {2, 0, 0}, {3, 0, 0}}) == 3 + 10);
+  CHECK(time(4, {{4, 0, 60}, {8, 0, 20}}) == 20 + 160);
+  CHECK(time(1, {{4, 0, 60}, {8, 0, 20}}) == 20 + 40);
+  CHECK(time(2, {{1, 0, 80}, {4, 0, 80}}) == 1 + 10 + 10 + 80);
+  // Who sends to many is as busy as who gets from many; both ways at once is no more than one.
+  CHECK(time(4, {{0, 1, 80}, {0, 2, 0}, {0, 3, 0}}) == 3 + 10);
+  CHECK(time(4, {{0, 1, 80}, {1, 0, 80}}) == 2 + 20);
+  CHECK(redistribution_time(made(), 2, {{0, 1, 80}, {1, 0, 80}}) == 1 + 10);
+  // Round 1: 0 to 1, while 2 to 3; round 2: 1 to 3, when both are done.
+  CHECK(time(4, {{1, 3, 16}, {2, 3, 40}, {0, 1, 8}}) == (1 + 5) + (1 + 2));
+  // Rank 2 need not wait for what 0 and 1 have among themselves.
+  CHECK(time(4, {{0, 1, 80}, {2, 4, 8}}) == 10 + 16);
+  CHECK_THAT(error_of([&] { time(1, {{0, 1, -1}}); }), ContainsSubstring("got -1 from 0 to 1"));
+  CHECK_THAT(error_of([&] { time(1, {{0, 16, 1}}); }), ContainsSubstring("from 0 to 16"));
+  CHECK_THAT(error_of([&] { time(1, {{3, 3, 1}}); }), ContainsSubstring("from 3 to 3"));
+  CHECK_THAT(error_of([&] { redistribution_time(made(), 17, {}); }), ContainsSubstring("got 17"));
+}
+
+TEST_CASE("a redistribution takes what its messages were measured to take") {
+  Cluster c = made();
+  c.devices_per_node = 1;
+  c.measured = {{Collective::all_to_all, 2, 1, 100, 1e6},
+                {Collective::all_to_all, 4, 1, 400, 90},
+                {Collective::halo, 2, 1, 100, 7},
+                {Collective::halo, 2, 2, 100, 1e6}};
+  const auto time = [&](const std::vector<Sent>& all) { return redistribution_time(c, 4, all); };
+  CHECK(time({{0, 1, 100}, {1, 2, 100}}) == 7);
+  CHECK(time({{0, 1, 200}}) == 14);
+  CHECK(time({{0, 1, 100}, {0, 2, 100}}) == 2 * 30);
+  CHECK(time({{0, 1, 100}, {0, 2, 200}, {0, 3, 100}}) == 30 + 60 + 30);
+  // Links of two kinds: the formulas.
+  c.devices_per_node = 2;
+  CHECK(time({{0, 1, 80}}) == 1 + 10);
 }
 
 TEST_CASE("a collective of what is not there is an error") {

@@ -121,7 +121,8 @@ TEST_CASE("what a plan moves between layers is what the formulas say") {
   const PredictedStep step =
       model.predict(model.select({{.batch = 4}, {.batch = 4}, {.channel = 4}, {.channel = 4}}));
   const double lacking = 4.0 * 32 * 96 * 3 / 4;
-  const double there = redistribution_time(cluster, {.across = lacking, .peers_across = 3});
+  const Link link = cluster.across_with(cluster.devices_per_node);
+  const double there = 3 * link.latency + lacking / link.bandwidth;
   // Of the gradient every rank holds a whole copy already, summed over the ranks.
   CHECK(step.layers[2].redistribution == Approx(there).epsilon(1e-12));
   CHECK(step.layers[2].collectives > 0);

@@ -121,14 +121,18 @@ Cluster ready_cluster(std::string_view name);
 double collective_time(const Cluster& cluster, Collective op, double bytes,
                        const std::vector<int>& ranks);
 
-/// What the rank that receives the most gets in a redistribution, where all ranks take part.
-struct Received {
-  double inside = 0, across = 0;           ///< bytes from its own node, and from others
-  int peers_inside = 0, peers_across = 0;  ///< from how many ranks
+/// What one rank sends to another in a redistribution.
+struct Sent {
+  int from = 0, to = 0;
+  double bytes = 0;
 };
-/// Seconds that takes: peers α + bytes β, inside and across one after the other; the devices that
-/// share a link across all use it at once. Throws Error for what is below 0.
-double redistribution_time(const Cluster& cluster, const Received& received);
+/// Seconds of a redistribution among the first `ranks` ranks, as Exchange runs it: in round i each
+/// rank sends to the i-th after it, around the ring, once both are done with the rounds before. A
+/// message takes α + bytes β of its link; the devices that share a link across all use it at once.
+/// Where all links are of one kind, what was measured counts: of a single round exchanges between
+/// neighbours, and of several the part of an all_to_all of so many rounds, or of the next power of
+/// two ranks, since messages meet there. Throws Error for ranks and bytes that cannot be.
+double redistribution_time(const Cluster& cluster, int ranks, std::vector<Sent> all);
 
 /// A cluster as JSON; docs/planning.md describes it. Numbers have up to 15 digits there; what has
 /// no more comes back as it was. Throws Error, naming the member, for what is damaged or cannot be.

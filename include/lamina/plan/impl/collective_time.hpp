@@ -195,15 +195,50 @@ LAMINA_INLINE double collective_time(const Cluster& c, Collective op, double byt
   return std::min(flat, collectives::hierarchical(c, op, bytes, l, gamma).value_or(flat));
 }
 
-LAMINA_INLINE double redistribution_time(const Cluster& c, const Received& r) {
-  check(r.inside >= 0 && r.across >= 0, "a redistribution: expected 0 bytes or more, got ",
-        std::min(r.inside, r.across));
-  check(r.peers_inside >= 0 && r.peers_across >= 0,
-        "a redistribution: expected 0 peers or more, got ",
-        std::min(r.peers_inside, r.peers_across));
-  const Link out = c.across_with(c.devices_per_node);
-  return r.peers_inside * c.inside.latency + r.inside / c.inside.bandwidth +
-         r.peers_across * out.latency + r.across / out.bandwidth;
+namespace detail::collectives {
+
+/// Seconds of a message of so many bytes, in one of so many rounds.
+inline double message(const Cluster& c, const Sent& s, int rounds) {
+  const bool alike = c.node_count() == 1 || c.devices_per_node == 1;
+  if (alike && rounds == 1)
+    if (const auto time = measured(c, Collective::halo, s.bytes, 2, 1)) return *time;
+  const int ranks = int(std::bit_ceil(unsigned(rounds + 1)));
+  if (alike && rounds > 1)
+    if (const auto time = measured(c, Collective::all_to_all, s.bytes * ranks, ranks, 1))
+      return *time / (ranks - 1);
+  const int each = c.devices_per_node;
+  const Link link = s.from / each == s.to / each ? c.inside : c.across_with(each);
+  return link.latency + s.bytes / link.bandwidth;
+}
+
+}  // namespace detail::collectives
+
+LAMINA_INLINE double redistribution_time(const Cluster& c, int ranks, std::vector<Sent> all) {
+  check(ranks > 0 && ranks <= c.devices(), "a redistribution: expected from 1 to ", c.devices(),
+        " ranks of cluster '", c.name, "', got ", ranks);
+  const auto shift = [&](const Sent& s) { return (s.to - s.from + ranks) % ranks; };
+  for (const Sent& s : all)
+    check(s.from >= 0 && s.to >= 0 && s.from < ranks && s.to < ranks && s.from != s.to &&
+              s.bytes >= 0,
+          "a redistribution among ", ranks, " ranks: expected 0 bytes or more from one to another",
+          ", got ", s.bytes, " from ", s.from, " to ", s.to);
+  std::ranges::sort(all, {}, shift);
+  int rounds = 0;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    rounds += i == 0 || shift(all[i]) != shift(all[i - 1]);
+  std::vector<double> done(std::size_t(ranks), 0.0), ends;
+  for (std::size_t i = 0, end = 0; i < all.size(); i = end) {
+    ends.clear();
+    for (; end < all.size() && shift(all[end]) == shift(all[i]); ++end) {
+      const Sent& s = all[end];
+      ends.push_back(std::max(done[std::size_t(s.from)], done[std::size_t(s.to)]) +
+                     detail::collectives::message(c, s, rounds));
+    }
+    for (std::size_t k = i; k < end; ++k)
+      for (const int r : {all[k].from, all[k].to})
+        done[std::size_t(r)] = std::max(done[std::size_t(r)], ends[k - i]);
+  }
+  return *std::ranges::max_element(done);
 }
 
 }  // namespace lamina

@@ -40,24 +40,14 @@ LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element)
   const std::uint64_t key = std::uint64_t(held) << 32 | std::uint64_t(wanted);
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  const std::vector<Copies>& looked_at = all_[std::size_t(wanted)].looked_at;
-  std::vector<Received> got(looked_at.size());
-  // No rank holds two blocks, so each of those that it needs comes from another peer.
-  each_overlap(all_[std::size_t(held)].copies, looked_at,
+  std::vector<Sent> all;
+  each_overlap(all_[std::size_t(held)].copies, all_[std::size_t(wanted)].looked_at,
                [&](const Copies& have, const Copies& want, const Box& both) {
                  const int to = want.ranks[0], from = have.nearest(to);
-                 if (from == to) return;
-                 const int each = cluster_->devices_per_node;
-                 const bool inside = from / each == to / each;
-                 Received& r = got[std::size_t(&want - looked_at.data())];
-                 (inside ? r.inside : r.across) += double(both.size()) * element;
-                 ++(inside ? r.peers_inside : r.peers_across);
+                 if (from != to) all.push_back({from, to, double(both.size()) * element});
                });
-  double longest = 0;
-  for (const Received& r : got)
-    if (r.peers_inside + r.peers_across > 0)
-      longest = std::max(longest, redistribution_time(*cluster_, r));
-  return known_[key] = longest;
+  const int ranks = all_[std::size_t(wanted)].blocks.ranks();
+  return known_[key] = redistribution_time(*cluster_, ranks, std::move(all));
 }
 
 LAMINA_INLINE int Groups::number(const Split& split, Axis axes) {
