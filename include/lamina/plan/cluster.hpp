@@ -128,7 +128,7 @@ struct Sent {
 };
 /// Seconds of a redistribution among the first `ranks` ranks, as Exchange runs it: in round i each
 /// rank sends to the i-th after it, around the ring, once both are done with the rounds before. A
-/// message takes α + bytes β of its link; the devices that share a link across all use it at once.
+/// message takes α + bytes β of its link; devices that share a link across all use it at once.
 /// Where all links are of one kind, what was measured counts: of a single round exchanges between
 /// neighbours, and of several the part of an all_to_all of so many rounds, or of the next power of
 /// two ranks, since messages meet there. Throws Error for ranks and bytes that cannot be.
