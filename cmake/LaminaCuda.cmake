@@ -1,5 +1,6 @@
-# Looks for what the GPU components need: nvcc, cuDNN 9 and NCCL. The real components are not
-# written yet, so whatever is found, the absent ones are built, and this says so.
+# Looks for what the GPU components need: CUDA 13, cuDNN 9 and NCCL. The real components are not
+# written yet, so whatever is found, the absent ones are built, and this says so. Kernels of our own
+# are compiled for the tests, where the toolkit is.
 set(LAMINA_HAS_CUDA OFF)
 set(LAMINA_HAS_NCCL OFF)
 
@@ -24,8 +25,30 @@ if(LAMINA_CUDA STREQUAL "AUTO")
     if(LAMINA_NCCL_INCLUDE)
       string(APPEND _found ", NCCL")
     endif()
-    string(APPEND _found ", which this version cannot use yet")
+    if(CUDAToolkit_VERSION VERSION_LESS 13)
+      string(APPEND _found ": too old, 13 is needed")
+    else()
+      string(APPEND _found ", which this version cannot use yet")
+    endif()
   endif()
 endif()
 lamina_report(CUDA "${_found}")
 lamina_report(NCCL "")
+
+if(LAMINA_BUILD_TESTS AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE
+   AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 13)
+  set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # for newer ones, PTX of the last
+  enable_language(CUDA)
+  file(GLOB _gpu_kernels CONFIGURE_DEPENDS kernels/*.cu)
+  add_library(lamina_gpu_kernels STATIC ${_gpu_kernels})
+  target_link_libraries(lamina_gpu_kernels PRIVATE lamina_headers)
+  target_compile_options(lamina_gpu_kernels PRIVATE
+    -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
+    # Registers that do not suffice are a warning, too.
+    -Xptxas=--warn-on-spills $<$<BOOL:${LAMINA_WERROR}>:-Werror=all-warnings -Xptxas=-Werror>)
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    set_target_properties(lamina_gpu_kernels PROPERTIES
+      CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  endif()
+endif()

@@ -1,0 +1,319 @@
+// Batch normalisation: two passes over x forward, two over x and dy backward, each as fast as
+// memory. Sums are f64, since var = sum(x^2)/M - mean^2 is a small difference of large numbers.
+#include "batch_norm.hpp"
+#include "rows.hpp"
+
+#include <cmath>
+
+namespace lamina::cuda {
+
+namespace {
+
+/// What an activation makes of values, and of gradients of what it made.
+template <class W>
+struct Rectifier {
+  W slope = 1;
+
+  __device__ W below(W v) const { return slope == W(0) ? W(0) : slope * v; }   // not 0 * infinity
+  __device__ W value(W v) const { return v > W(0) || v != v ? v : below(v); }  // NaN stays NaN
+  __device__ W gradient(W y, W dy) const { return y <= W(0) ? below(dy) : dy; }
+};
+
+template <class T, int V>
+__global__ void sum_moments(const T* x, std::int64_t rows, int channels, double* partials) {
+  double sum[V] = {}, squares[V] = {};
+  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
+    const Pack<T, V> p = load<V>(x + row * channels + channel);
+    for (int v = 0; v < V; ++v) {
+      const double value = widen(p.v[v]);
+      sum[v] += value, squares[v] += value * value;
+    }
+  });
+  add_up<V>(sum, squares, channels, partials);
+}
+
+/// Operands of backward.
+template <class T>
+struct Backward {
+  const T *x = nullptr, *dy = nullptr, *y = nullptr;
+  const double *mean = nullptr, *inv_std = nullptr;
+  Rectifier<Wide<T>> rectifier = {};
+};
+
+/// Of V elements: dy behind the activation, and xhat.
+template <class T, int V>
+struct Gradients {
+  Wide<T> g[V], xhat[V];
+
+  __device__ Gradients(const Backward<T>& of, std::int64_t at, const Wide<T> (&mean)[V],
+                       const Wide<T> (&inv_std)[V]) {
+    const Pack<T, V> x = load<V>(of.x + at), dy = load<V>(of.dy + at);
+    for (int v = 0; v < V; ++v) {
+      g[v] = widen(dy.v[v]);
+      xhat[v] = (widen(x.v[v]) - mean[v]) * inv_std[v];
+    }
+    if (!of.y) return;
+    const Pack<T, V> y = load<V>(of.y + at);
+    for (int v = 0; v < V; ++v) g[v] = of.rectifier.gradient(widen(y.v[v]), g[v]);
+  }
+};
+
+/// What this thread's channels have there; `otherwise` where nothing is there.
+template <class F, class W, int V>
+__device__ void load_channels(const F* from, int channels, W (&to)[V], W otherwise = 0) {
+  const int channel = int(blockIdx.x * blockDim.x + threadIdx.x) * V;
+  for (int v = 0; v < V; ++v) to[v] = from && channel < channels ? W(from[channel + v]) : otherwise;
+}
+
+template <class T, int V>
+__global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T* dadded,
+                              double* partials) {
+  double sum[V] = {}, dot[V] = {};
+  Wide<T> mean[V], inv_std[V];
+  load_channels(of.mean, channels, mean), load_channels(of.inv_std, channels, inv_std);
+  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
+    const std::int64_t at = row * channels + channel;
+    const Gradients<T, V> all(of, at, mean, inv_std);
+    Pack<T, V> added;
+    for (int v = 0; v < V; ++v) {
+      sum[v] += all.g[v], dot[v] += double(all.g[v]) * all.xhat[v];
+      added.v[v] = narrow<T>(all.g[v]);
+    }
+    if (dadded) store<V>(dadded + at, added);
+  });
+  add_up<V>(sum, dot, channels, partials);
+}
+
+/// sums[2][channels], in the order of the blocks; also to second and first, where these are there.
+template <class G>
+__global__ void fold(const double* partials, int blocks, int channels, double* sums, G* first,
+                     G* second) {
+  __shared__ double parts[block_threads];
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  double sum = 0;
+  if (i < 2 * channels)
+    for (int b = int(threadIdx.y); b < blocks; b += int(blockDim.y))
+      sum += partials[std::int64_t(b) * 2 * channels + i];
+  parts[thread] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || i >= 2 * channels) return;
+  for (unsigned y = 1; y < blockDim.y; ++y) sum += parts[y * blockDim.x + threadIdx.x];
+  sums[i] = sum;
+  G* const to = i < channels ? first : second;
+  if (to) to[i % channels] = narrow<G>(sum);
+}
+
+template <class G>
+cudaError_t fold_sums(cudaStream_t stream, const double* partials, unsigned blocks, int channels,
+                      double* sums, G* first, G* second) {
+  const dim3 block(32, block_threads / 32);
+  return launch(stream, dim3(unsigned(2 * channels + 31) / 32), block, fold<G>, partials,
+                int(blocks), channels, sums, first, second);
+}
+
+template <class P>
+__global__ void finish(const double* sums, int channels, double count, double epsilon,
+                       double momentum, double* mean, double* inv_std, P* running_mean,
+                       P* running_var) {
+  const int c = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c >= channels) return;
+  const double m = sums[c] / count;
+  // Rounding may take the difference of a constant channel below zero; NaN stays NaN.
+  double var = sums[channels + c] / count - m * m;
+  var = var < 0 ? 0 : var;
+  const double unbiased = var * count / (count > 2 ? count - 1 : 1);
+  mean[c] = m, inv_std[c] = 1 / sqrt(var + epsilon);
+  running_mean[c] = P(running_mean[c] + momentum * (m - running_mean[c]));
+  running_var[c] = P(running_var[c] + momentum * (unbiased - running_var[c]));
+}
+
+template <class P>
+__global__ void copy_running(const P* running_mean, const P* running_var, int channels,
+                             double* sums) {
+  const int c = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c < channels) sums[c] = running_mean[c], sums[channels + c] = running_var[c];
+}
+
+template <class P>
+__global__ void take_running(const double* sums, int channels, int variants, double epsilon,
+                             double* mean, double* inv_std) {
+  const int c = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c >= channels) return;
+  const double var = P(sums[channels + c] / variants);
+  mean[c] = P(sums[c] / variants), inv_std[c] = 1 / sqrt(var + epsilon);
+}
+
+template <class T, int V>
+__global__ void normalize(const T* x, std::int64_t rows, int channels, const double* mean,
+                          const double* inv_std, const Wide<T>* w, const Wide<T>* b, const T* added,
+                          Rectifier<Wide<T>> rectifier, T* y) {
+  using W = Wide<T>;
+  W m[V], scale[V], factor[V], shift[V];
+  load_channels(mean, channels, m), load_channels(inv_std, channels, scale);
+  load_channels(w, channels, factor, W(1)), load_channels(b, channels, shift);
+  for (int v = 0; v < V; ++v) scale[v] *= factor[v];
+  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
+    const std::int64_t at = row * channels + channel;
+    const Pack<T, V> from = load<V>(x + at);
+    W values[V];
+    for (int v = 0; v < V; ++v) values[v] = (widen(from.v[v]) - m[v]) * scale[v] + shift[v];
+    if (added) {
+      const Pack<T, V> more = load<V>(added + at);
+      for (int v = 0; v < V; ++v) values[v] += widen(more.v[v]);
+    }
+    Pack<T, V> to;
+    for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(rectifier.value(values[v]));
+    store<V>(y + at, to);
+  });
+}
+
+template <class T, int V>
+__global__ void input_grad(Backward<T> of, std::int64_t rows, int channels, const Wide<T>* w,
+                           const double* sums, double count, T* dx) {
+  Wide<T> mean[V], inv_std[V], factor[V];
+  double sum[V], dot[V];
+  load_channels(of.mean, channels, mean), load_channels(of.inv_std, channels, inv_std);
+  load_channels(w, channels, factor, Wide<T>(1));
+  load_channels(sums, channels, sum), load_channels(sums + channels, channels, dot);
+  Wide<T> from_sum[V], from_dot[V];
+  for (int v = 0; v < V; ++v) {
+    factor[v] *= inv_std[v];
+    from_sum[v] = Wide<T>(sum[v] / count), from_dot[v] = Wide<T>(dot[v] / count);
+  }
+  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
+    const std::int64_t at = row * channels + channel;
+    const Gradients<T, V> all(of, at, mean, inv_std);
+    Pack<T, V> to;
+    for (int v = 0; v < V; ++v)
+      to.v[v] = narrow<T>(factor[v] * (all.g[v] - from_sum[v] - all.xhat[v] * from_dot[v]));
+    store<V>(dx + at, to);
+  });
+}
+
+/// One thread for each channel.
+dim3 grid_of(int channels) { return dim3(unsigned(channels + block_threads - 1) / block_threads); }
+
+/// Calls f with how many elements a thread has at once, as a type.
+template <class T, class F>
+cudaError_t with_packs(int channels, bool aligned, const F& f) {
+  constexpr int v = pack_of<T>;
+  if (aligned && channels % v == 0) return f(std::integral_constant<int, v>{});
+  return f(std::integral_constant<int, 1>{});
+}
+
+/// The most that any way to deal out the rows takes.
+int blocks_along(const BatchNorm& n) {
+  return int(std::max(Tiles(n.rows, n.channels, 1).grid.y,
+                      Tiles(n.rows, n.channels, 16 / int(size_of(n.dtype))).grid.y));
+}
+
+template <class T>
+Backward<T> backward_of(const BatchNorm& n, const void* x, const double* mean,
+                        const double* inv_std, const void* dy, const void* y) {
+  const auto at = [](const void* p) { return static_cast<const T*>(p); };
+  return {at(x), at(dy), n.slope == 1 ? nullptr : at(y), mean, inv_std, {Wide<T>(n.slope)}};
+}
+
+}  // namespace
+
+std::size_t norm_workspace(const BatchNorm& n) {
+  return std::size_t(blocks_along(n)) * 2 * std::size_t(n.channels) * sizeof(double);
+}
+
+cudaError_t norm_statistics(cudaStream_t stream, const BatchNorm& n, const void* x, double* sums,
+                            void* workspace) {
+  auto* const partials = static_cast<double*>(workspace);
+  return with_elements(n.dtype, [&]<class T>(T) {
+    return with_packs<T>(n.channels, aligned(x), [&]<int V>(std::integral_constant<int, V>) {
+      const Tiles tiles(n.rows, n.channels, V);
+      const cudaError_t status = launch(stream, tiles.grid, tiles.block, sum_moments<T, V>,
+                                        static_cast<const T*>(x), n.rows, n.channels, partials);
+      if (status != cudaSuccess) return status;
+      return fold_sums<double>(stream, partials, tiles.grid.y, n.channels, sums, nullptr, nullptr);
+    });
+  });
+}
+
+cudaError_t norm_finish(cudaStream_t stream, const BatchNorm& n, const double* sums, double count,
+                        double epsilon, double momentum, double* mean, double* inv_std,
+                        void* running_mean, void* running_var) {
+  return with_elements(n.dtype, [&]<class T>(T) {
+    using P = Wide<T>;
+    return launch(stream, grid_of(n.channels), dim3(block_threads), finish<P>, sums, n.channels,
+                  count, epsilon, momentum, mean, inv_std, static_cast<P*>(running_mean),
+                  static_cast<P*>(running_var));
+  });
+}
+
+cudaError_t norm_running(cudaStream_t stream, const BatchNorm& n, const void* running_mean,
+                         const void* running_var, double* sums) {
+  return with_elements(n.dtype, [&]<class T>(T) {
+    using P = Wide<T>;
+    return launch(stream, grid_of(n.channels), dim3(block_threads), copy_running<P>,
+                  static_cast<const P*>(running_mean), static_cast<const P*>(running_var),
+                  n.channels, sums);
+  });
+}
+
+cudaError_t norm_from_running(cudaStream_t stream, const BatchNorm& n, const double* sums,
+                              int variants, double epsilon, double* mean, double* inv_std) {
+  return with_elements(n.dtype, [&]<class T>(T) {
+    return launch(stream, grid_of(n.channels), dim3(block_threads), take_running<Wide<T>>, sums,
+                  n.channels, variants, epsilon, mean, inv_std);
+  });
+}
+
+cudaError_t norm_normalize(cudaStream_t stream, const BatchNorm& n, const void* x,
+                           const double* mean, const double* inv_std, const void* w, const void* b,
+                           const void* added, void* y) {
+  return with_elements(n.dtype, [&]<class T>(T) {
+    using W = Wide<T>;
+    const bool packs = aligned(x, added, y);
+    return with_packs<T>(n.channels, packs, [&]<int V>(std::integral_constant<int, V>) {
+      const Tiles tiles(n.rows, n.channels, V);
+      return launch(stream, tiles.grid, tiles.block, normalize<T, V>, static_cast<const T*>(x),
+                    n.rows, n.channels, mean, inv_std, static_cast<const W*>(w),
+                    static_cast<const W*>(b), static_cast<const T*>(added),
+                    Rectifier<W>{W(n.slope)}, static_cast<T*>(y));
+    });
+  });
+}
+
+cudaError_t norm_gradients(cudaStream_t stream, const BatchNorm& n, const void* x,
+                           const double* mean, const double* inv_std, const void* dy, const void* y,
+                           double* sums, DType gradients, void* dw, void* db, void* dadded,
+                           void* workspace) {
+  auto* const partials = static_cast<double*>(workspace);
+  return with_elements(n.dtype, [&]<class T>(T) {
+    const bool packs = aligned(x, dy, y, dadded);
+    return with_packs<T>(n.channels, packs, [&]<int V>(std::integral_constant<int, V>) {
+      const Tiles tiles(n.rows, n.channels, V);
+      const cudaError_t status = launch(stream, tiles.grid, tiles.block, sum_gradients<T, V>,
+                                        backward_of<T>(n, x, mean, inv_std, dy, y), n.rows,
+                                        n.channels, static_cast<T*>(dadded), partials);
+      if (status != cudaSuccess) return status;
+      return with_elements(gradients, [&]<class G>(G) {
+        return fold_sums(stream, partials, tiles.grid.y, n.channels, sums, static_cast<G*>(db),
+                         static_cast<G*>(dw));
+      });
+    });
+  });
+}
+
+cudaError_t norm_input_grad(cudaStream_t stream, const BatchNorm& n, const void* x,
+                            const double* mean, const double* inv_std, const void* w,
+                            const void* dy, const void* y, const double* sums, double count,
+                            void* dx) {
+  return with_elements(n.dtype, [&]<class T>(T) {
+    const bool packs = aligned(x, dy, y, dx);
+    return with_packs<T>(n.channels, packs, [&]<int V>(std::integral_constant<int, V>) {
+      const Tiles tiles(n.rows, n.channels, V);
+      return launch(stream, tiles.grid, tiles.block, input_grad<T, V>,
+                    backward_of<T>(n, x, mean, inv_std, dy, y), n.rows, n.channels,
+                    static_cast<const Wide<T>*>(w), sums, count, static_cast<T*>(dx));
+    });
+  });
+}
+
+}  // namespace lamina::cuda

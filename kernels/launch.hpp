@@ -1,0 +1,36 @@
+// What kernels of our own are written in: CUDA, but launch() in place of <<<>>>. So the same files
+// compile as C++, too, over a small emulation of a GPU, and are tested without one.
+#pragma once
+
+#ifdef LAMINA_EMULATED
+#include "emulation.hpp"
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lamina::cuda {
+
+/// Elements of DType::bf16 and f16 where kernels run.
+using BF16 = __nv_bfloat16;
+using F16 = __half;
+
+/// Of a grid: enough to fill a GPU. Where there is more work, each block does some of it after the
+/// other.
+constexpr std::int64_t most_blocks = 1024;
+
+#ifdef __CUDACC__
+/// Starts `kernel` on a grid of blocks; its arguments are converted to its parameters.
+template <class... Parameters, class... Arguments>
+cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(Parameters...),
+                   Arguments... arguments) {
+  cudaLaunchConfig_t how = {};
+  how.gridDim = grid, how.blockDim = block, how.stream = stream;
+  return cudaLaunchKernelEx(&how, kernel, Parameters(arguments)...);
+}
+#endif
+
+}  // namespace lamina::cuda
+#endif

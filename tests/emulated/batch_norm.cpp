@@ -1,0 +1,162 @@
+// Kernels of batch normalisation, emulated, against the reference in f64.
+#include "kernels/batch_norm.hpp"
+
+#include "made.hpp"
+
+#include <lamina/kernels/reference.hpp>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+struct Case {
+  std::int64_t rows;
+  int channels;
+  double slope;  // 1: no activation
+  bool adds, affine;
+  double centre = 0;  // of x, in standard deviations
+};
+
+struct Results {
+  std::vector<double> sums, mean, inv_std, running_mean, running_var, y, gradient_sums, dw, db,
+      dadded, dx;
+};
+
+struct Operands {
+  std::vector<double> x, added, dy, w, b, running_mean, running_var;
+};
+
+constexpr double epsilon = 1e-5, momentum = 0.1;
+
+/// Of x[rows][channels]: one sample is one row.
+Results reference(const Case& c, const Operands& o) {
+  const Shape shape{c.rows, c.channels, 1, 1}, vector{1, c.channels, 1, 1};
+  const Shape sums_shape{1, 2 * c.channels, 1, 1};
+  Epilogue epilogue{.add = c.adds};
+  if (c.slope != 1)
+    epilogue.activation = {c.slope == 0 ? Activation::Kind::relu : Activation::Kind::leaky_relu,
+                           c.slope};
+  const auto kernel = Reference().batch_norm({shape, DType::f64, {}}, epilogue);
+  const Tensor x = f64_tensor(o.x, shape), added = f64_tensor(o.added, shape),
+               dy = f64_tensor(o.dy, shape);
+  const Tensor w = f64_tensor(o.w, vector), b = f64_tensor(o.b, vector);
+  const Tensor rm = f64_tensor(o.running_mean, vector), rv = f64_tensor(o.running_var, vector);
+  const auto empty = [](const Shape& s) { return Tensor({s, DType::f64, {}}); };
+  const Tensor sums = empty(sums_shape), mean = empty(vector), inv_std = empty(vector),
+               y = empty(shape), gradient_sums = empty(sums_shape), dw = empty(vector),
+               db = empty(vector), dadded = empty(shape), dx = empty(shape);
+  const View none, w_view = c.affine ? w.view() : none, b_view = c.affine ? b.view() : none;
+  Stream stream;
+  kernel->statistics(stream, x, sums);
+  kernel->finish(stream, sums, double(c.rows), epsilon, momentum, mean, inv_std, rm, rv);
+  kernel->normalize(stream, x, mean, inv_std, w_view, b_view, y, c.adds ? added.view() : none);
+  const View y_view = c.slope != 1 ? y.view() : none;
+  kernel->gradients(stream, x, mean, inv_std, dy, gradient_sums, dw, db, y_view, dadded);
+  kernel->input_grad(stream, x, mean, inv_std, w_view, dy, gradient_sums, double(c.rows), dx,
+                     y_view);
+  return {values(sums), values(mean),          values(inv_std), values(rm), values(rv),
+          values(y),    values(gradient_sums), values(dw),      values(db), values(dadded),
+          values(dx)};
+}
+
+template <class T, class G>
+Results emulated(const Case& c, const Operands& o) {
+  using P = Wide<T>;
+  const cuda::BatchNorm n{dtype_of<T>, c.rows, c.channels, c.slope};
+  const auto channels = std::size_t(c.channels), size = o.x.size();
+  const auto x = as<T>(o.x), added = as<T>(o.added), dy = as<T>(o.dy);
+  const auto w = as<P>(o.w), b = as<P>(o.b);
+  auto running_mean = as<P>(o.running_mean), running_var = as<P>(o.running_var);
+  std::vector<double> sums(2 * channels), mean(channels), inv_std(channels), gradient_sums = sums;
+  std::vector<double> workspace(cuda::norm_workspace(n) / sizeof(double), std::nan(""));
+  std::vector<T> y(size), dadded(size), dx(size);
+  std::vector<G> dw(channels), db(channels);
+  const P *const w_or_not = c.affine ? w.data() : nullptr,
+                 *b_or_not = c.affine ? b.data() : nullptr;
+  const cudaStream_t stream = nullptr;
+  ok(norm_statistics(stream, n, x.data(), sums.data(), workspace.data()));
+  ok(norm_finish(stream, n, sums.data(), double(c.rows), epsilon, momentum, mean.data(),
+                 inv_std.data(), running_mean.data(), running_var.data()));
+  ok(norm_normalize(stream, n, x.data(), mean.data(), inv_std.data(), w_or_not, b_or_not,
+                    c.adds ? added.data() : nullptr, y.data()));
+  const T* const y_or_not = c.slope != 1 ? y.data() : nullptr;
+  ok(norm_gradients(stream, n, x.data(), mean.data(), inv_std.data(), dy.data(), y_or_not,
+                    gradient_sums.data(), dtype_of<G>, dw.data(), db.data(), dadded.data(),
+                    workspace.data()));
+  ok(norm_input_grad(stream, n, x.data(), mean.data(), inv_std.data(), w_or_not, dy.data(),
+                     y_or_not, gradient_sums.data(), double(c.rows), dx.data()));
+  return {sums,          mean,     inv_std,  wide(running_mean), wide(running_var), wide(y),
+          gradient_sums, wide(dw), wide(db), wide(dadded),       wide(dx)};
+}
+
+template <class T, class G = Wide<T>>
+void compare(const Case& c) {
+  CAPTURE(name(dtype_of<T>), name(dtype_of<G>), c.rows, c.channels, c.slope, c.adds, c.affine);
+  const auto size = std::size_t(c.rows * c.channels), channels = std::size_t(c.channels);
+  using P = Wide<T>;
+  const Operands o{numbers<T>(size, 1, c.centre), numbers<T>(size, 2),     numbers<T>(size, 3),
+                   numbers<P>(channels, 4, 1.5),  numbers<P>(channels, 5), numbers<P>(channels, 6),
+                   numbers<P>(channels, 7, 1.5)};
+  const Results got = emulated<T, G>(c, o), right = reference(c, o);
+  const double far = 1 + std::abs(c.centre);              // x - mean loses as much
+  const double exact = 1e-13, order = exact * far * far;  // of adding up
+  const double p = 4 * roundoff(dtype_of<P>) + order, t = 2 * roundoff(dtype_of<T>) + 16 * p;
+  CHECK(difference(got.sums, right.sums) < exact);
+  CHECK(difference(got.mean, right.mean) < exact);
+  CHECK(difference(got.inv_std, right.inv_std) < order);
+  CHECK(difference(got.running_mean, right.running_mean) < p);
+  CHECK(difference(got.running_var, right.running_var) < p);
+  CHECK(difference(got.y, right.y) < t * far);
+  CHECK(difference(got.dadded, right.dadded) < t);
+  CHECK(difference(got.gradient_sums, right.gradient_sums) < 64 * p * far);
+  CHECK(difference(got.db, right.db) < 64 * p * far + roundoff(dtype_of<G>));
+  CHECK(difference(got.dw, right.dw) < 64 * p * far + roundoff(dtype_of<G>));
+  // Where few rows leave little of it, rounding is as large as that of what it is made of.
+  const double largest = 2.5 * *std::ranges::max_element(right.inv_std);
+  CHECK(difference(got.dx, right.dx, largest) < 4 * t * far);
+}
+
+constexpr Case cases[] = {{1, 1, 1, false, true},     {2, 3, 0, false, true},
+                          {5, 64, 0, true, true},     {77, 7, 0.25, true, false},
+                          {2500, 8, 0, false, false}, {41, 72, 1, true, true},
+                          {33, 264, 0, true, true},   {6, 1030, 0.5, false, true},
+                          {2100, 1, 0, false, true},  {150, 16, 0, true, true, 50}};
+
+}  // namespace
+
+TEST_CASE("batch normalisation on a GPU is that of the reference, in f64") {
+  for (const Case& c : cases) compare<double>(c);
+}
+TEST_CASE("batch normalisation on a GPU is that of the reference, in f32") {
+  for (const Case& c : cases) compare<float>(c);
+}
+TEST_CASE("batch normalisation on a GPU is that of the reference, in bf16") {
+  for (const Case& c : cases) compare<BF16>(c);
+  compare<BF16, BF16>(cases[3]);
+}
+TEST_CASE("batch normalisation on a GPU is that of the reference, in f16") {
+  for (const Case& c : cases) compare<F16>(c);
+}
+
+TEST_CASE("inference on a GPU takes the mean of running averages, rounded as the reference does") {
+  constexpr int channels = 300, variants = 3;
+  const Shape vector{1, channels, 1, 1};
+  const cuda::BatchNorm n{DType::bf16, 1, channels};
+  const auto mean = as<float>(numbers<float>(channels, 1));
+  const auto var = as<float>(numbers<float>(channels, 2, 1.5));
+  std::vector<double> sums(2 * channels), got_mean(channels), got_inv_std(channels);
+  ok(norm_running(nullptr, n, mean.data(), var.data(), sums.data()));
+  CHECK(std::equal(mean.begin(), mean.end(), sums.begin()));
+  CHECK(std::equal(var.begin(), var.end(), sums.begin() + channels));
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = variants * sums[i] + 1e-3 * double(i % 7);
+  ok(norm_from_running(nullptr, n, sums.data(), variants, epsilon, got_mean.data(),
+                       got_inv_std.data()));
+  const auto kernel = Reference().batch_norm({vector, DType::bf16, {}}, {});
+  const Tensor right_mean({vector, DType::f64, {}}), right_inv_std({vector, DType::f64, {}});
+  Stream stream;
+  kernel->from_running(stream, f64_tensor(sums, {1, 2 * channels, 1, 1}), variants, epsilon,
+                       right_mean, right_inv_std);
+  CHECK(difference(got_mean, values(right_mean)) == 0);
+  CHECK(difference(got_inv_std, values(right_inv_std)) < 1e-15);
+}

@@ -1,0 +1,82 @@
+// Dropout and reorders, emulated: element by element what the CPU has.
+#include "kernels/dropout.hpp"
+#include "kernels/reorder.hpp"
+#include "made.hpp"
+
+#include <lamina/kernels/dropout_mask.hpp>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+template <class T>
+void compare_dropout(const Shape& whole, const Box& box) {
+  const StepValues now{.seed = 3, .step = 11, .micro_batch = 2};
+  const double rate = 0.3;
+  const std::int32_t layer = 5;
+  const auto x = as<T>(numbers<T>(std::size_t(box.size()), 1, 3));
+  std::vector<T> y(x.size());
+  ok(cuda::drop_out(nullptr, {dtype_of<T>, rate, whole, box}, &now, layer, x.data(), y.data()));
+  const DropoutMask mask(rate, now, layer, whole.size());
+  std::int64_t i = 0, kept = 0, wrong = 0;
+  for (std::int64_t n = box.n.begin; n < box.n.end(); ++n)
+    for (std::int64_t h = box.h.begin; h < box.h.end(); ++h)
+      for (std::int64_t w = box.w.begin; w < box.w.end(); ++w)
+        for (std::int64_t c = box.c.begin; c < box.c.end(); ++c, ++i) {
+          const bool keeps = mask.keeps(std::uint64_t(Box::of(whole).offset(n, c, h, w)));
+          const auto at = std::size_t(i);
+          const T right = keeps ? T(Wide<T>(1 / (1 - rate)) * Wide<T>(x[at])) : T(0.0);
+          wrong += double(y[at]) != double(right), kept += keeps;
+        }
+  CHECK(wrong == 0);
+  CHECK((kept > 0 && kept < box.size()));
+}
+
+template <class X, class Y>
+void compare_reorder(std::int64_t n, std::int64_t a, std::int64_t b) {
+  CAPTURE(name(dtype_of<X>), name(dtype_of<Y>), n, a, b);
+  const auto x = as<X>(numbers<X>(std::size_t(n * a * b), 1));
+  std::vector<Y> y(x.size());
+  ok(cuda::reorder(nullptr, dtype_of<X>, x.data(), dtype_of<Y>, y.data(), n, a, b));
+  int wrong = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < a; ++j)
+      for (std::int64_t k = 0; k < b; ++k)
+        wrong += double(y[std::size_t((i * b + k) * a + j)]) !=
+                 double(Y(double(x[std::size_t((i * a + j) * b + k)])));
+  CHECK(wrong == 0);
+}
+
+template <class X>
+void compare_reorders() {
+  const auto all = [](std::int64_t n, std::int64_t a, std::int64_t b) {
+    compare_reorder<X, double>(n, a, b), compare_reorder<X, float>(n, a, b);
+    compare_reorder<X, BF16>(n, a, b), compare_reorder<X, F16>(n, a, b);
+  };
+  all(1, 1, 1), all(2, 3, 49), all(3, 64, 33), all(2, 1, 300), all(1, 70, 1);
+}
+
+}  // namespace
+
+TEST_CASE("dropout on a GPU keeps what the CPU keeps") {
+  const Shape whole{3, 10, 5, 4};
+  compare_dropout<double>(whole, Box::of(whole));
+  compare_dropout<float>(whole, {{1, 2}, {3, 7}, {2, 3}, {0, 3}});
+  compare_dropout<BF16>({4, 50, 1, 1}, {{0, 4}, {25, 25}, {0, 1}, {0, 1}});
+  compare_dropout<F16>(whole, {{0, 1}, {0, 10}, {0, 5}, {2, 2}});
+}
+
+TEST_CASE("a reorder on a GPU moves each element, and rounds it once") {
+  compare_reorders<double>();
+  compare_reorders<float>();
+  compare_reorders<BF16>();
+  compare_reorders<F16>();
+}
+
+TEST_CASE("what a GPU cannot start is an error") {
+  const std::vector<float> x(4);
+  std::vector<float> y(4);
+  CHECK(cuda::reorder(nullptr, DType::i32, x.data(), DType::f32, y.data(), 1, 2, 2) ==
+        cudaErrorInvalidValue);
+}
