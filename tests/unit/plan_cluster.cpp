@@ -309,7 +309,7 @@ TEST_CASE("a redistribution takes its messages in rounds, each with the i-th ran
   // Who sends to many is as busy as who gets from many; both ways at once is no more than one.
   CHECK(time(4, {{0, 1, 80}, {0, 2, 0}, {0, 3, 0}}) == 3 + 10);
   CHECK(time(4, {{0, 1, 80}, {1, 0, 80}}) == 2 + 20);
-  CHECK(redistribution_time(made(), 2, {{0, 1, 80}, {1, 0, 80}}) == 1 + 10);
+  CHECK(redistribution_time(made(), 2, std::vector<Sent>{{0, 1, 80}, {1, 0, 80}}) == 1 + 10);
   // Round 1: 0 to 1, while 2 to 3; round 2: 1 to 3, when both are done.
   CHECK(time(4, {{1, 3, 16}, {2, 3, 40}, {0, 1, 8}}) == (1 + 5) + (1 + 2));
   // Rank 2 need not wait for what 0 and 1 have among themselves.
@@ -318,6 +318,11 @@ TEST_CASE("a redistribution takes its messages in rounds, each with the i-th ran
   CHECK_THAT(error_of([&] { time(1, {{0, 16, 1}}); }), ContainsSubstring("from 0 to 16"));
   CHECK_THAT(error_of([&] { time(1, {{3, 3, 1}}); }), ContainsSubstring("from 3 to 3"));
   CHECK_THAT(error_of([&] { redistribution_time(made(), 17, {}); }), ContainsSubstring("got 17"));
+  // Among many ranks only what each gets counts.
+  Cluster many = made();
+  many.nodes[0].count = 5;
+  CHECK(redistribution_time(many, 20, std::vector<Sent>{{0, 1, 80}, {0, 2, 0}, {1, 2, 8}}) ==
+        1 + 10);
 }
 
 TEST_CASE("a redistribution takes what its messages were measured to take") {

@@ -6,6 +6,7 @@
 #include <lamina/profile/machine.hpp>
 #include <lamina/tensor/dtype.hpp>
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -131,8 +132,9 @@ struct Sent {
 /// message takes α + bytes β of its link; devices that share a link across all use it at once.
 /// Where all links are of one kind, what was measured counts: of a single round exchanges between
 /// neighbours, and of several the part of an all_to_all of so many rounds, or of the next power of
-/// two ranks, since messages meet there. Throws Error for ranks and bytes that cannot be.
-double redistribution_time(const Cluster& cluster, int ranks, std::vector<Sent> all);
+/// two ranks, since messages meet there. Among more than 16 ranks each gets its messages one after
+/// the other, whoever sends them. Throws Error for ranks and bytes that cannot be.
+double redistribution_time(const Cluster& cluster, int ranks, std::span<const Sent> sent);
 
 /// A cluster as JSON; docs/planning.md describes it. Numbers have up to 15 digits there; what has
 /// no more comes back as it was. Throws Error, naming the member, for what is damaged or cannot be.

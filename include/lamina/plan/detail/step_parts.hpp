@@ -56,6 +56,7 @@ class Arrangements {
   std::vector<Arrangement> all_;
   std::unordered_multimap<std::size_t, int> by_hash_;
   mutable std::unordered_map<std::uint64_t, double> known_;
+  mutable std::vector<Sent> sent_;  ///< of the arrangement that is looked at
 };
 
 /// Groups of ranks that share collectives, and what these take.

@@ -197,8 +197,14 @@ LAMINA_INLINE double collective_time(const Cluster& c, Collective op, double byt
 
 namespace detail::collectives {
 
-/// Seconds of a message of so many bytes, in one of so many rounds.
-inline double message(const Cluster& c, const Sent& s, int rounds) {
+/// Seconds of a message by what is known of its link.
+inline double message(const Cluster& c, const Link& out, const Sent& s) {
+  const int each = c.devices_per_node;
+  const Link& link = s.from / each == s.to / each ? c.inside : out;
+  return link.latency + s.bytes / link.bandwidth;
+}
+/// The same in one of so many rounds, by what was measured, if it was.
+inline double message(const Cluster& c, const Link& out, const Sent& s, int rounds) {
   const bool alike = c.node_count() == 1 || c.devices_per_node == 1;
   if (alike && rounds == 1)
     if (const auto time = measured(c, Collective::halo, s.bytes, 2, 1)) return *time;
@@ -206,33 +212,38 @@ inline double message(const Cluster& c, const Sent& s, int rounds) {
   if (alike && rounds > 1)
     if (const auto time = measured(c, Collective::all_to_all, s.bytes * ranks, ranks, 1))
       return *time / (ranks - 1);
-  const int each = c.devices_per_node;
-  const Link link = s.from / each == s.to / each ? c.inside : c.across_with(each);
-  return link.latency + s.bytes / link.bandwidth;
+  return message(c, out, s);
 }
 
 }  // namespace detail::collectives
 
-LAMINA_INLINE double redistribution_time(const Cluster& c, int ranks, std::vector<Sent> all) {
+LAMINA_INLINE double redistribution_time(const Cluster& c, int ranks, std::span<const Sent> sent) {
+  constexpr int most_in_rounds = 16;
   check(ranks > 0 && ranks <= c.devices(), "a redistribution: expected from 1 to ", c.devices(),
         " ranks of cluster '", c.name, "', got ", ranks);
   const auto shift = [&](const Sent& s) { return (s.to - s.from + ranks) % ranks; };
-  for (const Sent& s : all)
+  for (const Sent& s : sent)
     check(s.from >= 0 && s.to >= 0 && s.from < ranks && s.to < ranks && s.from != s.to &&
               s.bytes >= 0,
           "a redistribution among ", ranks, " ranks: expected 0 bytes or more from one to another",
           ", got ", s.bytes, " from ", s.from, " to ", s.to);
+  const Link out = c.across_with(c.devices_per_node);
+  std::vector<double> done(std::size_t(ranks), 0.0), ends;
+  if (ranks > most_in_rounds) {
+    for (const Sent& s : sent) done[std::size_t(s.to)] += detail::collectives::message(c, out, s);
+    return *std::ranges::max_element(done);
+  }
+  std::vector<Sent> all(sent.begin(), sent.end());
   std::ranges::sort(all, {}, shift);
   int rounds = 0;
   for (std::size_t i = 0; i < all.size(); ++i)
     rounds += i == 0 || shift(all[i]) != shift(all[i - 1]);
-  std::vector<double> done(std::size_t(ranks), 0.0), ends;
   for (std::size_t i = 0, end = 0; i < all.size(); i = end) {
     ends.clear();
     for (; end < all.size() && shift(all[end]) == shift(all[i]); ++end) {
       const Sent& s = all[end];
       ends.push_back(std::max(done[std::size_t(s.from)], done[std::size_t(s.to)]) +
-                     detail::collectives::message(c, s, rounds));
+                     detail::collectives::message(c, out, s, rounds));
     }
     for (std::size_t k = i; k < end; ++k)
       for (const int r : {all[k].from, all[k].to})

@@ -40,14 +40,14 @@ LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element)
   const std::uint64_t key = std::uint64_t(held) << 32 | std::uint64_t(wanted);
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  std::vector<Sent> all;
+  sent_.clear();
   each_overlap(all_[std::size_t(held)].copies, all_[std::size_t(wanted)].looked_at,
                [&](const Copies& have, const Copies& want, const Box& both) {
                  const int to = want.ranks[0], from = have.nearest(to);
-                 if (from != to) all.push_back({from, to, double(both.size()) * element});
+                 if (from != to) sent_.push_back({from, to, double(both.size()) * element});
                });
   const int ranks = all_[std::size_t(wanted)].blocks.ranks();
-  return known_[key] = redistribution_time(*cluster_, ranks, std::move(all));
+  return known_[key] = redistribution_time(*cluster_, ranks, sent_);
 }
 
 LAMINA_INLINE int Groups::number(const Split& split, Axis axes) {
