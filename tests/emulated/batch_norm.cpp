@@ -19,12 +19,11 @@ struct Case {
 };
 
 struct Results {
-  std::vector<double> sums, mean, inv_std, running_mean, running_var, y, gradient_sums, dw, db,
-      dadded, dx;
+  Values sums, mean, inv_std, running_mean, running_var, y, gradient_sums, dw, db, dadded, dx;
 };
 
 struct Operands {
-  std::vector<double> x, added, dy, w, b, running_mean, running_var;
+  Values x, added, dy, w, b, running_mean, running_var;
 };
 
 constexpr double epsilon = 1e-5, momentum = 0.1;
@@ -37,7 +36,11 @@ Results reference(const Case& c, const Operands& o) {
   if (c.slope != 1)
     epilogue.activation = {c.slope == 0 ? Activation::Kind::relu : Activation::Kind::leaky_relu,
                            c.slope};
-  const auto kernel = Reference().batch_norm({shape, DType::f64, {}}, epilogue);
+  const Reference backend;
+  const auto kernel = backend.batch_norm({shape, DType::f64, {}}, epilogue);
+  const auto f64_tensor = [&](const Values& values, const Shape& s) {
+    return place(backend, {s, DType::f64, {}}, values);
+  };
   const Tensor x = f64_tensor(o.x, shape), added = f64_tensor(o.added, shape),
                dy = f64_tensor(o.dy, shape);
   const Tensor w = f64_tensor(o.w, vector), b = f64_tensor(o.b, vector);
@@ -55,9 +58,9 @@ Results reference(const Case& c, const Operands& o) {
   kernel->gradients(stream, x, mean, inv_std, dy, gradient_sums, dw, db, y_view, dadded);
   kernel->input_grad(stream, x, mean, inv_std, w_view, dy, gradient_sums, double(c.rows), dx,
                      y_view);
-  return {values(sums), values(mean),          values(inv_std), values(rm), values(rv),
-          values(y),    values(gradient_sums), values(dw),      values(db), values(dadded),
-          values(dx)};
+  return {numbers(sums), numbers(mean),          numbers(inv_std), numbers(rm), numbers(rv),
+          numbers(y),    numbers(gradient_sums), numbers(dw),      numbers(db), numbers(dadded),
+          numbers(dx)};
 }
 
 template <class T, class G>
@@ -95,9 +98,10 @@ void compare(const Case& c) {
   CAPTURE(name(dtype_of<T>), name(dtype_of<G>), c.rows, c.channels, c.slope, c.adds, c.affine);
   const auto size = std::size_t(c.rows * c.channels), channels = std::size_t(c.channels);
   using P = Wide<T>;
-  const Operands o{numbers<T>(size, 1, c.centre), numbers<T>(size, 2),     numbers<T>(size, 3),
-                   numbers<P>(channels, 4, 1.5),  numbers<P>(channels, 5), numbers<P>(channels, 6),
-                   numbers<P>(channels, 7, 1.5)};
+  const Operands o{random_of<T>(size, 1, c.centre), random_of<T>(size, 2),
+                   random_of<T>(size, 3),           random_of<P>(channels, 4, 1.5),
+                   random_of<P>(channels, 5),       random_of<P>(channels, 6),
+                   random_of<P>(channels, 7, 1.5)};
   const Results got = emulated<T, G>(c, o), right = reference(c, o);
   const double far = 1 + std::abs(c.centre);              // x - mean loses as much
   const double exact = 1e-13, order = exact * far * far;  // of adding up
@@ -143,8 +147,8 @@ TEST_CASE("inference on a GPU takes the mean of running averages, rounded as the
   constexpr int channels = 300, variants = 3;
   const Shape vector{1, channels, 1, 1};
   const cuda::BatchNorm n{DType::bf16, 1, channels};
-  const auto mean = as<float>(numbers<float>(channels, 1));
-  const auto var = as<float>(numbers<float>(channels, 2, 1.5));
+  const auto mean = as<float>(random_of<float>(channels, 1));
+  const auto var = as<float>(random_of<float>(channels, 2, 20));
   std::vector<double> sums(2 * channels), got_mean(channels), got_inv_std(channels);
   ok(norm_running(nullptr, n, mean.data(), var.data(), sums.data()));
   CHECK(std::equal(mean.begin(), mean.end(), sums.begin()));
@@ -152,11 +156,12 @@ TEST_CASE("inference on a GPU takes the mean of running averages, rounded as the
   for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = variants * sums[i] + 1e-3 * double(i % 7);
   ok(norm_from_running(nullptr, n, sums.data(), variants, epsilon, got_mean.data(),
                        got_inv_std.data()));
-  const auto kernel = Reference().batch_norm({vector, DType::bf16, {}}, {});
+  const Reference backend;
+  const auto kernel = backend.batch_norm({vector, DType::bf16, {}}, {});
   const Tensor right_mean({vector, DType::f64, {}}), right_inv_std({vector, DType::f64, {}});
   Stream stream;
-  kernel->from_running(stream, f64_tensor(sums, {1, 2 * channels, 1, 1}), variants, epsilon,
-                       right_mean, right_inv_std);
-  CHECK(difference(got_mean, values(right_mean)) == 0);
-  CHECK(difference(got_inv_std, values(right_inv_std)) < 1e-15);
+  kernel->from_running(stream, place(backend, {{1, 2 * channels, 1, 1}, DType::f64, {}}, sums),
+                       variants, epsilon, right_mean, right_inv_std);
+  CHECK(difference(got_mean, numbers(right_mean)) == 0);
+  CHECK(difference(got_inv_std, numbers(right_inv_std)) < 1e-15);
 }

@@ -15,7 +15,7 @@ void compare_dropout(const Shape& whole, const Box& box) {
   const StepValues now{.seed = 3, .step = 11, .micro_batch = 2};
   const double rate = 0.3;
   const std::int32_t layer = 5;
-  const auto x = as<T>(numbers<T>(std::size_t(box.size()), 1, 3));
+  const auto x = as<T>(random_of<T>(std::size_t(box.size()), 1, 3));
   std::vector<T> y(x.size());
   ok(cuda::drop_out(nullptr, {dtype_of<T>, rate, whole, box}, &now, layer, x.data(), y.data()));
   const DropoutMask mask(rate, now, layer, whole.size());
@@ -36,7 +36,7 @@ void compare_dropout(const Shape& whole, const Box& box) {
 template <class X, class Y>
 void compare_reorder(std::int64_t n, std::int64_t a, std::int64_t b) {
   CAPTURE(name(dtype_of<X>), name(dtype_of<Y>), n, a, b);
-  const auto x = as<X>(numbers<X>(std::size_t(n * a * b), 1));
+  const auto x = as<X>(random_of<X>(std::size_t(n * a * b), 1));
   std::vector<Y> y(x.size());
   ok(cuda::reorder(nullptr, dtype_of<X>, x.data(), dtype_of<Y>, y.data(), n, a, b));
   int wrong = 0;

@@ -110,17 +110,17 @@ struct Setup {
   }
 };
 
-/// The largest difference, in units of the wanted value or the root mean square of all wanted
-/// values, whichever is greater; infinite for NaN or another size.
-inline double difference(const Values& got, const Values& want) {
+/// The largest difference, in units of the wanted value, the root mean square of all finite wanted
+/// values, or `least`, whichever is greatest; infinite for NaN or another size. Equal infinities do
+/// not differ.
+inline double difference(const Values& got, const Values& want, double least = 0) {
   if (got.size() != want.size()) return INFINITY;
   double squares = 0, worst = 0;
-  for (const double v : want) squares += v * v;
+  for (const double v : want) squares += std::isinf(v) ? 0 : v * v;
   const double rms = std::sqrt(squares / double(std::max<std::size_t>(want.size(), 1)));
   for (std::size_t i = 0; i < want.size(); ++i) {
-    const double apart = std::abs(got[i] - want[i]);
-    if (apart == 0) continue;
-    const double relative = apart / std::max(std::abs(want[i]), rms);
+    if (got[i] == want[i]) continue;
+    const double relative = std::abs(got[i] - want[i]) / std::max({std::abs(want[i]), rms, least});
     if (!(relative <= worst)) worst = std::isnan(relative) ? INFINITY : relative;
   }
   return worst;
