@@ -58,13 +58,6 @@ struct Gradients {
   }
 };
 
-/// What this thread's channels have there; `otherwise` where nothing is there.
-template <class F, class W, int V>
-__device__ void load_channels(const F* from, int channels, W (&to)[V], W otherwise = 0) {
-  const int channel = int(blockIdx.x * blockDim.x + threadIdx.x) * V;
-  for (int v = 0; v < V; ++v) to[v] = from && channel < channels ? W(from[channel + v]) : otherwise;
-}
-
 template <class T, int V>
 __global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T* dadded,
                               double* partials) {

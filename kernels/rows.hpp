@@ -28,10 +28,23 @@ struct Tiles {
   }
 };
 
+/// The first of this thread's V channels; there may be none.
+template <int V>
+__device__ int first_channel() {
+  return int(blockIdx.x * blockDim.x + threadIdx.x) * V;
+}
+
+/// What this thread's channels have there; `otherwise` where nothing is there.
+template <class F, class W, int V>
+__device__ void load_channels(const F* from, int channels, W (&to)[V], W otherwise = 0) {
+  const int channel = first_channel<V>();
+  for (int v = 0; v < V; ++v) to[v] = from && channel < channels ? W(from[channel + v]) : otherwise;
+}
+
 /// Calls f(channel, row) for what is this thread's.
 template <int V, class F>
 __device__ void each_row(std::int64_t rows, int channels, const F& f) {
-  const int channel = int(blockIdx.x * blockDim.x + threadIdx.x) * V;
+  const int channel = first_channel<V>();
   if (channel >= channels) return;
   const std::int64_t step = std::int64_t(gridDim.y) * blockDim.y;
   for (std::int64_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += step)
@@ -44,7 +57,7 @@ template <int V>
 __device__ void add_up(const double (&a)[V], const double (&b)[V], int channels, double* partials) {
   __shared__ double of_a[block_threads], of_b[block_threads];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const int channel = int(blockIdx.x * blockDim.x + threadIdx.x) * V;
+  const int channel = first_channel<V>();
   double* const to = partials + std::int64_t(blockIdx.y) * 2 * channels + channel;
   for (int v = 0; v < V; ++v) {
     of_a[thread] = a[v], of_b[thread] = b[v];
