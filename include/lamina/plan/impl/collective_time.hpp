@@ -218,7 +218,6 @@ inline double message(const Cluster& c, const Link& out, const Sent& s, int roun
 }  // namespace detail::collectives
 
 LAMINA_INLINE double redistribution_time(const Cluster& c, int ranks, std::span<const Sent> sent) {
-  constexpr int most_in_rounds = 16;
   check(ranks > 0 && ranks <= c.devices(), "a redistribution: expected from 1 to ", c.devices(),
         " ranks of cluster '", c.name, "', got ", ranks);
   const auto shift = [&](const Sent& s) { return (s.to - s.from + ranks) % ranks; };
@@ -229,7 +228,7 @@ LAMINA_INLINE double redistribution_time(const Cluster& c, int ranks, std::span<
           ", got ", s.bytes, " from ", s.from, " to ", s.to);
   const Link out = c.across_with(c.devices_per_node);
   std::vector<double> done(std::size_t(ranks), 0.0), ends;
-  if (ranks > most_in_rounds) {
+  if (ranks > most_looked_at) {
     for (const Sent& s : sent) done[std::size_t(s.to)] += detail::collectives::message(c, out, s);
     return *std::ranges::max_element(done);
   }

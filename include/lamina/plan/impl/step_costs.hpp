@@ -22,7 +22,7 @@ LAMINA_INLINE int Arrangements::number(Blocks blocks) {
   const int number = int(all_.size());
   Arrangement a{.blocks = {}, .copies = copies_of(blocks), .looked_at = {}};
   // Arrangements are regular: ranks at the ends and in the middle stand for all of many.
-  constexpr int most = 16;
+  constexpr int most = most_looked_at;
   const int ranks = blocks.ranks();
   for (int i = 0; i < std::min(ranks, most); ++i) {
     const int r = ranks <= most ? i : int(std::int64_t(i) * (ranks - 1) / (most - 1));
