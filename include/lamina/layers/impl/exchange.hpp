@@ -62,21 +62,25 @@ LAMINA_INLINE Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType
   check(held.ranks() == n && wanted.ranks() == n, "an exchange among ", n, " ranks got blocks of ",
         held.ranks(), " and ", wanted.ranks());
   held_ = held.box[std::size_t(me)], wanted_ = wanted.box[std::size_t(me)];
-  std::vector<char> busy(2 * std::size_t(n));  // by distance between the ranks, plus n
+  std::vector<char> busy(static_cast<std::size_t>(n));  // by distance around the ring
+  int idle = n;                                         // of those
   std::vector<Box> given;
+  const auto add_distance = [&](int from, int to) {
+    char& at = busy[std::size_t(to < from ? to - from + n : to - from)];
+    idle -= !std::exchange(at, true);
+  };
   const auto add = [&](const Copies& have, const Copies& want, const Box& box) {
-    const bool only = have.ranks.size() == 1, gets = std::ranges::binary_search(want.ranks, me);
-    if (only && !gets && have.ranks[0] != me) {  // of no concern but for the distances: most are so
-      char* const by_rank = busy.data() + n - have.ranks[0];
-      for (const int to : want.ranks) by_rank[to] = true;
-      return;
+    if (have.ranks.size() == 1 && have.ranks[0] != me) {  // most: only how far counts
+      for (std::size_t i = 0; i < want.ranks.size() && idle > 0; ++i)
+        add_distance(have.ranks[0], want.ranks[i]);
+    } else {
+      for (const int to : want.ranks) {
+        const int from = have.nearest(to);
+        add_distance(from, to);
+        if (from == me && to != me) out_.push_back({.box = box, .peer = to});
+      }
     }
-    for (const int to : want.ranks) {
-      const int from = have.nearest(to);
-      busy[std::size_t(to - from + n)] = true;
-      if (from == me && to != me) out_.push_back({.box = box, .peer = to});
-    }
-    if (!gets) return;
+    if (!std::ranges::binary_search(want.ranks, me)) return;
     in_.push_back({.box = box, .peer = have.nearest(me)}), given.push_back(box);
   };
   each_overlap(copies_of(held), copies_of(wanted), add);
@@ -104,14 +108,13 @@ LAMINA_INLINE Exchange::Exchange(const Blocks& held, const Blocks& wanted, DType
   }
   moves_.reserve(std::max(out_.size(), in_.size() + 1));
 
-  std::vector<Round> mine(busy.size() / 2);  // by distance around the ring
+  std::vector<Round> mine(busy.size());
   for (std::size_t i = 0; i < out_.size(); ++i)
     mine[std::size_t((out_[i].peer - me + n) % n)].to = int(i);
   for (std::size_t i = 0; i < in_.size(); ++i)
     mine[std::size_t((me - in_[i].peer + n) % n)].from = int(i);
   for (int shift = 1; shift < n; ++shift)
-    if (busy[std::size_t(shift)] || busy[std::size_t(shift + n)])
-      rounds_.push_back(mine[std::size_t(shift)]);
+    if (busy[std::size_t(shift)]) rounds_.push_back(mine[std::size_t(shift)]);
   pending_.resize(rounds_.size());
 }
 
