@@ -170,6 +170,19 @@ TEST_CASE("both ends of an edge change together where neither gains alone") {
   CHECK(find("exact", {.graph = graph, .step = step}).selection == Selection{0, 0, 0});
 }
 
+TEST_CASE("several vertices change together where no two of them gain") {
+  CostGraph graph{.seconds = {{1, 2}, {1, 2}, {1, 2}, {1, 2}, {1, 2}}};
+  for (int v = 0; v < 4; ++v) graph.edges.push_back({v, v + 1, {0, 9, 9, 0}});
+  const auto step = [](const Selection& c) {
+    int ones = 0;
+    for (const int option : c) ones += option;
+    return ones == 5 ? 1.0 : 2.0 + ones;
+  };
+  CHECK(find("exact", {.graph = graph, .step = step}).selection == Selection{1, 1, 1, 1, 1});
+  graph.edges.pop_back();
+  CHECK(find("exact", {.graph = graph, .step = step}).selection == Selection{0, 0, 0, 0, 0});
+}
+
 TEST_CASE("a search by the step stops where it is told to") {
   Draw draw(5);
   const Problem p(residual(5, 2), {.options = 6, .alike = true}, draw);

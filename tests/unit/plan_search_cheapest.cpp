@@ -3,6 +3,8 @@
 #include "catch.hpp"
 #include "plan_search_made.hpp"
 
+#include <lamina/plan/detail/search.hpp>
+
 #include <cmath>
 #include <limits>
 
@@ -81,6 +83,29 @@ TEST_CASE("the cheapest selection is that of all selections") {
     }
   }
   CHECK(graphs == 72);
+}
+
+TEST_CASE("of each option of a vertex, the cheapest selection that has it is known") {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    Draw draw(seed);
+    for (const auto& [name, ends] : shapes(draw)) {
+      const CostGraph graph = made(ends, {.options = 3, .impossible = seed == 2 ? 0.3 : 0}, draw);
+      const int vertex = draw.below(int(graph.size()));
+      CAPTURE(seed, name, vertex);
+      const auto found = detail::search::cheapest_with(vertex, graph, {.overlap = 0.5}, 1 << 20);
+      REQUIRE(int(found.size()) == graph.options(vertex));
+      for (int option = 0; option < graph.options(vertex); ++option) {
+        const Selection& with = found[std::size_t(option)];
+        const auto value = [&](const Selection& c) { return by_formula(graph, c, 0.5, 0); };
+        const double best = least(graph, [&](const Selection& c) {
+          return c[std::size_t(vertex)] == option ? value(c)
+                                                  : std::numeric_limits<double>::infinity();
+        });
+        CHECK(with[std::size_t(vertex)] == option);
+        CHECK((value(with) == best || std::abs(value(with) - best) <= 1e-12 * best));
+      }
+    }
+  }
 }
 
 TEST_CASE("of selections that cost the same, the one most like the simple one is taken") {

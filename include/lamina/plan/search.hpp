@@ -120,7 +120,7 @@ struct ExactOptions {
   /// Of CostWeights, one after the other.
   std::vector<double> overlaps = {0, 0.25, 0.5, 0.75, 0.9, 1};
   int starts = 12;                  ///< how many of the selections that these give are improved
-  std::int64_t most_steps = 20000;  ///< that improving may try
+  std::int64_t most_steps = 16000;  ///< that improving may try, the last fifth by windows
 };
 
 /// Weights as Clerc and Kennedy have them, "The particle swarm - explosion, stability, and

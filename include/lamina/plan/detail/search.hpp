@@ -64,8 +64,17 @@ void mcmc(Trials& trials, const SearchOptions& options);
 void brute(Trials& trials, const SearchOptions& options);
 void fixed(Trials& trials, const SearchOptions& options);
 
+/// Of each option of a vertex, a selection that has it and of which no other one that has it costs
+/// less. Throws Error as cheapest() does for a table of more than `most` entries.
+std::vector<Selection> cheapest_with(int vertex, const CostGraph& graph, const CostWeights& weights,
+                                     std::int64_t most);
+
 /// Makes a selection faster by changing one vertex at a time, or the two ends of an edge, until no
 /// such change does so, or `most_steps` are tried.
 void improve(Trials& trials, Selection selection, Score score, std::int64_t most_steps);
+/// Makes the best one so far faster by changing one vertex and with it all up to some edges away,
+/// as suits that best, beside the changes of improve(); until none does so, or `most_steps` are
+/// tried.
+void improve_more(Trials& trials, std::int64_t most_steps, std::int64_t most_entries);
 
 }  // namespace lamina::detail::search

@@ -57,22 +57,21 @@ class Elimination {
   }
 
   Selection selection() {
-    const std::size_t n = own_.size();
-    std::vector<int> left(n), order;
-    for (std::size_t v = 0; v < n; ++v) {
-      left[v] = int(v);
-      entries_[v] = entries(int(v), neighbours(int(v)));
-    }
-    while (!left.empty()) {
-      const auto next =
-          std::ranges::min_element(left, {}, [&](int v) { return entries_[index(v)]; });
-      eliminate(*next);
-      order.push_back(*next);
-      left.erase(next);
-    }
-    Selection selection(n);
-    for (; !order.empty(); order.pop_back()) choose(order.back(), selection);
+    eliminate_all(-1);
+    Selection selection(own_.size());
+    choose_all(selection);
     return selection;
+  }
+
+  /// Of each option of a vertex.
+  std::vector<Selection> selections(int of) {
+    eliminate_all(of);
+    std::vector<Selection> all(options(of), Selection(own_.size()));
+    for (std::size_t o = 0; o < all.size(); ++o) {
+      all[o][index(of)] = int(o);
+      choose_all(all[o]);
+    }
+    return all;
   }
 
  private:
@@ -108,6 +107,26 @@ class Elimination {
   }
   static void accumulate(std::vector<double>& to, const std::vector<double>& more) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
+  }
+
+  /// Of all vertices but one, or of all.
+  void eliminate_all(int but) {
+    std::vector<int> left;
+    for (int v = 0; v < int(own_.size()); ++v) {
+      entries_[index(v)] = entries(v, neighbours(v));
+      if (v != but) left.push_back(v);
+    }
+    while (!left.empty()) {
+      const auto next =
+          std::ranges::min_element(left, {}, [&](int v) { return entries_[index(v)]; });
+      eliminate(*next);
+      order_.push_back(*next);
+      left.erase(next);
+    }
+  }
+  /// The options of those that were eliminated.
+  void choose_all(Selection& selection) const {
+    for (std::size_t i = order_.size(); i-- > 0;) choose(order_[i], selection);
   }
 
   std::vector<int> neighbours(int v) const {
@@ -230,7 +249,13 @@ class Elimination {
   std::vector<Table> tables_;                 // what depends on several
   std::vector<std::vector<std::size_t>> of_;  // by vertex: its tables when it goes
   std::vector<double> entries_;               // by vertex: of the table that it needs to go
+  std::vector<int> order_;                    // in which they went
 };
+
+LAMINA_INLINE std::vector<Selection> cheapest_with(int vertex, const CostGraph& graph,
+                                                   const CostWeights& weights, std::int64_t most) {
+  return Elimination(graph, weights, {}, 0, most).selections(vertex);
+}
 
 }  // namespace detail::search
 

@@ -83,9 +83,11 @@ LAMINA_INLINE void exact(Trials& trials, const SearchOptions& options) {
   sweep.add(trials.problem().simple);
   for (const Selection& seed : trials.problem().seeds) sweep.add(seed);
   sweep.run();
-  const std::int64_t last = trials.steps() + options.exact.most_steps;
+  const std::int64_t more = options.exact.most_steps / 5;
+  const std::int64_t last = trials.steps() + options.exact.most_steps - more;
   for (auto& start : std::move(sweep).best(std::size_t(options.exact.starts)))
     improve(trials, std::move(start.selection), start.score, last - trials.steps());
+  if (options.exact.starts > 0) improve_more(trials, more, options.most_entries);
   trials.least_memory();
   trials.record();
 }

@@ -5,6 +5,7 @@
 #include <lamina/plan/detail/search.hpp>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace lamina::detail::search {
@@ -29,6 +30,10 @@ class Descent {
   void run() {
     while (better(single_moves()) || better(double_moves())) trials_.record();
   }
+  /// With windows as well, whose tables have at most so many entries.
+  void run_more(std::int64_t most_entries) {
+    while (better(window_moves(1, most_entries)) || better(window_moves(0, most_entries))) run();
+  }
 
  private:
   /// A change of one vertex, or of two.
@@ -37,7 +42,14 @@ class Descent {
     int v = 0, option = 0;
     int other = -1, other_option = 0;
   };
+  /// A change of all vertices that are few edges from one.
+  struct WindowMove {
+    double promise = 0;
+    std::vector<int> vertices;
+    Selection options;
+  };
   static constexpr std::size_t none = ~std::size_t(0);
+  static constexpr int reach = 4;  // edges from the vertex in the middle of a window
 
   static std::size_t index(int v) { return std::size_t(v); }
   int now(int v) const { return selection_[index(v)]; }
@@ -93,22 +105,102 @@ class Descent {
             moves.push_back(
                 {promise(after, before, hidden + hidden_more(e.to, y)), e.from, x, e.to, y});
       }
-      std::ranges::stable_sort(moves, {}, &Move::promise);
-      moves.resize(std::min(moves.size(), std::size_t(m + n)));
-      all.insert(all.end(), moves.begin(), moves.end());
+      const auto kept =
+          moves.begin() + std::min(std::ptrdiff_t(moves.size()), std::ptrdiff_t(m + n));
+      std::ranges::partial_sort(moves, kept, {}, [](const Move& a) {
+        return std::tuple(a.promise, a.option, a.other_option);
+      });
+      all.insert(all.end(), moves.begin(), kept);
     }
     return all;
   }
 
+  /// A vertex, first of all, and those that are at most `reach` edges away.
+  std::vector<int> window(int v) const {
+    std::vector<int> members{v};
+    std::vector<bool> in(graph_.size());
+    in[index(v)] = true;
+    for (std::size_t step = 0, first = 0; step < reach; ++step)
+      for (const std::size_t last = members.size(); first < last; ++first)
+        for (const std::size_t i : edges_[index(members[first])])
+          for (const int u : {graph_.edges[i].from, graph_.edges[i].to}) {
+            if (in[index(u)]) continue;
+            in[index(u)] = true, members.push_back(u);
+          }
+    return members;
+  }
+
+  /// What they cost beside the others, which stay as they are.
+  CostGraph part(const std::vector<int>& members) const {
+    std::vector<int> number(graph_.size(), -1);
+    for (std::size_t i = 0; i < members.size(); ++i) number[index(members[i])] = int(i);
+    CostGraph part;
+    for (const int v : members) {
+      part.seconds.push_back(graph_.seconds[index(v)]);
+      if (!graph_.hidden.empty()) part.hidden.push_back(graph_.hidden[index(v)]);
+      for (const std::size_t i : edges_[index(v)]) {
+        const CostGraph::Edge& e = graph_.edges[i];
+        const int from = number[index(e.from)], to = number[index(e.to)];
+        if (from >= 0 && to >= 0) {
+          if (e.from == v) part.edges.push_back({from, to, e.seconds});
+          continue;
+        }
+        for (int o = 0; o < graph_.options(v); ++o)
+          part.seconds.back()[index(o)] +=
+              from >= 0 ? between(e, o, now(e.to)) : between(e, now(e.from), o);
+      }
+    }
+    return part;
+  }
+
+  /// Of each vertex every other option, each with those that suit it best in the window.
+  std::vector<WindowMove> window_moves(double overlap, std::int64_t most_entries) const {
+    std::vector<WindowMove> moves;
+    const CostWeights weights{.overlap = overlap};
+    for (int v = 0; v < int(graph_.size()); ++v) {
+      const std::vector<int> members = window(v);
+      const CostGraph part = this->part(members);
+      Selection present;
+      for (const int u : members) present.push_back(now(u));
+      const double before = seconds_of(part, present, weights);
+      std::vector<Selection> best;
+      try {
+        best = cheapest_with(0, part, weights, most_entries);
+      } catch (const Error&) {  // too dense: it stays as it is
+      }
+      for (Selection& s : best) {
+        const double after = seconds_of(part, s, weights);
+        if (changes(present, s) > 1 && after < infinity)  // a single one has been tried
+          moves.push_back({promise(after, before, 0), members, std::move(s)});
+      }
+    }
+    return moves;
+  }
+
+  static int changes(const Selection& from, const Selection& to) {
+    int count = 0;
+    for (std::size_t i = 0; i < from.size(); ++i) count += from[i] != to[i];
+    return count;
+  }
+
+  static void apply(const Move& move, Selection& to) {
+    to[index(move.v)] = move.option;
+    if (move.other >= 0) to[index(move.other)] = move.other_option;
+  }
+  static void apply(const WindowMove& move, Selection& to) {
+    for (std::size_t i = 0; i < move.vertices.size(); ++i)
+      to[index(move.vertices[i])] = move.options[i];
+  }
+
   /// Tries the moves, the most promising first; whether one made it faster.
-  bool better(std::vector<Move> moves) {
-    std::ranges::stable_sort(moves, {}, &Move::promise);
+  template <class M>
+  bool better(std::vector<M> moves) {
+    std::ranges::stable_sort(moves, {}, &M::promise);
     bool found = false;
-    for (const Move& move : moves) {
+    for (const M& move : moves) {
       if (trials_.steps() >= last_) return false;
       Selection changed = selection_;
-      changed[index(move.v)] = move.option;
-      if (move.other >= 0) changed[index(move.other)] = move.other_option;
+      apply(move, changed);
       const Score score = trials_.score(changed);
       if (!(score < score_)) continue;
       selection_ = std::move(changed), score_ = score;
@@ -128,6 +220,11 @@ class Descent {
 LAMINA_INLINE void improve(Trials& trials, Selection selection, Score score,
                            std::int64_t most_steps) {
   Descent(trials, std::move(selection), score, most_steps).run();
+}
+
+LAMINA_INLINE void improve_more(Trials& trials, std::int64_t most_steps,
+                                std::int64_t most_entries) {
+  Descent(trials, trials.selection(), trials.best(), most_steps).run_more(most_entries);
 }
 
 }  // namespace lamina::detail::search
