@@ -200,6 +200,12 @@ class TelltaleMemory final : public MemorySpace {
       if (bytes > 0) std::memmove(to, from, bytes);
     });
   }
+  void carry(Stream& stream, const void* from, void* to, std::size_t bytes) override {
+    fill(stream);
+    stream.then([from = reach(const_cast<void*>(from)), to = reach(to), bytes] {
+      if (bytes > 0) std::memmove(to, from, bytes);
+    });
+  }
   template <class Copy>
   void copy_by(Stream& stream, Copy&& copy) {
     fill(stream);

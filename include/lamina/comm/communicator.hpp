@@ -238,15 +238,15 @@ class Communicator {
       if (!queue_) return group_->run(op), Pending();
       return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
     }
-    if (op.space)
-      stream.then([op, rank = rank_] { copy_own_part(op, rank); });
-    else
-      copy_own_part(op, rank_);
+    each_own_part(op, rank_, [&](const void* from, void* to, std::size_t bytes) {
+      (op.space ? *op.space : host_memory()).carry(stream, from, to, bytes);
+    });
     return {};
   }
 
-  /// What a rank alone does: its own part, at its own place.
-  static void copy_own_part(const Operation& op, int rank) {
+  /// What a rank alone does: copy(from, to, bytes) of its own part, unless that is at its place.
+  template <class Copy>
+  static void each_own_part(const Operation& op, int rank, const Copy& copy) {
     const std::size_t bytes = op.count * size_of(op.dtype);
     const auto* in = static_cast<const char*>(op.in);
     auto* out = static_cast<char*>(op.out);
@@ -255,7 +255,7 @@ class Communicator {
       in += bytes * std::size_t(rank);
     if (op.collective == Collective::all_gather || op.collective == Collective::all_to_all)
       out += bytes * std::size_t(rank);
-    if (in != out && bytes > 0) (op.space ? *op.space : host_memory()).copy(in, out, bytes);
+    if (in != out && bytes > 0) copy(in, out, bytes);
   }
 
   void gather_words(const std::vector<std::int32_t>& mine, std::vector<std::int32_t>& all) const {
@@ -266,7 +266,10 @@ class Communicator {
              .count = mine.size()});
   }
   void run_now(const Operation& op) const {
-    if (size_ == 1) return copy_own_part(op, rank_);
+    if (size_ == 1)
+      return each_own_part(op, rank_, [](const void* from, void* to, std::size_t bytes) {
+        host_memory().copy(from, to, bytes);
+      });
     if (op.count > 0) run(op);
   }
   void run(const Operation& op) const {

@@ -36,6 +36,8 @@ class MemorySpace {
   virtual void put(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
   /// To the host: it is there when the stream has come so far.
   virtual void get(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
+  /// Both lie here.
+  virtual void carry(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
   virtual std::size_t total_bytes() const = 0;
   virtual std::size_t free_bytes() const = 0;
 };
@@ -62,6 +64,9 @@ class HostMemory : public MemorySpace {
   }
   void put(Stream&, const void* from, void* to, std::size_t bytes) final { copy(from, to, bytes); }
   void get(Stream&, const void* from, void* to, std::size_t bytes) final { copy(from, to, bytes); }
+  void carry(Stream&, const void* from, void* to, std::size_t bytes) final {
+    copy(from, to, bytes);
+  }
   std::size_t total_bytes() const override { return pages(_SC_PHYS_PAGES); }
   std::size_t free_bytes() const override { return pages(_SC_AVPHYS_PAGES); }
 

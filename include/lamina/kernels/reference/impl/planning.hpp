@@ -25,6 +25,7 @@ class NoMemory final : public MemorySpace {
   void copy(const void*, void*, std::size_t bytes) override { refuse(bytes); }
   void put(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
   void get(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
+  void carry(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
   std::size_t total_bytes() const override { return std::numeric_limits<std::size_t>::max(); }
   std::size_t free_bytes() const override { return total_bytes(); }
 
