@@ -113,6 +113,15 @@ __global__ void make_mean(double* totals, double* rows) {
   totals[0] /= *rows;
 }
 
+/// As lamina::add_found() does.
+__global__ void join_found(const double* found, bool first, double* totals) {
+  double joined[5];
+  for (int i = 0; i < 5; ++i) joined[i] = (first ? 0 : totals[i]) + found[i];
+  const double before = first ? 0 : totals[3], loss = first ? 0 : totals[0];
+  joined[0] = joined[3] > 0 ? (loss * before + found[0] * found[3]) / joined[3] : 0;
+  for (int i = 0; i < 5; ++i) totals[i] = joined[i];
+}
+
 template <class T>
 __global__ void take_target(const Wide<T>* p, const std::int32_t* labels, const double* rows,
                             double samples, Loss of, T* dx) {
@@ -163,6 +172,10 @@ cudaError_t loss_finish(cudaStream_t stream, const Loss& l, const std::int32_t* 
 
 cudaError_t loss_mean(cudaStream_t stream, double* totals, double* rows) {
   return launch(stream, dim3(1), dim3(1), make_mean, totals, rows);
+}
+
+cudaError_t loss_add_found(cudaStream_t stream, const double* found, bool first, double* totals) {
+  return launch(stream, dim3(1), dim3(1), join_found, found, first, totals);
 }
 
 cudaError_t loss_input_grad(cudaStream_t stream, const Loss& l, const void* p,

@@ -27,6 +27,8 @@ cudaError_t loss_sums(cudaStream_t, const Loss&, const void* x, const std::int32
 cudaError_t loss_finish(cudaStream_t, const Loss&, const std::int32_t* labels,
                         const double* largest, const double* sums, void* p, double* totals);
 cudaError_t loss_mean(cudaStream_t, double* totals, double* rows);
+/// See Backend::add_found().
+cudaError_t loss_add_found(cudaStream_t, const double* found, bool first, double* totals);
 cudaError_t loss_input_grad(cudaStream_t, const Loss&, const void* p, const std::int32_t* labels,
                             const double* rows, double samples, void* dx);
 

@@ -1,18 +1,23 @@
 // A GPU's way to run kernels, emulated: what `kernels/*.cu` need so that they compile as C++. A
-// block runs at a time, in an order by chance, each of its threads as one of the system's; so the
-// sanitizers for threads and addresses see what is wrong with them. Not seen: what blocks do to one
-// another at the same time, and what is read of shared memory before it was written.
+// block runs at a time, in an order by chance, its threads as those of the system or, where
+// LAMINA_FIBERS is defined, as fibers. Not seen: what blocks do to one another at the same time,
+// and what is read of shared memory before it was written.
 #pragma once
+
+#include "runtime.hpp"
+#ifdef LAMINA_FIBERS
+#include "fibers.hpp"
+#else
+#include "threads.hpp"
+#endif
 
 #include <lamina/tensor/dtype.hpp>
 
 #include <algorithm>
-#include <barrier>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
 #define __global__
@@ -28,9 +33,6 @@ struct dim3 {
 inline thread_local dim3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 
-using cudaStream_t = struct CUstream_st*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
-
 namespace lamina::cuda {
 
 using BF16 = lamina::BF16;
@@ -45,18 +47,19 @@ constexpr unsigned warp = 32;
 struct Block {
   explicit Block(unsigned threads) : all(threads), slots(threads) {
     for (unsigned first = 0; first < threads; first += warp)
-      warps.emplace_back(std::make_unique<std::barrier<>>(std::min(warp, threads - first)));
+      warps.emplace_back(std::make_unique<Barrier>(std::min(warp, threads - first)));
   }
-  std::barrier<> all;
-  std::vector<std::unique_ptr<std::barrier<>>> warps;
+  Barrier all;
+  std::vector<std::unique_ptr<Barrier>> warps;
   std::vector<double> slots;  ///< what threads tell those of their warp
 };
 inline Block* block = nullptr;
+inline std::mutex one_at_a_time;  // whichever kernel it is
 inline thread_local unsigned thread_number = 0;
 
 /// What the lane has that this one's number differs from in these bits.
 inline double from_lane(double v, unsigned bits) {
-  std::barrier<>& all = *block->warps[thread_number / warp];
+  Barrier& all = *block->warps[thread_number / warp];
   block->slots[thread_number] = v;
   all.arrive_and_wait();
   const double other = block->slots.at(thread_number ^ bits);
@@ -64,13 +67,15 @@ inline double from_lane(double v, unsigned bits) {
   return other;
 }
 
+/// Whether a GPU runs such a grid.
+constexpr bool possible(dim3 grid, dim3 threads) {
+  return threads.count() > 0 && threads.count() <= 1024 && threads.z <= 64 && grid.count() > 0 &&
+         grid.y <= 65535 && grid.z <= 65535;
+}
+
 /// Runs `thread` for each of each block; returns when all have.
 template <class Thread>
-cudaError_t run(dim3 grid, dim3 threads, const Thread& thread) {
-  if (threads.count() == 0 || threads.count() > 1024 || threads.z > 64 || grid.count() == 0 ||
-      grid.y > 65535 || grid.z > 65535)
-    return cudaErrorInvalidConfiguration;
-  static std::mutex one_at_a_time;
+void run(dim3 grid, dim3 threads, const Thread& thread) {
   static std::minstd_rand random;
   const std::lock_guard lock(one_at_a_time);
   std::vector<unsigned> order(grid.count());
@@ -79,27 +84,29 @@ cudaError_t run(dim3 grid, dim3 threads, const Thread& thread) {
   gridDim = grid, blockDim = threads;
   Block shared(threads.count());
   block = &shared;
-  std::vector<std::thread> workers;
-  for (unsigned t = 0; t < threads.count(); ++t)
-    workers.emplace_back([&, t] {
-      thread_number = t;
-      threadIdx = {t % threads.x, t / threads.x % threads.y, t / threads.x / threads.y};
-      for (const unsigned b : order) {
-        blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-        thread();
-        shared.all.arrive_and_wait();
-      }
-    });
-  for (std::thread& worker : workers) worker.join();
-  return cudaSuccess;
+  const auto enter = [&](unsigned t) {
+    thread_number = t;
+    threadIdx = {t % threads.x, t / threads.x % threads.y, t / threads.x / threads.y};
+  };
+  run_together(threads.count(), enter, [&] {
+    for (const unsigned b : order) {
+      blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+      thread();
+      shared.all.arrive_and_wait();
+    }
+  });
 }
 
 }  // namespace emulated
 
 template <class... Parameters, class... Arguments>
-cudaError_t launch(cudaStream_t, dim3 grid, dim3 block, void (*kernel)(Parameters...),
+cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(Parameters...),
                    Arguments... arguments) {
-  return emulated::run(grid, block, [&] { kernel(Parameters(arguments)...); });
+  if (!emulated::possible(grid, block)) return cudaErrorInvalidConfiguration;
+  const auto run = [=] { emulated::run(grid, block, [&] { kernel(Parameters(arguments)...); }); };
+  if (stream) return stream->put(run);
+  run();  // without a stream at once
+  return cudaSuccess;
 }
 
 }  // namespace lamina::cuda

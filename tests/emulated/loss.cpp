@@ -115,6 +115,22 @@ TEST_CASE("logits that are no numbers do to the loss on a GPU what they do to th
   same(got.totals, right.totals), same(got.dx, right.dx);
 }
 
+TEST_CASE("what losses on a GPU found is joined as on the host") {
+  const auto all = [](const auto& add) {
+    Values totals(5, std::nan(""));
+    for (const Values& found :
+         {Values{2, 1, 3, 4, 0}, Values{5, 2, 2, 12, 1}, Values{1, 0, 0, 0, 0}})
+      add(found, std::isnan(totals[0]), totals);
+    return totals;
+  };
+  const Form five{{1, 5, 1, 1}, DType::f64, {}};
+  CHECK(all([](const Values& found, bool first, Values& totals) {
+          ok(cuda::loss_add_found(nullptr, found.data(), first, totals.data()));
+        }) == all([&](Values found, bool first, Values& totals) {
+          add_found({found.data(), five}, first, {totals.data(), five});
+        }));
+}
+
 TEST_CASE("a label that is no class makes the loss on a GPU NaN") {
   const Case c{2, 3, 3, 0};
   CHECK(std::isnan(emulated<float>(c, {{0, 1, 2, 0, 1, 2}, {1, 3}}).totals[0]));

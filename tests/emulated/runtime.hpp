@@ -1,0 +1,52 @@
+// What of CUDA's runtime is used, declared: with its names and numbers, so that the same sources
+// compile with it and without.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotPermitted = 800
+};
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+
+/// What kernels are put into.
+struct CUstream_st {
+  virtual ~CUstream_st() = default;
+  virtual cudaError_t put(std::function<void()> work) = 0;
+};
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+using cudaHostFn_t = void (*)(void*);
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaHostAllocDefault = 0;
+
+const char* cudaGetErrorString(cudaError_t);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t);
+cudaError_t cudaFreeAsync(void*, cudaStream_t);
+cudaError_t cudaHostAlloc(void** to, std::size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void*);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags);
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void* data);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
