@@ -40,13 +40,16 @@ if(LAMINA_BUILD_TESTS AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE
   set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # for newer ones, PTX of the last
   enable_language(CUDA)
-  file(GLOB _gpu_kernels CONFIGURE_DEPENDS kernels/*.cu)
+  file(GLOB _gpu_kernels CONFIGURE_DEPENDS kernels/*.cu src/cuda/*.cpp)
+  list(FILTER _gpu_kernels EXCLUDE REGEX "absent")
   add_library(lamina_gpu_kernels STATIC ${_gpu_kernels})
-  target_link_libraries(lamina_gpu_kernels PRIVATE lamina_headers)
-  target_compile_options(lamina_gpu_kernels PRIVATE
+  target_link_libraries(lamina_gpu_kernels PRIVATE lamina_headers CUDA::cudart_static)
+  target_include_directories(lamina_gpu_kernels PRIVATE
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(lamina_gpu_kernels PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
     -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
     # Registers that do not suffice are a warning, too.
-    -Xptxas=--warn-on-spills $<$<BOOL:${LAMINA_WERROR}>:-Werror=all-warnings -Xptxas=-Werror>)
+    -Xptxas=--warn-on-spills $<$<BOOL:${LAMINA_WERROR}>:-Werror=all-warnings -Xptxas=-Werror>>)
   if(CMAKE_CXX_COMPILER_LAUNCHER)
     set_target_properties(lamina_gpu_kernels PROPERTIES
       CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})

@@ -43,7 +43,7 @@ def reaches(root, path, seen):
             if re.match(f"<({SDK}|{SYSTEM})", name):
                 return True
             continue
-        for folder in (os.path.dirname(path), os.path.join(root, "src")):
+        for folder in (os.path.dirname(path), os.path.join(root, "src"), root):
             other = os.path.normpath(os.path.join(folder, name[1:]))
             if os.path.exists(other) and other not in seen and reaches(root, other, seen):
                 return True
@@ -109,6 +109,8 @@ PRIVATE = {"src/deep/sdk.hpp": "#include <mpi.h>\n"}
 plant(PRIVATE, {"src/a/a.cpp": "int f() { return 1; }\n"}, 1)
 plant(PRIVATE, {"src/a/a.cpp": "#include <fstream>\n"}, 0)
 plant(PRIVATE, {"src/a/a.cpp": '#include "deep/sdk.hpp"\n'}, 0)
+KERNELS = {"kernels/k.hpp": "#include <cuda_runtime.h>\n"}
+plant(KERNELS, {"src/a/a.cpp": '#include "kernels/k.hpp"\n'}, 0)
 plant(PRIVATE, {"src/a/a.cpp": '#include "b.hpp"\n', "src/a/b.hpp": "#include <vector>\n"}, 1)
 plant(PRIVATE, {"src/a/a.cpp": 'auto s = read_file("a");\n'}, 0)
 plant(PRIVATE, {"src/a/b_absent.cpp": "int f() { return 1; }\n"}, 0)

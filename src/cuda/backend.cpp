@@ -1,0 +1,145 @@
+// The back end of NVIDIA's GPUs.
+#include "cuda/libraries.hpp"
+#include "cuda/own_kernels.hpp"
+#include "cuda/updates.hpp"
+#include "kernels/loss.hpp"
+
+#include <lamina/kernels/backends.hpp>
+
+namespace lamina {
+
+namespace cuda {
+
+namespace {
+
+class Cuda final : public Backend {
+ public:
+  explicit Cuda(int device) : memory_(std::make_shared<Memory>(device)) {}
+
+  std::string name() const override { return "cuda"; }
+  std::string description() const override { return text(library_names(), ", ", memory_->name()); }
+  bool supports(const Precision& p) const override {
+    const bool usual_gradients = p.gradients == p.compute || p.gradients == wide(p.compute);
+    return is_floating(p.compute) && p.weights == p.compute && usual_gradients &&
+           p.statistics == wide(p.compute) && is_floating(p.states) &&
+           size_of(p.states) >= size_of(p.statistics);
+  }
+  MemorySpace& memory() const override { return *memory_; }
+
+  bool fuses(Fusible kernel, const Epilogue& e) const override {
+    return kernel == Fusible::batch_norm ? e.rectifies() : library_fuses(kernel, e);
+  }
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
+                                       const Epilogue& e) const override {
+    return library_conv(memory_, g, x, e);
+  }
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                         const Epilogue& e) const override {
+    return library_linear(memory_, features, bias, x, e);
+  }
+  std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
+    return make_activation(memory_, a, x);
+  }
+  std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
+    return library_pool(memory_, g, x);
+  }
+  std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
+    return library_lrn(memory_, g, x);
+  }
+  std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
+    return library_softmax(memory_, x);
+  }
+  std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
+    return make_reorder(memory_, x, y);
+  }
+  std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override {
+    return make_sum(memory_, xs);
+  }
+  std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
+    return make_concat(memory_, xs);
+  }
+  std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {
+    return make_norm(memory_, x, e);
+  }
+  std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,
+                                         const Box& box) const override {
+    return make_dropout(memory_, rate, x, whole, box);
+  }
+  std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry& g,
+                                                    const Form& x) const override {
+    return make_loss(memory_, g, x);
+  }
+
+  void copy(const View& from, const View& to) const override;
+  void convert(Stream& stream, Pass pass, const char* what, const View& from,
+               const View& to) const override {
+    check(from.shape == to.shape, what, ": expected one shape, got ", from.form(), " and ",
+          to.form());
+    put(stream, pass, what, [&](Queue& q) {
+      return rearrange(q.stream(), from.form(), memory_->at(from), to.form(), memory_->at(to));
+    });
+  }
+  void move(Stream& stream, Pass pass, const char* what,
+            std::span<const BoxMove> moves) const override {
+    put(stream, pass, what, [&](Queue& q) { return put_moves(q, *memory_, moves); });
+  }
+  void add_found(Stream& stream, const View& found, bool first, const View& totals) const override {
+    put(stream, Pass::forward, "add found", [&](Queue& q) {
+      return loss_add_found(q.stream(), memory_->at<const double>(found), first,
+                            memory_->at<double>(totals));
+    });
+  }
+  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
+              const View& dw, std::span<const View> states) const override {
+    put(stream, Pass::update, "update",
+        [&](Queue& q) { return put_update(q, *memory_, rule, step, w, dw, states); });
+  }
+  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
+    put(stream, pass, "squared_norm",
+        [&](Queue& q) { return put_squared_norm(q, *memory_, x, sum); });
+  }
+
+ private:
+  template <class Work>
+  void put(Stream& stream, Pass pass, const char* what, const Work& work) const {
+    stream.run(pass, what, [&] { ok(work(memory_->queue_of(stream)), what); });
+  }
+
+  std::shared_ptr<Memory> memory_;
+};
+
+/// What lies on the host passes through the GPU's memory as it is.
+void Cuda::copy(const View& from, const View& to) const {
+  check(from && to && from.shape == to.shape, "copy: expected two views of one shape, got ",
+        from.form(), " and ", to.form());
+  memory_->settle();
+  if (from.form() == to.form()) {
+    if (from.data != to.data) memory_->copy(from.data, to.data, to.bytes());
+    return;
+  }
+  Tensor before, after;  // on the GPU
+  const View here = from.space ? from : (before = Tensor(from.form(), *memory_)).view();
+  const View there = to.space ? to : (after = Tensor(to.form(), *memory_)).view();
+  if (!from.space) memory_->copy(from.data, here.data, from.bytes());
+  memory_->run("copy", [&](cudaStream_t s) {
+    return rearrange(s, here.form(), memory_->at(here), there.form(), memory_->at(there));
+  });
+  if (!to.space) memory_->copy(there.data, to.data, to.bytes());
+}
+
+}  // namespace
+
+}  // namespace cuda
+
+bool has_cuda() { return true; }
+
+std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
+
+std::shared_ptr<const Backend> cuda_backend(int device) {
+  int count = 0;
+  cuda::ok(cudaGetDeviceCount(&count), "count GPUs");
+  check(device >= 0 && device < count, "GPU ", device, ": there are ", count);
+  return std::make_shared<const cuda::Cuda>(device);
+}
+
+}  // namespace lamina

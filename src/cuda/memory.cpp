@@ -1,0 +1,105 @@
+#include "cuda/memory.hpp"
+
+#include <cstring>
+
+namespace lamina::cuda {
+
+Memory::Memory(int device) : device_(device) {
+  select();
+  ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+}
+
+Memory::~Memory() {
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+std::shared_ptr<void> Memory::allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  select();
+  void* memory = nullptr;
+  const cudaError_t status = cudaMallocAsync(&memory, bytes, stream_);
+  if (status == cudaErrorMemoryAllocation) return nullptr;
+  ok(status, "allocate memory");
+  std::shared_ptr<void> owned(memory, [this](void* p) {
+    for (const auto& queue : queues()) queue->settle();
+    cudaSetDevice(device_);
+    cudaFreeAsync(p, stream_);
+  });
+  zero(memory, bytes);
+  return owned;
+}
+
+void Memory::settle() {
+  for (const auto& queue : queues()) queue->wait(queue->mark());
+}
+
+void Memory::zero(void* to, std::size_t bytes) {
+  run("set memory to zero", [&](cudaStream_t s) { return cudaMemsetAsync(to, 0, bytes, s); });
+}
+
+void Memory::copy(const void* from, void* to, std::size_t bytes) {
+  if (bytes == 0) return;
+  run("copy",
+      [&](cudaStream_t s) { return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s); });
+}
+
+void Memory::put(Stream& stream, const void* from, void* to, std::size_t bytes) {
+  if (bytes == 0) return;
+  const cudaStream_t into = queue_of(stream).stream();
+  PinnedBuffers::Loan buffer = pinned_.lend(bytes);
+  std::memcpy(buffer.data(), from, bytes);
+  ok(cudaMemcpyAsync(to, buffer.data(), bytes, cudaMemcpyDefault, into), "copy to the GPU");
+  buffer.until_past(into);
+}
+
+void Memory::get(Stream& stream, const void* from, void* to, std::size_t bytes) {
+  if (bytes == 0) return;
+  const cudaStream_t into = queue_of(stream).stream();
+  PinnedBuffers::Loan buffer = pinned_.lend(bytes);
+  ok(cudaMemcpyAsync(buffer.data(), from, bytes, cudaMemcpyDefault, into), "copy from the GPU");
+  stream.then([to, from = buffer.data(), bytes] { std::memcpy(to, from, bytes); });
+  buffer.until_past(into);
+}
+
+void Memory::carry(Stream& stream, const void* from, void* to, std::size_t bytes) {
+  if (bytes == 0) return;
+  ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_of(stream).stream()), "copy");
+}
+
+std::size_t Memory::total_bytes() const {
+  std::size_t free = 0, total = 0;
+  select();
+  ok(cudaMemGetInfo(&free, &total), "ask for memory");
+  return total;
+}
+
+std::size_t Memory::free_bytes() const {
+  std::size_t free = 0, total = 0;
+  select();
+  ok(cudaMemGetInfo(&free, &total), "ask for memory");
+  return free;
+}
+
+Queue& Memory::queue_of(Stream& stream) {
+  select();
+  if (!stream.queue()) {
+    auto queue = std::make_shared<Queue>(device_);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(queues_, [](const auto& q) { return q.expired(); });
+    queues_.push_back(queue);
+    stream.put_into(std::move(queue));
+  }
+  return static_cast<Queue&>(*stream.queue());
+}
+
+std::vector<std::shared_ptr<Queue>> Memory::queues() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Queue>> mine;
+  for (const auto& weak : queues_)
+    if (auto queue = weak.lock(); queue && queue->mine()) mine.push_back(std::move(queue));
+  return mine;
+}
+
+}  // namespace lamina::cuda

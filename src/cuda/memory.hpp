@@ -1,0 +1,63 @@
+// Memory: that of a GPU, and the streams that work on it.
+#pragma once
+
+#include "cuda/pinned.hpp"
+#include "cuda/queue.hpp"
+
+#include <lamina/tensor/memory_space.hpp>
+#include <lamina/tensor/tensor.hpp>
+
+#include <vector>
+
+namespace lamina::cuda {
+
+class Memory final : public MemorySpace {
+ public:
+  explicit Memory(int device);
+  ~Memory() override;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  int device() const { return device_; }
+  std::string name() const override { return text("cuda:", device_); }
+  std::shared_ptr<void> allocate(std::size_t bytes) override;
+  void settle() override;
+  void zero(void* to, std::size_t bytes) override;
+  void copy(const void* from, void* to, std::size_t bytes) override;
+  void put(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  void get(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  void carry(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  std::size_t total_bytes() const override;
+  std::size_t free_bytes() const override;
+
+  /// work(stream) has run when this returns; it waits for no other stream.
+  template <class Work>
+  void run(const char* what, const Work& work) {
+    select();
+    ok(work(stream_), what);
+    ok(cudaStreamSynchronize(stream_), what);
+  }
+  /// Where the work of a stream goes; it gets a queue here if it has none.
+  Queue& queue_of(Stream& stream);
+  /// The address of an operand of a kernel; null where it is absent. Throws Error where it does not
+  /// lie here.
+  template <class T = void>
+  T* at(const View& v) const {
+    check(!v || v.space == this, "an operand ", v.form(), " lies ",
+          v.space ? "in " + v.space->name() : "on the host", ", expected ", name());
+    return static_cast<T*>(v.data);
+  }
+
+ private:
+  /// Those of the calling thread.
+  std::vector<std::shared_ptr<Queue>> queues();
+  void select() const { ok(cudaSetDevice(device_), "choose a GPU"); }
+
+  int device_;
+  cudaStream_t stream_ = nullptr;  ///< of what is done when a call returns
+  PinnedBuffers pinned_;
+  std::mutex mutex_;                          // of the queues
+  std::vector<std::weak_ptr<Queue>> queues_;  // that there are
+};
+
+}  // namespace lamina::cuda

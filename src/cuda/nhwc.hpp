@@ -1,0 +1,31 @@
+// n-h-w-c: how a GPU wants values of several channels and positions.
+#pragma once
+
+#include <lamina/tensor/layout.hpp>
+
+namespace lamina::cuda {
+
+class Nhwc final : public LayoutKind {
+ public:
+  explicit Nhwc(std::size_t bytes) : bytes_(bytes) {}
+  std::string name() const override { return "nhwc"; }
+  std::size_t bytes() const override { return bytes_; }
+  bool equals(const LayoutKind& other) const override {
+    return dynamic_cast<const Nhwc*>(&other) != nullptr;  // a Form has shape and type beside it
+  }
+  std::uint64_t fingerprint() const override { return 2; }  // padding there is none
+
+ private:
+  std::size_t bytes_;
+};
+
+/// Of this shape and type; plain where that is the same.
+inline Form nhwc(const Shape& shape, DType dtype) {
+  Form form{shape, dtype, {}};
+  if (shape.c > 1 && shape.h * shape.w > 1)
+    form.layout = Layout(std::make_shared<const Nhwc>(form.bytes()));
+  return form;
+}
+inline Form nhwc(const Form& x) { return nhwc(x.shape, x.dtype); }
+
+}  // namespace lamina::cuda

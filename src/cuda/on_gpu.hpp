@@ -1,0 +1,46 @@
+// What the kernels of a GPU have in common.
+#pragma once
+
+#include "cuda/memory.hpp"
+#include "cuda/nhwc.hpp"
+
+#include <lamina/kernels/backend.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace lamina::cuda {
+
+/// A kernel of ours whose work is put into streams of a GPU.
+template <class Base>
+class OnGpu : public Base {
+ protected:
+  explicit OnGpu(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+  Memory& memory() const { return *memory_; }
+  /// Where an operand lies that must be there, in this form.
+  template <class T = void>
+  T* at(const View& v, const Form& form, const char* who) const {
+    check_operand(v, form, who);
+    return memory_->at<T>(v);
+  }
+  /// Where one lies that may be absent.
+  template <class T = void>
+  T* any(const View& v, const Form& form, const char* who) const {
+    return v ? at<T>(v, form, who) : nullptr;
+  }
+  /// Recorded as `what`: work(stream) puts it in.
+  template <class Work>
+  void put(Stream& stream, Pass pass, const char* what, const Work& work) const {
+    stream.run(pass, what, [&] { ok(work(memory_->queue_of(stream).stream()), what); });
+  }
+
+ private:
+  std::shared_ptr<Memory> memory_;
+};
+
+inline Form vector_of(std::int64_t size, DType dtype = DType::f64) {
+  return {{1, size, 1, 1}, dtype, {}};
+}
+
+}  // namespace lamina::cuda

@@ -1,0 +1,66 @@
+// Queue: a stream of CUDA's as what a Stream of ours puts its work into.
+#pragma once
+
+#include "cuda/status.hpp"
+
+#include <lamina/tensor/stream.hpp>
+
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+namespace lamina::cuda {
+
+/// May be waited for by any thread; all else is for the one that made it.
+class Queue final : public StreamQueue {
+ public:
+  explicit Queue(int device);
+  ~Queue() override;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  /// For kernels and copies, which whoever calls this is about to put in.
+  cudaStream_t stream() {
+    const std::lock_guard lock(mutex_);
+    marked_ = false;
+    return stream_;
+  }
+  /// Memory of the GPU for what kernels of this stream leave for the next one.
+  void* room() const { return room_; }
+  static constexpr std::size_t room_bytes = std::size_t(16) << 10;
+  /// Runs on a thread of the driver's, which must not call CUDA.
+  void push(std::unique_ptr<Work> work) override;
+  std::uint64_t mark() override;
+  /// When all that is there has run, whatever came of it.
+  void settle();
+
+ protected:
+  void run_to(std::uint64_t mark) override;
+
+ private:
+  struct Mark {
+    cudaEvent_t event = nullptr;
+    std::uint64_t number = 0;
+    int waiting = 0;  ///< threads that wait for it
+  };
+  struct Job {
+    Queue* queue;
+    std::unique_ptr<Work> work;
+  };
+
+  static void run(void* job);
+  void fail(std::exception_ptr error);
+  void rethrow();
+
+  int device_;
+  cudaStream_t stream_ = nullptr;
+  void* room_ = nullptr;
+  std::mutex mutex_;                         // of what follows
+  std::deque<std::unique_ptr<Mark>> marks_;  // in order; the first ones, once past, are used again
+  std::uint64_t count_ = 0;
+  bool marked_ = false;  // nothing has come since the last mark
+  std::exception_ptr error_;
+};
+
+}  // namespace lamina::cuda

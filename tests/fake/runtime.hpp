@@ -1,0 +1,22 @@
+// What tests ask of the stand-in for CUDA's runtime.
+#pragma once
+
+#include "emulated/runtime.hpp"
+
+#include <cstdint>
+
+namespace lamina::test {
+
+/// Of all threads, since the program began.
+struct FakeCounts {
+  std::int64_t allocations = 0;  ///< of memory of either kind, and of events
+  std::int64_t waits = 0;        ///< of the host, for a stream or an event
+};
+FakeCounts fake_counts();
+
+/// How much memory the device has.
+void fake_memory(std::size_t bytes);
+/// From now on all calls fail, as those of a GPU that is gone, or they do not.
+void lose_device(bool gone);
+
+}  // namespace lamina::test
