@@ -110,7 +110,8 @@ TEST_CASE("parts of rows on a GPU are copied, and nothing beside them") {
 TEST_CASE("boxes of labels on a GPU move bit by bit") {
   const Box block{{0, 300}, {0, 1}, {0, 1}, {0, 1}}, box{{7, 290}, {0, 1}, {0, 1}, {0, 1}};
   std::vector<std::int32_t> x(300), y(300, 5);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::int32_t(0x7F800001u + 7919u * i);  // NaN, too
+  for (std::size_t i = 0; i < x.size(); ++i)  // some are NaN, as f32
+    x[i] = std::int32_t(0x7F800001u + 7919u * i);
   ok(cuda::copy_box(nullptr, {DType::i32, x.data(), block, y.data(), block, box}));
   for (std::size_t i = 0; i < x.size(); ++i) CHECK(y[i] == (i >= 7 && i < 297 ? x[i] : 5));
   CHECK(cuda::copy_box(nullptr, {DType::i32, x.data(), block, y.data(), block, box, true}) ==

@@ -45,17 +45,22 @@ class LRN final : public UnaryLayer {
 
 struct LRN::Placed final : PlacedUnary {
   void forward(Context& context, std::span<const View> xs, const View& y) override {
-    PlacedUnary::forward(context, xs, wide.view() ? wide.view() : y);
+    PlacedUnary::forward(context, xs, wide.view() ? kernel_wide() : y);
+    if (reorder) reorder->input_grad(context.stream, {}, {}, kernel_wide(), wide);
     if (wide.view()) cut.run(context.stream, Pass::forward, wide, y);
   }
   void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
                 std::span<const View> dxs) override {
     if (wide.view()) widen.run(context.stream, Pass::input_grad, dy, wide);
-    PlacedUnary::backward(context, xs, y, wide.view() ? wide.view() : dy, dxs);
+    if (reorder) reorder->forward(context.stream, wide, kernel_wide());
+    PlacedUnary::backward(context, xs, y, wide.view() ? kernel_wide() : dy, dxs);
   }
+  const View& kernel_wide() const { return reorder ? reordered.view() : wide.view(); }
 
   Exchange cut, widen;  ///< on this rank alone: between its own channels and those it reads
-  Tensor wide;          ///< y, or dy, of the channels it reads
+  Tensor wide;          ///< y, or dy, of the channels it reads, plain
+  std::unique_ptr<UnaryKernel> reorder;  ///< of that to how the kernel wants it, if otherwise
+  Tensor reordered;
 };
 
 }  // namespace lamina

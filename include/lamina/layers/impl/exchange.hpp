@@ -129,6 +129,8 @@ LAMINA_INLINE void Exchange::move(Stream& stream, Pass pass, const char* what) {
 
 LAMINA_INLINE void Exchange::start(Stream& stream, Pass pass, const View& held,
                                    const View& wanted) {
+  check(held.layout.plain() && wanted.layout.plain(),
+        "an exchange of blocks that do not lie plain: ", held.form(), " to ", wanted.form());
   const auto place = [&](const Piece& p, const View& block) {
     if (!p.direct) return p.packed;
     return block.at(std::size_t(p.first) * size_of(dtype_),

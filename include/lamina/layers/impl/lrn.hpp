@@ -43,9 +43,15 @@ LAMINA_INLINE Placement LRN::place(std::span<const Spec> xs, const Site& site) c
   const Backend& backend = site.backend();
   placed.cut = Exchange(wide.among(me), held.among(me), xs[0].dtype, {}, &backend);
   placed.widen = Exchange(held.among(me), wide.among(me), xs[0].dtype, {}, &backend);
-  placed.wide = Tensor(placed.kernel->output, backend.memory());
+  const Form& made = placed.kernel->output;
+  const Form plain{made.shape, made.dtype, {}};
+  placed.wide = Tensor(plain, backend.memory());
+  if (!made.layout.plain()) {
+    placed.reorder = backend.reorder(plain, made);
+    placed.reordered = Tensor(made, backend.memory());
+  }
   p.output = xs[0].form(), p.output.layout = {};
-  p.workspace += placed.wide.bytes();
+  p.workspace += placed.wide.bytes() + placed.reordered.bytes();
   return p;
 }
 
