@@ -1,13 +1,14 @@
 // Layouts: squares of elements go through shared memory, so that both sides are run through in
 // order.
 #include "elements.hpp"
+#include "flat.hpp"
 #include "reorder.hpp"
 
 namespace lamina::cuda {
 
 namespace {
 
-constexpr int side = 32, rows_at_once = 8, threads = side * rows_at_once;
+constexpr int side = 32, rows_at_once = 8;
 
 template <class X, class Y>
 __global__ void transpose(const X* x, Y* y, std::int64_t n, std::int64_t a, std::int64_t b) {
@@ -31,12 +32,8 @@ __global__ void transpose(const X* x, Y* y, std::int64_t n, std::int64_t a, std:
 
 template <class X, class Y>
 __global__ void convert_all(const X* x, Y* y, std::int64_t count) {
-  const std::int64_t step = std::int64_t(gridDim.x) * threads;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * threads + threadIdx.x; i < count; i += step)
-    y[i] = narrow<Y>(widen(x[i]));
+  each_element(count, [&](std::int64_t i) { y[i] = narrow<Y>(widen(x[i])); });
 }
-
-dim3 grid_of(std::int64_t blocks) { return dim3(unsigned(std::min(blocks, most_blocks))); }
 
 }  // namespace
 
@@ -48,12 +45,10 @@ cudaError_t reorder(cudaStream_t stream, DType x_type, const void* x, DType y_ty
     return with_elements(y_type, [&]<class Y>(Y) {
       const auto* const from = static_cast<const X*>(x);
       auto* const to = static_cast<Y*>(y);
-      if (a == 1 || b == 1)
-        return launch(stream, grid_of((count + threads - 1) / threads), dim3(threads),
-                      convert_all<X, Y>, from, to, count);
+      if (a == 1 || b == 1) return launch_flat(stream, count, convert_all<X, Y>, from, to, count);
       const std::int64_t squares = n * ((a + side - 1) / side) * ((b + side - 1) / side);
-      return launch(stream, grid_of(squares), dim3(side, rows_at_once), transpose<X, Y>, from, to,
-                    n, a, b);
+      const dim3 grid(unsigned(std::min(squares, most_blocks)));
+      return launch(stream, grid, dim3(side, rows_at_once), transpose<X, Y>, from, to, n, a, b);
     });
   });
 }

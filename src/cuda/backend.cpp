@@ -18,12 +18,8 @@ class Cuda final : public Backend {
 
   std::string name() const override { return "cuda"; }
   std::string description() const override { return text(library_names(), ", ", memory_->name()); }
-  bool supports(const Precision& p) const override {
-    const bool usual_gradients = p.gradients == p.compute || p.gradients == wide(p.compute);
-    return is_floating(p.compute) && p.weights == p.compute && usual_gradients &&
-           p.statistics == wide(p.compute) && is_floating(p.states) &&
-           size_of(p.states) >= size_of(p.statistics);
-  }
+  /// What the reference does.
+  bool supports(const Precision& p) const override { return planning_backend()->supports(p); }
   MemorySpace& memory() const override { return *memory_; }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override {
@@ -75,36 +71,31 @@ class Cuda final : public Backend {
                const View& to) const override {
     check(from.shape == to.shape, what, ": expected one shape, got ", from.form(), " and ",
           to.form());
-    put(stream, pass, what, [&](Queue& q) {
+    memory_->put(stream, pass, what, [&](Queue& q) {
       return rearrange(q.stream(), from.form(), memory_->at(from), to.form(), memory_->at(to));
     });
   }
   void move(Stream& stream, Pass pass, const char* what,
             std::span<const BoxMove> moves) const override {
-    put(stream, pass, what, [&](Queue& q) { return put_moves(q, *memory_, moves); });
+    memory_->put(stream, pass, what, [&](Queue& q) { return put_moves(q, *memory_, moves); });
   }
   void add_found(Stream& stream, const View& found, bool first, const View& totals) const override {
-    put(stream, Pass::forward, "add found", [&](Queue& q) {
+    memory_->put(stream, Pass::forward, "add found", [&](Queue& q) {
       return loss_add_found(q.stream(), memory_->at<const double>(found), first,
                             memory_->at<double>(totals));
     });
   }
   void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
               const View& dw, std::span<const View> states) const override {
-    put(stream, Pass::update, "update",
-        [&](Queue& q) { return put_update(q, *memory_, rule, step, w, dw, states); });
+    memory_->put(stream, Pass::update, "update",
+                 [&](Queue& q) { return put_update(q, *memory_, rule, step, w, dw, states); });
   }
   void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
-    put(stream, pass, "squared_norm",
-        [&](Queue& q) { return put_squared_norm(q, *memory_, x, sum); });
+    memory_->put(stream, pass, "squared_norm",
+                 [&](Queue& q) { return put_squared_norm(q, *memory_, x, sum); });
   }
 
  private:
-  template <class Work>
-  void put(Stream& stream, Pass pass, const char* what, const Work& work) const {
-    stream.run(pass, what, [&] { ok(work(memory_->queue_of(stream)), what); });
-  }
-
   std::shared_ptr<Memory> memory_;
 };
 

@@ -39,6 +39,11 @@ class Memory final : public MemorySpace {
   }
   /// Where the work of a stream goes; it gets a queue here if it has none.
   Queue& queue_of(Stream& stream);
+  /// Recorded as `what`: work(queue) puts it in.
+  template <class Work>
+  void put(Stream& stream, Pass pass, const char* what, const Work& work) {
+    stream.run(pass, what, [&] { ok(work(queue_of(stream)), what); });
+  }
   /// The address of an operand of a kernel; null where it is absent. Throws Error where it does not
   /// lie here.
   template <class T = void>

@@ -32,7 +32,7 @@ class OnGpu : public Base {
   /// Recorded as `what`: work(stream) puts it in.
   template <class Work>
   void put(Stream& stream, Pass pass, const char* what, const Work& work) const {
-    stream.run(pass, what, [&] { ok(work(memory_->queue_of(stream).stream()), what); });
+    memory_->put(stream, pass, what, [&](Queue& q) { return work(q.stream()); });
   }
 
  private:

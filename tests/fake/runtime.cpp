@@ -255,11 +255,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   of(stream).run_to(of(stream).mark());
   return lost ? cudaErrorLaunchFailure : cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  return stream->put([point = *event] {
-    if (point.stream) point.stream->run_to(point.mark);
-  });
-}
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return stream->put([=] { function(data); });
 }
