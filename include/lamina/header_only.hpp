@@ -6,6 +6,7 @@
 #include <lamina/comm/impl.hpp>
 #include <lamina/cost/impl.hpp>
 #include <lamina/kernels/impl/backends.hpp>
+#include <lamina/kernels/impl/checks.hpp>
 #include <lamina/kernels/impl/move_boxes.hpp>
 #include <lamina/kernels/impl/step_values.hpp>
 #include <lamina/kernels/reference/impl/backend.hpp>

@@ -77,12 +77,8 @@ class Conv final : public OneDnnWeighted {
         before_{g.pad.top, g.pad.left},
         after_{g.pad.bottom, g.pad.right} {
     check_input(x, "conv");
-    check(g.channels > 0 && g.groups > 0 && g.channels % g.groups == 0 && x.shape.c % g.groups == 0,
-          "conv: ", g.groups, " groups do not divide ", x.shape.c, " input and ", g.channels,
-          " output channels");
-    check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
+    g.check(x.shape);
     y_ = g.output(x.shape);
-    check_output("conv", x.shape, y_);
     geometry_ = text("x ", x.shape, ", ", g.channels, " channels, kernel ", g.kernel.h, 'x',
                      g.kernel.w, ", stride ", g.stride.h, ',', g.stride.w, ", pad ", g.pad.top, ',',
                      g.pad.left, ',', g.pad.bottom, ',', g.pad.right, ", dilation ", g.dilation.h,

@@ -100,23 +100,8 @@ int channel_block(const Form& form) {
 
 void check_input(const Form& x, const char* who) {
   check(x.dtype == DType::f32, who, ": the oneDNN back end computes in f32, got ", x);
-  check(x.shape.n > 0 && x.shape.c > 0 && x.shape.h > 0 && x.shape.w > 0, who,
-        ": expected a shape with at least one element, got ", x);
+  check_elements(x, who);
   to_desc(x);
-}
-
-void check_window(const char* who, Pair window, Pair stride, Pad pad, Pair dilation) {
-  check(window.h > 0 && window.w > 0, who, ": expected a window of at least 1x1, got ", window.h,
-        'x', window.w);
-  check(stride.h > 0 && stride.w > 0 && dilation.h > 0 && dilation.w > 0, who,
-        ": expected strides and dilations of at least 1");
-  check(pad.top >= 0 && pad.left >= 0 && pad.bottom >= 0 && pad.right >= 0, who,
-        ": expected no negative padding");
-}
-
-void check_output(const char* who, Shape x, Shape y) {
-  check(y.h > 0 && y.w > 0, who, ": the window does not fit into an input of ", x.h, 'x', x.w,
-        " with its padding");
 }
 
 Op::Op(RuntimePtr runtime, const dnnl::primitive_desc_base& pd, const dnnl::primitive& primitive,

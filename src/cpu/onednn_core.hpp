@@ -79,11 +79,6 @@ int channel_block(const Form&);
 /// Throws Error unless x is f32, has elements, and is laid out plainly or by oneDNN.
 void check_input(const Form& x, const char* who);
 
-/// Throws Error unless windows, strides and dilations are positive and padding is not negative.
-void check_window(const char* who, Pair window, Pair stride, Pad pad, Pair dilation = 1);
-/// Throws Error if there is no position for the window.
-void check_output(const char* who, Shape x, Shape y);
-
 /// A primitive and its arguments, set up once. A run binds the buffers that differ from the last
 /// run's and executes.
 class Op {

@@ -114,12 +114,8 @@ class Pool final : public UnaryOps {
   Pool(const RuntimePtr& runtime, const PoolGeometry& g, const Form& x)
       : UnaryOps(g.kind == PoolGeometry::Kind::max ? "max_pool" : "average_pool") {
     check_input(x, "pool");
-    check_window("pool", g.window, g.stride, g.pad);
-    check(g.pad.top < g.window.h && g.pad.bottom < g.window.h && g.pad.left < g.window.w &&
-              g.pad.right < g.window.w,
-          "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
+    g.check(x.shape);
     const Shape y = g.output(x.shape);
-    check_output("pool", x.shape, y);
     const auto kind = g.kind == PoolGeometry::Kind::max ? dnnl::algorithm::pooling_max
                       : g.count_padding ? dnnl::algorithm::pooling_avg_include_padding
                                         : dnnl::algorithm::pooling_avg_exclude_padding;
@@ -150,7 +146,7 @@ class Lrn final : public UnaryOps {
  public:
   Lrn(const RuntimePtr& runtime, const LrnGeometry& g, const Form& x) : UnaryOps("lrn") {
     check_input(x, "lrn");
-    check(g.size > 0 && g.size % 2 == 1, "lrn: expected an odd size, got ", g.size);
+    g.check();
     const Desc d = to_desc(x);
     const auto forward = lrn_desc(runtime->engine, runtime->attr, d, g.size, float(g.alpha),
                                   float(g.beta), float(g.k));

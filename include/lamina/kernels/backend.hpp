@@ -25,6 +25,9 @@ inline void check_operand(const View& operand, const Form& form, const char* who
   check(operand.form() == form, who, ": expected an operand ", form, ", got ", operand.form());
 }
 
+/// Throws Error unless there are elements, and they are floating point numbers.
+void check_elements(const Form& x, const char* who);
+
 /// What all kernels have in common. `inputs` are the forms in which the kernel wants its operands;
 /// a caller whose data lie otherwise must reorder them first. Gradients have the form of what they
 /// are the gradient of: dx that of x, dw that of w; but those of parameters are of the dtype

@@ -63,6 +63,8 @@ struct ConvGeometry {
             window_positions(x.h, pad.top, pad.bottom, (kernel.h - 1) * dilation.h + 1, stride.h),
             window_positions(x.w, pad.left, pad.right, (kernel.w - 1) * dilation.w + 1, stride.w)};
   }
+  /// Throws Error unless it can be computed of such an x; so for the other geometries.
+  void check(Shape x) const;
 };
 
 struct PoolGeometry {
@@ -77,6 +79,7 @@ struct PoolGeometry {
     return {x.n, x.c, window_positions(x.h, pad.top, pad.bottom, window.h, stride.h, ceil),
             window_positions(x.w, pad.left, pad.right, window.w, stride.w, ceil)};
   }
+  void check(Shape x) const;
 };
 
 /// y = x / (k + alpha/size * sum of x^2 over `size` neighbouring channels)^beta
@@ -84,6 +87,8 @@ struct PoolGeometry {
 struct LrnGeometry {
   std::int64_t size = 5;
   double alpha = 1e-4, beta = 0.75, k = 2;
+
+  void check() const;
 };
 
 /// Of softmax and cross-entropy over classes of which x may have a part only.

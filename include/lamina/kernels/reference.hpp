@@ -37,11 +37,7 @@ class Reference : public Backend {
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
     detail::check_form(x, "conv");
-    check(g.channels > 0 && g.groups > 0 && g.channels % g.groups == 0 && x.shape.c % g.groups == 0,
-          "conv: ", g.groups, " groups do not divide ", x.shape.c, " input and ", g.channels,
-          " output channels");
-    check_window("conv", g.kernel, g.stride, g.pad, g.dilation);
-    check_output("conv", x.shape, g.output(x.shape));
+    g.check(x.shape);
     return weighted(x, [&]<std::floating_point T>(const Form& in) {
       return std::make_unique<detail::ReferenceConv<T>>(g, in, e, *memory_);
     });
@@ -65,17 +61,13 @@ class Reference : public Backend {
 
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
     detail::check_form(x, "pool");
-    check_window("pool", g.window, g.stride, g.pad, 1);
-    check(g.pad.top < g.window.h && g.pad.bottom < g.window.h && g.pad.left < g.window.w &&
-              g.pad.right < g.window.w,
-          "pool: expected less padding than the window of ", g.window.h, 'x', g.window.w);
-    check_output("pool", x.shape, g.output(x.shape));
+    g.check(x.shape);
     return make<UnaryKernel, detail::ReferencePool>(x, g, x, *memory_);
   }
 
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
     detail::check_form(x, "lrn");
-    check(g.size > 0 && g.size % 2 == 1, "lrn: expected an odd size, got ", g.size);
+    g.check();
     return make<UnaryKernel, detail::ReferenceLrn>(x, g, x);
   }
 
@@ -184,20 +176,6 @@ class Reference : public Backend {
     });
     if (in.dtype == x.dtype) return kernel;
     return std::make_unique<detail::ReferenceNarrow>(std::move(kernel), x.dtype, *memory_);
-  }
-
-  static void check_window(const char* who, Pair window, Pair stride, Pad pad, Pair dilation) {
-    check(window.h > 0 && window.w > 0, who, ": expected a window of at least 1x1, got ", window.h,
-          'x', window.w);
-    check(stride.h > 0 && stride.w > 0 && dilation.h > 0 && dilation.w > 0, who,
-          ": expected strides and dilations of at least 1");
-    check(pad.top >= 0 && pad.left >= 0 && pad.bottom >= 0 && pad.right >= 0, who,
-          ": expected no negative padding");
-  }
-
-  static void check_output(const char* who, Shape x, Shape y) {
-    check(y.h > 0 && y.w > 0, who, ": the window does not fit into an input of ", x.h, 'x', x.w,
-          " with its padding");
   }
 
   MemorySpace* memory_;

@@ -19,9 +19,7 @@ using Index = std::int64_t;
 
 inline void check_form(const Form& x, const char* who) {
   check(x.layout.plain(), who, ": the reference back end wants plain layouts, got ", x);
-  check(is_floating(x.dtype), who, ": expected floating point numbers, got ", x);
-  check(x.shape.n > 0 && x.shape.c > 0 && x.shape.h > 0 && x.shape.w > 0, who,
-        ": expected a shape with at least one element, got ", x);
+  check_elements(x, who);
 }
 
 /// Of a gradient of `form`, which may be in another type than that: Precision::gradients.
