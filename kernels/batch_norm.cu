@@ -21,15 +21,15 @@ struct Rectifier {
 
 template <class T, int V>
 __global__ void sum_moments(const T* x, std::int64_t rows, int channels, double* partials) {
-  double sum[V] = {}, squares[V] = {};
+  double sums[2][V] = {};
   each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
     const Pack<T, V> p = load<V>(x + row * channels + channel);
     for (int v = 0; v < V; ++v) {
       const double value = widen(p.v[v]);
-      sum[v] += value, squares[v] += value * value;
+      sums[0][v] += value, sums[1][v] += value * value;
     }
   });
-  add_up<V>(sum, squares, channels, partials);
+  add_up(sums, channels, partials);
 }
 
 /// Operands of backward.
@@ -61,7 +61,7 @@ struct Gradients {
 template <class T, int V>
 __global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T* dadded,
                               double* partials) {
-  double sum[V] = {}, dot[V] = {};
+  double sums[2][V] = {};
   Wide<T> mean[V], inv_std[V];
   load_channels(of.mean, channels, mean), load_channels(of.inv_std, channels, inv_std);
   each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
@@ -69,40 +69,30 @@ __global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T
     const Gradients<T, V> all(of, at, mean, inv_std);
     Pack<T, V> added;
     for (int v = 0; v < V; ++v) {
-      sum[v] += all.g[v], dot[v] += double(all.g[v]) * all.xhat[v];
+      sums[0][v] += all.g[v], sums[1][v] += double(all.g[v]) * all.xhat[v];
       added.v[v] = narrow<T>(all.g[v]);
     }
     if (dadded) store<V>(dadded + at, added);
   });
-  add_up<V>(sum, dot, channels, partials);
+  add_up(sums, channels, partials);
 }
 
-/// sums[2][channels], in the order of the blocks; also to second and first, where these are there.
+/// sums[2][channels]; also to second and first, where these are there.
 template <class G>
-__global__ void fold(const double* partials, int blocks, int channels, double* sums, G* first,
-                     G* second) {
-  __shared__ double parts[block_threads];
-  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  double sum = 0;
-  if (i < 2 * channels)
-    for (int b = int(threadIdx.y); b < blocks; b += int(blockDim.y))
-      sum += partials[std::int64_t(b) * 2 * channels + i];
-  parts[thread] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || i >= 2 * channels) return;
-  for (unsigned y = 1; y < blockDim.y; ++y) sum += parts[y * blockDim.x + threadIdx.x];
-  sums[i] = sum;
-  G* const to = i < channels ? first : second;
-  if (to) to[i % channels] = narrow<G>(sum);
+__global__ void fold_both(const double* partials, int blocks, int channels, double* sums, G* first,
+                          G* second) {
+  fold(partials, blocks, 2 * channels, [&](int i, double sum) {
+    sums[i] = sum;
+    G* const to = i < channels ? first : second;
+    if (to) to[i % channels] = narrow<G>(sum);
+  });
 }
 
 template <class G>
 cudaError_t fold_sums(cudaStream_t stream, const double* partials, unsigned blocks, int channels,
                       double* sums, G* first, G* second) {
-  const dim3 block(32, block_threads / 32);
-  return launch(stream, dim3(unsigned(2 * channels + 31) / 32), block, fold<G>, partials,
-                int(blocks), channels, sums, first, second);
+  return launch_fold(stream, 2 * channels, fold_both<G>, partials, int(blocks), channels, sums,
+                     first, second);
 }
 
 template <class P>
@@ -187,20 +177,6 @@ __global__ void input_grad(Backward<T> of, std::int64_t rows, int channels, cons
 /// One thread for each channel.
 dim3 grid_of(int channels) { return dim3(unsigned(channels + block_threads - 1) / block_threads); }
 
-/// Calls f with how many elements a thread has at once, as a type.
-template <class T, class F>
-cudaError_t with_packs(int channels, bool aligned, const F& f) {
-  constexpr int v = pack_of<T>;
-  if (aligned && channels % v == 0) return f(std::integral_constant<int, v>{});
-  return f(std::integral_constant<int, 1>{});
-}
-
-/// The most that any way to deal out the rows takes.
-int blocks_along(const BatchNorm& n) {
-  return int(std::max(Tiles(n.rows, n.channels, 1).grid.y,
-                      Tiles(n.rows, n.channels, 16 / int(size_of(n.dtype))).grid.y));
-}
-
 template <class T>
 Backward<T> backward_of(const BatchNorm& n, const void* x, const double* mean,
                         const double* inv_std, const void* dy, const void* y) {
@@ -211,7 +187,7 @@ Backward<T> backward_of(const BatchNorm& n, const void* x, const double* mean,
 }  // namespace
 
 std::size_t norm_workspace(const BatchNorm& n) {
-  return std::size_t(blocks_along(n)) * 2 * std::size_t(n.channels) * sizeof(double);
+  return partial_bytes(n.rows, n.channels, 2, n.dtype);
 }
 
 cudaError_t norm_statistics(cudaStream_t stream, const BatchNorm& n, const void* x, double* sums,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace lamina::cuda {
 
@@ -42,6 +43,15 @@ constexpr int pack_of = 16 / sizeof(T);
 template <class... T>
 bool aligned(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+/// Calls f with how many of so many channels a thread has at once, as a type: a pack where all
+/// begin where one may, else one.
+template <class T, class F>
+cudaError_t with_packs(std::int64_t channels, bool aligned, const F& f) {
+  constexpr int v = pack_of<T>;
+  if (aligned && channels % v == 0) return f(std::integral_constant<int, v>{});
+  return f(std::integral_constant<int, 1>{});
 }
 
 /// Calls f with a zero of that type, as visit() does on the host.

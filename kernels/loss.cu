@@ -1,6 +1,7 @@
 // Softmax and cross-entropy: a warp for each row.
 #include "elements.hpp"
 #include "loss.hpp"
+#include "warps.hpp"
 
 #include <cmath>
 #include <limits>
@@ -8,22 +9,6 @@
 namespace lamina::cuda {
 
 namespace {
-
-constexpr int warp = 32, warps = 8;  // of a block
-constexpr unsigned all_lanes = ~0U;
-
-__device__ double warp_sum(double v) {
-  for (int lanes = warp / 2; lanes > 0; lanes /= 2) v += __shfl_xor_sync(all_lanes, v, lanes);
-  return v;
-}
-
-/// Calls f(row, lane) for the rows of this warp; all of its lanes are there.
-template <class F>
-__device__ void each_row_of_warp(std::int64_t rows, const F& f) {
-  const std::int64_t step = std::int64_t(gridDim.x) * warps;
-  for (std::int64_t row = std::int64_t(blockIdx.x) * warps + threadIdx.y; row < rows; row += step)
-    f(row, int(threadIdx.x));
-}
 
 template <class T>
 __global__ void find_largest(const T* x, const std::int32_t* labels, const StepValues* now,
@@ -35,11 +20,7 @@ __global__ void find_largest(const T* x, const std::int32_t* labels, const StepV
     Wide<T> most = Wide<T>(lowest);
     for (std::int64_t k = lane; k < part; k += warp)
       if (most < widen(row[k])) most = widen(row[k]);
-    double top = most;
-    for (int lanes = warp / 2; lanes > 0; lanes /= 2) {
-      const double other = __shfl_xor_sync(all_lanes, top, lanes);
-      top = other > top ? other : top;
-    }
+    const double top = warp_largest(most);
     if (lane > 0) return;
     const Wide<T> head = widen(row[0]);
     largest[r] = head != head ? double(head) : top;  // as a search that begins with it
@@ -137,37 +118,32 @@ __global__ void take_target(const Wide<T>* p, const std::int32_t* labels, const 
   });
 }
 
-dim3 grid_of(const Loss& l) {
-  return dim3(unsigned(std::clamp<std::int64_t>((l.rows + warps - 1) / warps, 1, most_blocks)));
-}
-const dim3 block(warp, warps);
-
 }  // namespace
 
 cudaError_t loss_largest(cudaStream_t stream, const Loss& l, const void* x,
                          const std::int32_t* labels, const StepValues* now, double* largest) {
   return with_elements(l.dtype, [&]<class T>(T) {
-    return launch(stream, grid_of(l), block, find_largest<T>, static_cast<const T*>(x), labels, now,
-                  l.rows, l.part, l.first, largest);
+    return launch_rows(stream, l.rows, find_largest<T>, static_cast<const T*>(x), labels, now,
+                       l.rows, l.part, l.first, largest);
   });
 }
 
 cudaError_t loss_sums(cudaStream_t stream, const Loss& l, const void* x, const std::int32_t* labels,
                       const double* largest, void* p, double* sums) {
   return with_elements(l.dtype, [&]<class T>(T) {
-    return launch(stream, grid_of(l), block, add_exponentials<T>, static_cast<const T*>(x), labels,
-                  largest, l, static_cast<Wide<T>*>(p), sums);
+    return launch_rows(stream, l.rows, add_exponentials<T>, static_cast<const T*>(x), labels,
+                       largest, l, static_cast<Wide<T>*>(p), sums);
   });
 }
 
 cudaError_t loss_finish(cudaStream_t stream, const Loss& l, const std::int32_t* labels,
                         const double* largest, const double* sums, void* p, double* totals) {
   const cudaError_t status = with_elements(l.dtype, [&]<class T>(T) {
-    return launch(stream, grid_of(l), block, divide<Wide<T>>, sums, l.rows, l.part,
-                  static_cast<Wide<T>*>(p));
+    return launch_rows(stream, l.rows, divide<Wide<T>>, sums, l.rows, l.part,
+                       static_cast<Wide<T>*>(p));
   });
   if (status != cudaSuccess) return status;
-  return launch(stream, dim3(1), block, add_rows, labels, largest, sums, l, totals);
+  return launch(stream, dim3(1), dim3(warp, warps), add_rows, labels, largest, sums, l, totals);
 }
 
 cudaError_t loss_mean(cudaStream_t stream, double* totals, double* rows) {
@@ -182,8 +158,8 @@ cudaError_t loss_input_grad(cudaStream_t stream, const Loss& l, const void* p,
                             const std::int32_t* labels, const double* rows, double samples,
                             void* dx) {
   return with_elements(l.dtype, [&]<class T>(T) {
-    return launch(stream, grid_of(l), block, take_target<T>, static_cast<const Wide<T>*>(p), labels,
-                  rows, samples, l, static_cast<T*>(dx));
+    return launch_rows(stream, l.rows, take_target<T>, static_cast<const Wide<T>*>(p), labels, rows,
+                       samples, l, static_cast<T*>(dx));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 
 namespace lamina::cuda {
 
@@ -51,26 +52,58 @@ __device__ void each_row(std::int64_t rows, int channels, const F& f) {
     f(channel, row);
 }
 
-/// Of two sums of each channel, which the threads of a block have parts of: those of the block, to
-/// partials[blockIdx.y][2][channels]. Called by all threads.
-template <int V>
-__device__ void add_up(const double (&a)[V], const double (&b)[V], int channels, double* partials) {
-  __shared__ double of_a[block_threads], of_b[block_threads];
+/// Of some sums of each channel, which the threads of a block have parts of: those of the block, to
+/// partials[blockIdx.y][Sums][channels]. Called by all threads.
+template <int V, int Sums>
+__device__ void add_up(const double (&sums)[Sums][V], int channels, double* partials) {
+  __shared__ double parts[Sums][block_threads];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   const int channel = first_channel<V>();
-  double* const to = partials + std::int64_t(blockIdx.y) * 2 * channels + channel;
+  double* const to = partials + std::int64_t(blockIdx.y) * Sums * channels + channel;
   for (int v = 0; v < V; ++v) {
-    of_a[thread] = a[v], of_b[thread] = b[v];
+    for (int s = 0; s < Sums; ++s) parts[s][thread] = sums[s][v];
     for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
       __syncthreads();
       if (threadIdx.y >= half) continue;
-      of_a[thread] += of_a[thread + half * blockDim.x];
-      of_b[thread] += of_b[thread + half * blockDim.x];
+      for (auto& part : parts) part[thread] += part[thread + half * blockDim.x];
     }
     if (threadIdx.y == 0 && channel < channels)
-      to[v] = of_a[thread], to[channels + v] = of_b[thread];
+      for (int s = 0; s < Sums; ++s) to[s * channels + v] = parts[s][thread];
     __syncthreads();
   }
+}
+
+/// Bytes of partials, however many channels a thread has.
+inline std::size_t partial_bytes(std::int64_t rows, int channels, int sums, DType dtype) {
+  const unsigned blocks = std::max(Tiles(rows, channels, 1).grid.y,
+                                   Tiles(rows, channels, 16 / int(size_of(dtype))).grid.y);
+  return std::size_t(blocks) * std::size_t(sums * channels) * sizeof(double);
+}
+
+constexpr int fold_width = 32;
+
+/// Calls f(i, sum) for i < count: that of partials[blocks][count], in the order of the blocks. The
+/// whole block comes here, which launch_fold() has started.
+template <class F>
+__device__ void fold(const double* partials, int blocks, int count, const F& f) {
+  __shared__ double parts[block_threads];
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+  double sum = 0;
+  if (i < count)
+    for (int b = int(threadIdx.y); b < blocks; b += int(blockDim.y))
+      sum += partials[std::int64_t(b) * count + i];
+  parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || i >= count) return;
+  for (unsigned y = 1; y < blockDim.y; ++y) sum += parts[y * blockDim.x + threadIdx.x];
+  f(i, sum);
+}
+
+/// Starts a kernel that calls fold() for so many sums.
+template <class Kernel, class... Arguments>
+cudaError_t launch_fold(cudaStream_t stream, int count, Kernel kernel, Arguments... arguments) {
+  const dim3 grid(unsigned(count + fold_width - 1) / fold_width);
+  return launch(stream, grid, dim3(fold_width, block_threads / fold_width), kernel, arguments...);
 }
 
 }  // namespace lamina::cuda
