@@ -43,7 +43,7 @@ class DescLayout final : public LayoutKind {
 
   const Desc& desc() const { return desc_; }
   std::string name() const override;  ///< as oneDNN writes it: "aBcd16b"
-  std::size_t bytes() const override { return desc_.get_size(); }
+  std::int64_t elements() const override { return std::int64_t(desc_.get_size() / sizeof(float)); }
   bool equals(const LayoutKind& other) const override {
     const auto* that = dynamic_cast<const DescLayout*>(&other);
     return that && that->desc_ == desc_;

@@ -22,11 +22,9 @@ namespace {
 /// A layout that plain code would misread: channels last, filled up to a multiple of four of them.
 class Padded final : public LayoutKind {
  public:
-  Padded(Shape s, DType t) : shape_(s), dtype_(t) {}
+  explicit Padded(Shape s) : shape_(s) {}
   std::string name() const override { return "padded"; }
-  std::size_t bytes() const override {
-    return std::size_t(shape_.n * shape_.h * shape_.w * room()) * size_of(dtype_);
-  }
+  std::int64_t elements() const override { return shape_.n * shape_.h * shape_.w * room(); }
   bool equals(const LayoutKind& other) const override {
     const auto* o = dynamic_cast<const Padded*>(&other);
     return o && o->shape_ == shape_;
@@ -41,7 +39,6 @@ class Padded final : public LayoutKind {
  private:
   std::int64_t room() const { return (shape_.c + 3) / 4 * 4; }
   Shape shape_;
-  DType dtype_;
 };
 
 /// The reference back end, whose linear layers keep f32 weights in that layout. Made for saving and
@@ -59,7 +56,7 @@ class PaddedReference : public Backend {
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {
     auto kernel = reference_->linear(features, bias, x, e);
-    kernel->w.layout = Layout(std::make_shared<Padded>(kernel->w.shape, kernel->w.dtype));
+    kernel->w.layout = Layout(std::make_shared<Padded>(kernel->w.shape));
     return kernel;
   }
   std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {

@@ -11,7 +11,7 @@ class Numbered final : public LayoutKind {
  public:
   explicit Numbered(std::uint64_t number) : number_(number) {}
   std::string name() const override { return "one name for all"; }
-  std::size_t bytes() const override { return 16; }
+  std::int64_t elements() const override { return 4; }
   bool equals(const LayoutKind&) const override { return true; }
   std::uint64_t fingerprint() const override { return number_; }
 

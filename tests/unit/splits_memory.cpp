@@ -194,7 +194,7 @@ namespace {
 class Named final : public LayoutKind {
  public:
   std::string name() const override { return "special"; }
-  std::size_t bytes() const override { return 8; }
+  std::int64_t elements() const override { return 2; }
   bool equals(const LayoutKind&) const override { return true; }
   std::uint64_t fingerprint() const override { return 2; }
 };

@@ -16,8 +16,9 @@ class LayoutKind {
  public:
   virtual ~LayoutKind() = default;
   virtual std::string name() const = 0;
-  /// Bytes of the buffer, padding included.
-  virtual std::size_t bytes() const = 0;
+  /// For how many the buffer has room, padding included, whatever their type: gradients and states
+  /// lie as what they belong to, in types of their own.
+  virtual std::int64_t elements() const = 0;
   virtual bool equals(const LayoutKind&) const = 0;
   /// A number that layouts have in common, also in different processes, just where they lie alike;
   /// 0 where the back end cannot tell: such a layout is like none.
@@ -51,7 +52,8 @@ struct Form {
   Layout layout;
 
   std::size_t bytes() const {
-    return layout.plain() ? std::size_t(shape.size()) * size_of(dtype) : layout.kind()->bytes();
+    const std::int64_t elements = layout.plain() ? shape.size() : layout.kind()->elements();
+    return std::size_t(elements) * size_of(dtype);
   }
   bool operator==(const Form&) const = default;
   /// Of shape, dtype and layout together; 0 where that of the layout is.
