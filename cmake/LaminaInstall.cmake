@@ -1,16 +1,17 @@
 # Install rules and the package: find_package(Lamina CONFIG REQUIRED COMPONENTS cpu mpi). What needs
-# oneDNN or MPI is exported on its own, so that a program without it is not asked for them.
+# oneDNN, MPI or CUDA is exported on its own, so that a program without it is not asked for them.
 include(CMakePackageConfigHelpers)
 set_target_properties(lamina_headers PROPERTIES EXPORT_NAME headers)
 set_target_properties(lamina_reference PROPERTIES EXPORT_NAME reference)
 set(_where ${CMAKE_INSTALL_LIBDIR}/cmake/Lamina)
 
 install(TARGETS lamina lamina_headers lamina_reference lamina_kernels lamina_no_cpu lamina_no_mpi
-                lamina_core lamina_cuda lamina_nccl
+                lamina_no_cuda lamina_core lamina_nccl
   EXPORT LaminaTargets FILE_SET HEADERS FILE_SET implementation)
 install(TARGETS lamina_cpu EXPORT LaminaCpuTargets)
 install(TARGETS lamina_mpi EXPORT LaminaMpiTargets)
-foreach(_export IN ITEMS LaminaTargets LaminaCpuTargets LaminaMpiTargets)
+install(TARGETS lamina_cuda EXPORT LaminaCudaTargets)
+foreach(_export IN ITEMS LaminaTargets LaminaCpuTargets LaminaMpiTargets LaminaCudaTargets)
   install(EXPORT ${_export} NAMESPACE lamina:: DESTINATION ${_where})
 endforeach()
 if(TARGET lamina_tool)

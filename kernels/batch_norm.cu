@@ -9,16 +9,6 @@ namespace lamina::cuda {
 
 namespace {
 
-/// What an activation makes of values, and of gradients of what it made.
-template <class W>
-struct Rectifier {
-  W slope = 1;
-
-  __device__ W below(W v) const { return slope == W(0) ? W(0) : slope * v; }   // not 0 * infinity
-  __device__ W value(W v) const { return v > W(0) || v != v ? v : below(v); }  // NaN stays NaN
-  __device__ W gradient(W y, W dy) const { return y <= W(0) ? below(dy) : dy; }
-};
-
 template <class T, int V>
 __global__ void sum_moments(const T* x, std::int64_t rows, int channels, double* partials) {
   double sums[2][V] = {};

@@ -36,24 +36,22 @@ struct Axis {
 
 struct Windows {
   Axis h, w;
-  std::int64_t samples;
   int channels;
   bool whole;  ///< an average is over the padding, too
 
   explicit Windows(const Pool& p, const Shape& y)
       : h(p.x.h, y.h, p.geometry.window.h, p.geometry.stride.h, p.geometry.pad.top),
         w(p.x.w, y.w, p.geometry.window.w, p.geometry.stride.w, p.geometry.pad.left),
-        samples(p.x.n),
         channels(int(p.x.c)),
         whole(p.geometry.count_padding) {}
 
-  /// Where a window's part inside of x begins.
-  __device__ std::int64_t x_at(std::int64_t n, int i, int j) const {
-    return ((n * h.extent + i) * w.extent + j) * channels;
+  /// Where a sample begins, and a position in it.
+  __device__ std::int64_t x_at(std::int64_t n) const { return n * h.extent * w.extent * channels; }
+  __device__ std::int64_t y_at(std::int64_t n) const {
+    return n * h.positions * w.positions * channels;
   }
-  __device__ std::int64_t y_at(std::int64_t n, int p, int q) const {
-    return ((n * h.positions + p) * w.positions + q) * channels;
-  }
+  __device__ int x_at(int i, int j) const { return (i * w.extent + j) * channels; }
+  __device__ int y_at(int p, int q) const { return (p * w.positions + q) * channels; }
   /// What the sum over a window is multiplied by.
   template <class W>
   __device__ W share(int p, int q) const {
@@ -63,42 +61,53 @@ struct Windows {
   }
 };
 
-/// How packs of channels at positions of samples are dealt out: blocks stand side by side in
-/// samples, so that an index within one suffices.
+/// How packs of channels at positions are dealt out: in parts of a sample, so that numbers within
+/// one suffice.
 struct Deal {
-  Divisor width, packs;
-  int count;  ///< of a sample
-  dim3 grid, block;
+  Divisor width, packs, parts_each;
+  int count;  ///< of packs in a sample
+  std::int64_t parts;
 
-  Deal(std::int64_t samples, int h, int w, int packs_each)
-      : width(w), packs(packs_each), count(h * w * packs_each) {
-    constexpr int most = 256, warp = 32;
-    const int threads = std::min((count + warp - 1) / warp * warp, most);
-    const std::int64_t across =
-        std::min<std::int64_t>((count + threads - 1) / threads, most_blocks);
-    grid = dim3(unsigned(across), unsigned(std::min(samples, most_blocks / across)));
-    block = dim3(unsigned(threads));
-  }
+  Deal(std::int64_t samples, std::int64_t h, std::int64_t w, std::int64_t packs_each)
+      : width(w),
+        packs(packs_each),
+        parts_each((h * w * packs_each + most - 1) / most),
+        count(int(h * w * packs_each)),
+        parts((h * w * packs_each + most - 1) / most * samples) {}
+
+  static constexpr int most = 256, warp = 32;
+  /// As many as a part has packs.
+  int threads() const { return (std::min(count, most) + warp - 1) / warp * warp; }
 };
 
-/// Calls f(sample, row, column, first channel) for what is this thread's.
+/// Calls f(sample, row, column, first channel) for what is this thread's. In one loop: stores in
+/// loops in loops are not made of whole packs.
 template <int V, class F>
-__device__ void each_pack(std::int64_t samples, const Deal& deal, const F& f) {
-  const unsigned step = gridDim.x * blockDim.x, count = unsigned(deal.count);
-  for (std::int64_t n = blockIdx.y; n < samples; n += gridDim.y)
-    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-      const int at = deal.packs.quotient(int(i)), row = deal.width.quotient(at);
-      f(n, row, at - row * deal.width.by(), (int(i) - at * deal.packs.by()) * V);
-    }
+__device__ void each_pack(const Deal& deal, const F& f) {
+  for (unsigned part = blockIdx.x; part < unsigned(deal.parts); part += gridDim.x) {
+    const int n = deal.parts_each.quotient(int(part));
+    const int i = (int(part) - n * deal.parts_each.by()) * Deal::most + int(threadIdx.x);
+    if (i >= deal.count) continue;
+    const int at = deal.packs.quotient(i), row = deal.width.quotient(at);
+    f(n, row, at - row * deal.width.by(), (i - at * deal.packs.by()) * V);
+  }
 }
 
-/// Calls f(row, column, pack) for the elements of a window, whose first channel x points to.
+/// Starts a kernel that does.
+template <class Kernel, class... Arguments>
+cudaError_t launch_packs(cudaStream_t stream, const Deal& deal, Kernel kernel,
+                         Arguments... arguments) {
+  if (deal.parts > std::numeric_limits<std::int32_t>::max()) return cudaErrorInvalidValue;
+  return launch(stream, dim3(unsigned(std::min(deal.parts, most_blocks))),
+                dim3(unsigned(deal.threads())), kernel, arguments...);
+}
+
+/// Calls f(row, column, pack) for the elements of a window of a sample at x.
 template <int V, class T, class F>
-__device__ void each_element(const Windows& of, const T* x, std::int64_t n, int p, int q,
-                             const F& f) {
+__device__ void each_element(const Windows& of, const T* x, int p, int q, const F& f) {
   const int left = of.w.first(q), right = of.w.last(q), bottom = of.h.last(p);
   for (int i = of.h.first(p); i < bottom; ++i) {
-    const T* from = x + of.x_at(n, i, left);
+    const T* from = x + of.x_at(i, left);
     for (int j = left; j < right; ++j, from += of.channels) f(i, j, load<V>(from));
   }
 }
@@ -108,7 +117,7 @@ __device__ void each_element(const Windows& of, const T* x, std::int64_t n, int 
 template <class T, int V, class Place>
 __global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* places) {
   using W = Wide<T>;
-  each_pack<V>(of.samples, deal, [&](std::int64_t n, int p, int q, int channel) {
+  each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
     const int top = of.h.start(p), left = of.w.start(q);
     W best[V];
     int place[V];
@@ -116,7 +125,7 @@ __global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* pla
       best[v] = -std::numeric_limits<W>::infinity();
       place[v] = (of.h.first(p) - top) * of.w.window + of.w.first(q) - left;
     }
-    each_element<V>(of, x + channel, n, p, q, [&](int i, int j, const Pack<T, V>& pack) {
+    each_element<V>(of, x + of.x_at(n) + channel, p, q, [&](int i, int j, const Pack<T, V>& pack) {
       const int here = (i - top) * of.w.window + j - left;
       for (int v = 0; v < V; ++v) {
         const W value = widen(pack.v[v]);
@@ -127,7 +136,7 @@ __global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* pla
     Pack<T, V> to;
     Pack<Place, V> to_places;
     for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(best[v]), to_places.v[v] = Place(place[v]);
-    const std::int64_t at = of.y_at(n, p, q) + channel;
+    const std::int64_t at = of.y_at(n) + of.y_at(p, q) + channel;
     if (y) store<V>(y + at, to);
     if (places) store<V>(places + at, to_places);
   });
@@ -135,15 +144,15 @@ __global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* pla
 
 template <class T, int V>
 __global__ void take_average(Windows of, Deal deal, const T* x, T* y) {
-  each_pack<V>(of.samples, deal, [&](std::int64_t n, int p, int q, int channel) {
+  each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
     Wide<T> sums[V] = {};
-    each_element<V>(of, x + channel, n, p, q, [&](int, int, const Pack<T, V>& pack) {
+    each_element<V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
       for (int v = 0; v < V; ++v) sums[v] += widen(pack.v[v]);
     });
     const auto share = of.share<Wide<T>>(p, q);
     Pack<T, V> to;
     for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(sums[v] * share);
-    store<V>(y + of.y_at(n, p, q) + channel, to);
+    store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, to);
   });
 }
 
@@ -151,14 +160,14 @@ __global__ void take_average(Windows of, Deal deal, const T* x, T* y) {
 /// window that covers it.
 template <class T, int V, class F>
 __device__ void gather(const Windows& of, const Deal& deal, T* dx, const F& f) {
-  each_pack<V>(of.samples, deal, [&](std::int64_t n, int i, int j, int channel) {
+  each_pack<V>(deal, [&](std::int64_t n, int i, int j, int channel) {
     Wide<T> sums[V] = {};
     const int bottom = of.h.last_over(i), left = of.w.first_over(j), right = of.w.last_over(j);
     for (int p = of.h.first_over(i); p < bottom; ++p)
-      for (int q = left; q < right; ++q) f(sums, i, j, p, q, of.y_at(n, p, q) + channel);
+      for (int q = left; q < right; ++q) f(sums, i, j, p, q, of.y_at(n) + of.y_at(p, q) + channel);
     Pack<T, V> to;
     for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(sums[v]);
-    store<V>(dx + of.x_at(n, i, j) + channel, to);
+    store<V>(dx + of.x_at(n) + of.x_at(i, j) + channel, to);
   });
 }
 
@@ -186,8 +195,8 @@ __global__ void gather_average(Windows of, Deal deal, const T* dy, T* dx) {
 bool fits(const Pool& p, const Shape& y) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const Pair window = p.geometry.window, stride = p.geometry.stride;
-  return p.x.sample() <= most && y.sample() <= most && window.h * window.w <= most &&
-         window.h + p.x.h <= most && window.w + p.x.w <= most && stride.h <= most &&
+  return p.x.sample() <= most && y.sample() <= most && window.h + p.x.h <= most &&
+         window.w + p.x.w <= most && window.h * window.w <= most && stride.h <= most &&
          stride.w <= most;
 }
 
@@ -198,9 +207,9 @@ bool small(const Pool& p) { return p.geometry.window.h * p.geometry.window.w <= 
 template <class T, int V, class Place>
 cudaError_t launch_largest(cudaStream_t stream, const Pool& p, const Shape& y_shape, const T* x,
                            T* y, Place* places) {
-  const Deal deal(y_shape.n, int(y_shape.h), int(y_shape.w), int(y_shape.c) / V);
-  return launch(stream, deal.grid, deal.block, take_largest<T, V, Place>, Windows(p, y_shape), deal,
-                x, y, places);
+  const Deal deal(y_shape.n, y_shape.h, y_shape.w, y_shape.c / V);
+  return launch_packs(stream, deal, take_largest<T, V, Place>, Windows(p, y_shape), deal, x, y,
+                      places);
 }
 
 template <class T, int V, class Place>
@@ -208,9 +217,9 @@ cudaError_t launch_largest_grad(cudaStream_t stream, const Pool& p, const Shape&
                                 const T* dy, T* dx, Place* places) {
   const cudaError_t status = launch_largest<T, V, Place>(stream, p, y, x, nullptr, places);
   if (status != cudaSuccess) return status;
-  const Deal deal(p.x.n, int(p.x.h), int(p.x.w), int(p.x.c) / V);
-  return launch(stream, deal.grid, deal.block, gather_largest<T, V, Place>, Windows(p, y), deal,
-                places, dy, dx);
+  const Deal deal(p.x.n, p.x.h, p.x.w, p.x.c / V);
+  return launch_packs(stream, deal, gather_largest<T, V, Place>, Windows(p, y), deal, places, dy,
+                      dx);
 }
 
 }  // namespace
@@ -224,9 +233,8 @@ cudaError_t pool(cudaStream_t stream, const Pool& p, const void* x, void* y) {
     return with_packs<T>(p.x.c, aligned(x, y), [&]<int V>(std::integral_constant<int, V>) {
       if (p.geometry.kind == PoolGeometry::Kind::max)
         return launch_largest<T, V, std::uint8_t>(stream, p, y_shape, from, to, nullptr);
-      const Deal deal(y_shape.n, int(y_shape.h), int(y_shape.w), int(y_shape.c) / V);
-      return launch(stream, deal.grid, deal.block, take_average<T, V>, Windows(p, y_shape), deal,
-                    from, to);
+      const Deal deal(y_shape.n, y_shape.h, y_shape.w, y_shape.c / V);
+      return launch_packs(stream, deal, take_average<T, V>, Windows(p, y_shape), deal, from, to);
     });
   });
 }
@@ -252,9 +260,8 @@ cudaError_t pool_grad(cudaStream_t stream, const Pool& p, const void* x, const v
       if (largest)
         return launch_largest_grad<T, V>(stream, p, y, values, from, to,
                                          static_cast<std::uint8_t*>(workspace));
-      const Deal deal(p.x.n, int(p.x.h), int(p.x.w), int(p.x.c) / V);
-      return launch(stream, deal.grid, deal.block, gather_average<T, V>, Windows(p, y), deal, from,
-                    to);
+      const Deal deal(p.x.n, p.x.h, p.x.w, p.x.c / V);
+      return launch_packs(stream, deal, gather_average<T, V>, Windows(p, y), deal, from, to);
     });
   });
 }

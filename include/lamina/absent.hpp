@@ -80,7 +80,7 @@ inline std::shared_ptr<const Backend> onednn_backend(Choice) {
   detail::absent("oneDNN is not built in, only the back end 'reference'");
 }
 inline bool has_cuda() { return false; }
-inline std::shared_ptr<const Backend> cuda_backend(int) {
+inline std::shared_ptr<const Backend> cuda_backend(int, Choice) {
   detail::absent("CUDA is not built in, only the back end 'reference'");
 }
 inline std::unique_ptr<Listener> cuda_ranges() { return nullptr; }

@@ -7,7 +7,7 @@ bool has_cuda() { return false; }
 
 std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
 
-std::shared_ptr<const Backend> cuda_backend(int device) {
+std::shared_ptr<const Backend> cuda_backend(int device, Choice) {
   throw Error(text("back end 'cuda' (GPU ", device,
                    ") is not built in: expected auto, reference or onednn"));
 }

@@ -14,36 +14,40 @@ namespace {
 
 class Cuda final : public Backend {
  public:
-  explicit Cuda(int device) : memory_(std::make_shared<Memory>(device)) {}
+  Cuda(int device, Choice choice)
+      : memory_(std::make_shared<Memory>(device)),
+        libraries_(make_libraries(memory_, std::move(choice))) {}
 
   std::string name() const override { return "cuda"; }
-  std::string description() const override { return text(library_names(), ", ", memory_->name()); }
+  std::string description() const override {
+    return text(libraries_->names(), ", ", memory_->gpu());
+  }
   /// What the reference does.
   bool supports(const Precision& p) const override { return planning_backend()->supports(p); }
   MemorySpace& memory() const override { return *memory_; }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override {
-    return kernel == Fusible::batch_norm ? e.rectifies() : library_fuses(kernel, e);
+    return kernel == Fusible::batch_norm ? e.rectifies() : libraries_->fuses(kernel, e);
   }
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
-    return library_conv(memory_, g, x, e);
+    return libraries_->conv(g, x, e);
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {
-    return library_linear(memory_, features, bias, x, e);
+    return libraries_->linear(features, bias, x, e);
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
     return make_activation(memory_, a, x);
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
-    return library_pool(memory_, g, x);
+    return make_pool(memory_, g, x);
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
-    return library_lrn(memory_, g, x);
+    return make_lrn(memory_, g, x);
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
-    return library_softmax(memory_, x);
+    return make_softmax(memory_, x);
   }
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
     return make_reorder(memory_, x, y);
@@ -97,6 +101,7 @@ class Cuda final : public Backend {
 
  private:
   std::shared_ptr<Memory> memory_;
+  std::unique_ptr<Libraries> libraries_;
 };
 
 /// What lies on the host passes through the GPU's memory as it is.
@@ -126,11 +131,11 @@ bool has_cuda() { return true; }
 
 std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
 
-std::shared_ptr<const Backend> cuda_backend(int device) {
+std::shared_ptr<const Backend> cuda_backend(int device, Choice choice) {
   int count = 0;
   cuda::ok(cudaGetDeviceCount(&count), "count GPUs");
   check(device >= 0 && device < count, "GPU ", device, ": there are ", count);
-  return std::make_shared<const cuda::Cuda>(device);
+  return std::make_shared<const cuda::Cuda>(device, std::move(choice));
 }
 
 }  // namespace lamina

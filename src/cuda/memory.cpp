@@ -68,6 +68,12 @@ void Memory::carry(Stream& stream, const void* from, void* to, std::size_t bytes
   ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_of(stream).stream()), "copy");
 }
 
+std::string Memory::gpu() const {
+  cudaDeviceProp properties;
+  ok(cudaGetDeviceProperties(&properties, device_), "ask for a GPU's name");
+  return properties.name;
+}
+
 std::size_t Memory::total_bytes() const {
   std::size_t free = 0, total = 0;
   select();

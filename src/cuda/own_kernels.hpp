@@ -14,6 +14,10 @@ std::unique_ptr<LossKernel> make_loss(const MemoryPointer&, const LossGeometry&,
 std::unique_ptr<UnaryKernel> make_reorder(const MemoryPointer&, const Form& x, const Form& y);
 std::unique_ptr<UnaryKernel> make_activation(const MemoryPointer&, const Activation&,
                                              const Form& x);
+std::unique_ptr<UnaryKernel> make_pool(const MemoryPointer&, const PoolGeometry&, const Form& x);
+std::unique_ptr<UnaryKernel> make_lrn(const MemoryPointer&, const LrnGeometry&, const Form& x);
+/// Over the channels.
+std::unique_ptr<UnaryKernel> make_softmax(const MemoryPointer&, const Form& x);
 std::unique_ptr<NaryKernel> make_sum(const MemoryPointer&, std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(const MemoryPointer&, std::span<const Form> xs);
 

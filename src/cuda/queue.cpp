@@ -1,6 +1,7 @@
 #include "cuda/queue.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lamina::cuda {
 
@@ -12,9 +13,21 @@ Queue::Queue(int device) : device_(device) {
 
 Queue::~Queue() {
   settle();
+  kept_.reset();
   cudaFreeAsync(room_, stream_);
+  if (scratch_) cudaFreeAsync(scratch_, stream_);
   for (const auto& mark : marks_) cudaEventDestroy(mark->event);
   cudaStreamDestroy(stream_);
+}
+
+void* Queue::scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return scratch_;
+  const cudaStream_t into = stream();
+  if (scratch_) ok(cudaFreeAsync(std::exchange(scratch_, nullptr), into), "free memory");
+  scratch_bytes_ = 0;
+  ok(cudaMallocAsync(&scratch_, bytes, into), "allocate scratch memory for kernels");
+  scratch_bytes_ = bytes;
+  return scratch_;
 }
 
 void Queue::settle() {

@@ -29,6 +29,15 @@ class Queue final : public StreamQueue {
   /// Memory of the GPU for what kernels of this stream leave for the next one.
   void* room() const { return room_; }
   static constexpr std::size_t room_bytes = std::size_t(16) << 10;
+  /// At least so much memory of the GPU for a kernel to write to while it runs; the next one that
+  /// asks gets the same.
+  void* scratch(std::size_t bytes);
+  /// What a library keeps for this stream: what make() made when it was asked for first.
+  template <class T, class Make>
+  T& kept(const Make& make) {
+    if (!kept_) kept_ = make();
+    return *static_cast<T*>(kept_.get());
+  }
   /// Runs on a thread of the driver's, which must not call CUDA.
   void push(std::unique_ptr<Work> work) override;
   std::uint64_t mark() override;
@@ -55,7 +64,9 @@ class Queue final : public StreamQueue {
 
   int device_;
   cudaStream_t stream_ = nullptr;
-  void* room_ = nullptr;
+  void *room_ = nullptr, *scratch_ = nullptr;
+  std::size_t scratch_bytes_ = 0;
+  std::shared_ptr<void> kept_;
   std::mutex mutex_;                         // of what follows
   std::deque<std::unique_ptr<Mark>> marks_;  // in order; the first ones, once past, are used again
   std::uint64_t count_ = 0;

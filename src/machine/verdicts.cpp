@@ -1,4 +1,4 @@
-// Verdicts on kernels in a file: one line each, "difference<tab>what". Processes append at the same
+// Verdicts on kernels in a file: one line each, "number<tab>what". Processes append at the same
 // time, so a line is written at once, and lines that make no sense are passed over.
 #include "machine/cache.hpp"
 #include "machine/measure.hpp"
@@ -23,13 +23,13 @@ class KeptVerdicts final : public Verdicts {
     return Verdicts::find(what);
   }
 
-  void keep(const std::string& what, double difference) override {
-    Verdicts::keep(what, difference);
+  void keep(const std::string& what, double number) override {
+    Verdicts::keep(what, number);
     try {
       std::error_code failed;  // the file says what is wrong, if anything is
       std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), failed);
       // Before it too: the last line may have been cut off by a full disk or a kill.
-      const std::string line = text('\n', format("%.3g", difference), '\t', what, '\n');
+      const std::string line = text('\n', format("%.3g", number), '\t', what, '\n');
       File(path_, File::Mode::append).write(line.data(), line.size());
     } catch (const Error&) {  // a full disk, or no home to write to: compared anew next time
     }
@@ -44,9 +44,8 @@ class KeptVerdicts final : public Verdicts {
         const auto tab = line.find('\t');
         if (tab == std::string::npos || tab == 0) continue;
         char* end = nullptr;
-        const double difference = std::strtod(line.c_str(), &end);
-        if (end == line.c_str() + tab && difference >= 0)
-          Verdicts::keep(line.substr(tab + 1), difference);
+        const double number = std::strtod(line.c_str(), &end);
+        if (end == line.c_str() + tab && number >= 0) Verdicts::keep(line.substr(tab + 1), number);
       }
     } catch (const Error&) {  // there is none yet
     }

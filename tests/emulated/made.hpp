@@ -26,6 +26,13 @@ Values wide(const std::vector<T>& from) {
   return {from.begin(), from.end()};
 }
 
+/// difference(), but NaN does not differ from NaN.
+inline double difference_or_nan(Values got, Values want) {
+  for (std::size_t i = 0; i < std::min(got.size(), want.size()); ++i)
+    if (std::isnan(got[i]) && std::isnan(want[i])) got[i] = want[i] = 0;
+  return difference(got, want);
+}
+
 inline void ok(cudaError_t status) { REQUIRE(status == cudaSuccess); }
 
 }  // namespace lamina::test

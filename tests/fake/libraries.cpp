@@ -118,51 +118,35 @@ class Weighted final : public FromReference<WeightedKernel> {
   }
 };
 
-class Unary final : public FromReference<UnaryKernel> {
- public:
-  using FromReference::FromReference;
-  void forward(Stream& stream, const View& x, const View& y) override {
-    put(stream, Pass::forward, std::array{x, y}, 1,
-        [](UnaryKernel& k, Stream& s, const std::array<View, 2>& v) { k.forward(s, v[0], v[1]); });
-  }
-  void input_grad(Stream& stream, const View& x, const View& y, const View& dy,
-                  const View& dx) override {
-    put(stream, Pass::input_grad, std::array{x, y, dy, dx}, 1,
-        [](UnaryKernel& k, Stream& s, const std::array<View, 4>& v) {
-          k.input_grad(s, v[0], v[1], v[2], v[3]);
-        });
-  }
-};
-
 const Reference reference;
 
 Form plain(const Form& x) { return {x.shape, x.dtype, {}}; }
 
+class OnReference final : public Libraries {
+ public:
+  explicit OnReference(std::shared_ptr<Memory> memory) : memory_(std::move(memory)) {}
+
+  std::string names() const override { return "the reference's kernels"; }
+  bool fuses(Fusible kernel, const Epilogue& e) const override {
+    return reference.fuses(kernel, e);
+  }
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
+                                       const Epilogue& e) const override {
+    return std::make_unique<Weighted>(memory_, reference.conv(g, plain(x), e));
+  }
+  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
+                                         const Epilogue& e) const override {
+    return std::make_unique<Weighted>(memory_, reference.linear(features, bias, plain(x), e));
+  }
+
+ private:
+  std::shared_ptr<Memory> memory_;
+};
+
 }  // namespace
 
-std::string library_names() { return "the reference's kernels"; }
-bool library_fuses(Fusible kernel, const Epilogue& e) { return reference.fuses(kernel, e); }
-
-std::unique_ptr<WeightedKernel> library_conv(const std::shared_ptr<Memory>& memory,
-                                             const ConvGeometry& g, const Form& x,
-                                             const Epilogue& e) {
-  return std::make_unique<Weighted>(memory, reference.conv(g, plain(x), e));
-}
-std::unique_ptr<WeightedKernel> library_linear(const std::shared_ptr<Memory>& memory,
-                                               std::int64_t features, bool bias, const Form& x,
-                                               const Epilogue& e) {
-  return std::make_unique<Weighted>(memory, reference.linear(features, bias, plain(x), e));
-}
-std::unique_ptr<UnaryKernel> library_pool(const std::shared_ptr<Memory>& memory,
-                                          const PoolGeometry& g, const Form& x) {
-  return std::make_unique<Unary>(memory, reference.pool(g, plain(x)));
-}
-std::unique_ptr<UnaryKernel> library_lrn(const std::shared_ptr<Memory>& memory,
-                                         const LrnGeometry& g, const Form& x) {
-  return std::make_unique<Unary>(memory, reference.lrn(g, plain(x)));
-}
-std::unique_ptr<UnaryKernel> library_softmax(const std::shared_ptr<Memory>& memory, const Form& x) {
-  return std::make_unique<Unary>(memory, reference.softmax(plain(x)));
+std::unique_ptr<Libraries> make_libraries(std::shared_ptr<Memory> memory, Choice) {
+  return std::make_unique<OnReference>(std::move(memory));
 }
 
 }  // namespace lamina::cuda

@@ -187,6 +187,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int) {
+  *to = {"a stand-in"};
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int number) {
   if (const cudaError_t why = refused()) return why;
   return number == 0 ? cudaSuccess : cudaErrorInvalidDevice;
@@ -262,6 +266,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* to, unsigned) {
   if (const cudaError_t why = refused()) return why;
   count(&FakeCounts::allocations);
   *to = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* to) { return cudaEventCreateWithFlags(to, 0); }
+/// Some time.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  static std::atomic<std::uint64_t> asked = 0;
+  static const lamina::Random random(seed());
+  *milliseconds = float(1 + random.uniform(asked++));
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {

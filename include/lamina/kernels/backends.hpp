@@ -24,8 +24,10 @@ std::shared_ptr<const Backend> onednn_backend(Choice choice = {});
 /// Whether onednn_backend() is built in.
 bool has_onednn();
 
-/// cuDNN and cuBLAS on GPU number `device`. Throws Error where it is not built in.
-std::shared_ptr<const Backend> cuda_backend(int device);
+/// cuDNN, and kernels of our own, on GPU number `device`. Which of cuDNN's ways are the fastest is
+/// timed when kernels are made, unless the verdicts know. Throws Error where it is not built in,
+/// and where there is no such GPU or no driver for it.
+std::shared_ptr<const Backend> cuda_backend(int device, Choice choice = {});
 
 /// Whether cuda_backend() is built in.
 bool has_cuda();
@@ -34,8 +36,9 @@ bool has_cuda();
 /// where the CUDA back end is not built in.
 std::unique_ptr<Listener> cuda_ranges();
 
-/// "reference", "onednn", "cuda", or "auto": the fastest one that is built in and computes so; with
-/// kept_verdicts(). Throws Error for other names, and for one that is absent or does not.
+/// "reference", "onednn", "cuda" (GPU 0), "cuda:N", or "auto": the fastest one of the CPU's that is
+/// built in and computes so; with kept_verdicts(). Throws Error for other names, and for one that
+/// is absent or does not.
 std::shared_ptr<const Backend> make_backend(std::string_view name, const Precision& precision);
 
 }  // namespace lamina

@@ -11,17 +11,19 @@
 
 namespace lamina {
 
-/// How far implementations were from others of the same operation. A back end asks before it
-/// compares: once is enough for one library on one processor. These are kept in memory.
+/// What was found out of implementations, a number each: how far they were from others of the same
+/// operation, or how many seconds they took. A back end asks before it compares: once is enough for
+/// one library on one processor. These are kept in memory.
 class Verdicts {
  public:
   virtual ~Verdicts() = default;
-  /// The largest difference relative to the largest value; nothing where it was never found out.
+  /// Nothing where it was never found out. A difference is the largest one relative to the largest
+  /// value.
   virtual std::optional<double> find(const std::string& what) {
     const auto at = known_.find(what);
     return at == known_.end() ? std::nullopt : std::optional(at->second);
   }
-  virtual void keep(const std::string& what, double difference) { known_[what] = difference; }
+  virtual void keep(const std::string& what, double number) { known_[what] = number; }
 
  private:
   std::map<std::string, double> known_;

@@ -4,7 +4,24 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/kernels/backends.hpp>
 
+#include <charconv>
+
 namespace lamina {
+
+namespace detail {
+
+/// Of "cuda" or "cuda:N"; -1 for other names.
+LAMINA_INLINE int gpu_number(std::string_view name) {
+  constexpr std::string_view all = "cuda";
+  if (name == all) return 0;
+  if (!name.starts_with(all) || name[all.size()] != ':') return -1;
+  const std::string_view digits = name.substr(all.size() + 1);
+  int number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+}
+
+}  // namespace detail
 
 LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name,
                                                           const Precision& precision) {
@@ -12,11 +29,13 @@ LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name,
     const bool fast = has_onednn() && precision == Precision(DType::f32);
     return make_backend(fast ? "onednn" : "reference", precision);
   }
-  check(name == "reference" || name == "onednn" || name == "cuda", "back end '", name,
-        "' is not known: expected auto, reference, onednn or cuda");
-  auto backend = name == "onednn" ? onednn_backend({.verdicts = kept_verdicts()})
-                 : name == "cuda" ? cuda_backend(0)
-                                  : reference_backend();
+  std::shared_ptr<const Backend> backend;
+  if (name == "reference") backend = reference_backend();
+  if (name == "onednn") backend = onednn_backend({.verdicts = kept_verdicts()});
+  if (const int gpu = detail::gpu_number(name); gpu >= 0)
+    backend = cuda_backend(gpu, {.verdicts = kept_verdicts()});
+  check(backend != nullptr, "back end '", name,
+        "' is not known: expected auto, reference, onednn, cuda or cuda:N");
   check(backend->supports(precision), "back end '", name, "' does not support ", precision,
         name == "reference" ? "" : ": expected reference");
   return backend;

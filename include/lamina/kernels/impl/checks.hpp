@@ -40,9 +40,9 @@ LAMINA_INLINE void ConvGeometry::check(Shape x) const {
 
 LAMINA_INLINE void PoolGeometry::check(Shape x) const {
   detail::check_window("pool", window, stride, pad, 1);
-  lamina::check(pad.top < window.h && pad.bottom < window.h && pad.left < window.w &&
-                    pad.right < window.w,
-                "pool: expected less padding than the window of ", window.h, 'x', window.w);
+  lamina::check(
+      pad.top < window.h && pad.bottom < window.h && pad.left < window.w && pad.right < window.w,
+      "pool: expected less padding than the window of ", window.h, 'x', window.w);
   detail::check_output("pool", x, output(x));
 }
 

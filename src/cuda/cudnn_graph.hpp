@@ -1,0 +1,106 @@
+// CudnnGraph: operations that cuDNN computes as one, and the ways that it has of doing so.
+#pragma once
+
+#include "cuda/cudnn.hpp"
+
+#include <lamina/kernels/geometry.hpp>
+#include <lamina/tensor/layout.hpp>
+#include <lamina/tensor/stream.hpp>
+
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lamina::cuda {
+
+/// A GPU as cuDNN has to know it. It need not be there to plan for it.
+class Gpu {
+ public:
+  /// One that is there.
+  explicit Gpu(int device);
+  /// One by its properties, as JSON.
+  explicit Gpu(const std::string& properties);
+  const Descriptor& properties() const { return properties_; }
+
+ private:
+  Descriptor properties_;
+};
+
+/// Of ways to compute something.
+struct Demands {
+  bool tf32 = false;  ///< f32 may be multiplied as TF32, of which 10 bits of mantissa count
+  bool deterministic = false;  ///< the same bits, whenever it runs
+  std::size_t most_workspace = std::numeric_limits<std::size_t>::max();  ///< bytes
+};
+
+/// A way of running a graph: an engine of cuDNN's, set up.
+struct Way {
+  Descriptor config;
+  std::string name;  ///< "cudnn:62", the engine's number
+  std::size_t workspace = 0;
+  bool compiled = false;  ///< at run time, which takes seconds
+};
+
+/// Operands are numbered as they are made: where run() finds their addresses.
+class CudnnGraph {
+ public:
+  /// Of elements of type `t`, whose products are added up in wide(t).
+  explicit CudnnGraph(DType t) : elements_(t), sums_(wide(t)) {}
+
+  /// In memory, n-h-w-c or k-r-s-c, at multiples of 16 bytes.
+  int operand(const Shape& shape, DType t);
+  /// What one operation hands to the next, of the type in which products are added up.
+  int inner(const Shape& shape) { return tensor(shape, sums_, true); }
+
+  /// One pass of a convolution: of x, w and y the last is computed in forward, x in input_grad, and
+  /// w in weight_grad.
+  void convolve(Pass pass, const ConvGeometry& g, int x, int w, int y);
+  /// y = a + b, which may be of one row, for all rows of y.
+  void add(int a, int b, int y);
+  /// y = x above zero, slope * x below.
+  void rectify(int x, double slope, int y);
+  /// After the last operation.
+  void finish();
+
+  /// In the order in which cuDNN would try them; none where it has none.
+  std::vector<Way> ways(const Gpu& gpu, const Demands& demands = {}) const;
+  /// Of operands, in order.
+  std::span<const std::int64_t> numbers() const { return numbers_; }
+
+ private:
+  int tensor(const Shape& shape, DType t, bool inside);
+  Descriptor point_by_point(cudnnPointwiseMode_t mode, double slope) const;
+
+  DType elements_, sums_;
+  std::vector<Descriptor> tensors_, parts_, operations_;
+  std::vector<std::int64_t> numbers_;
+  Descriptor graph_;
+};
+
+/// A way that is ready to run.
+class CudnnPlan {
+ public:
+  CudnnPlan(const CudnnGraph& graph, const Way& way, const Gpu& gpu);
+
+  const std::string& name() const { return name_; }
+  std::size_t workspace() const { return workspace_; }
+  /// Puts it into the handle's stream. `operands`: as they are numbered. What has run with these
+  /// addresses before allocates nothing.
+  void run(cudnnHandle_t handle, void* workspace, std::span<void* const> operands);
+
+ private:
+  struct Pack {
+    std::vector<void*> addresses;  // the operands', and the workspace's
+    Descriptor descriptor;
+  };
+  Pack& pack_of(void* workspace, std::span<void* const> operands);
+
+  std::string name_;
+  std::size_t workspace_;
+  std::vector<std::int64_t> numbers_;
+  Descriptor plan_;
+  std::vector<Pack> packs_;
+};
+
+}  // namespace lamina::cuda

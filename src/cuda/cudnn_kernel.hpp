@@ -1,0 +1,69 @@
+// CudnnKernel: a pass of a layer that cuDNN computes, in the fastest of its ways, which is timed on
+// the GPU, once for all processes.
+#pragma once
+
+#include "cuda/cudnn_graph.hpp"
+#include "cuda/memory.hpp"
+
+#include <lamina/kernels/choice.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lamina::cuda {
+
+/// cuDNN on one GPU, for all kernels of a back end.
+struct CudnnOnGpu {
+  std::shared_ptr<Memory> memory;
+  Gpu gpu;
+  Demands demands;
+  std::string name;                 ///< of library and GPU: what times hold for
+  std::shared_ptr<Verdicts> times;  ///< seconds
+};
+
+/// Where a pass's operands lie, and behind them where Wiring::inner bytes do.
+using Addresses = std::span<void* const>;
+
+/// What of a pass a graph computes.
+struct Wiring {
+  std::vector<int> operands;  ///< of the graph: which of the pass's each is; `inner` for null
+  std::function<cudaError_t(cudaStream_t, Addresses)> then = {};  ///< what is left to do
+  std::size_t inner = 0;  ///< bytes that the graph leaves for `then`
+};
+
+struct Candidate {
+  CudnnGraph graph;
+  Wiring wiring;
+};
+
+class CudnnKernel {
+ public:
+  static constexpr std::size_t most_operands = 6;
+
+  /// The fastest way of all candidates. `what` names the pass, with all that its time depends on;
+  /// `bytes` are those of its operands. Throws Error where cuDNN has none.
+  CudnnKernel(const CudnnOnGpu& on, const std::string& what, std::span<const std::size_t> bytes,
+              std::span<const Candidate> candidates);
+
+  const std::string& name() const { return plan_->name(); }
+  /// Bytes that it wants to write to while it runs.
+  std::size_t scratch() const { return inner_at() + wiring_.inner; }
+  /// Puts it into the queue's stream.
+  void run(Queue& queue, std::initializer_list<void*> operands) {
+    run(queue, Addresses(operands.begin(), operands.size()));
+  }
+
+ private:
+  CudnnKernel(CudnnPlan plan, const Wiring& wiring) : plan_(std::move(plan)), wiring_(wiring) {}
+
+  void run(Queue& queue, Addresses operands);
+  std::size_t inner_at() const;
+  double seconds(Memory& memory, std::span<const std::size_t> bytes);
+
+  std::optional<CudnnPlan> plan_;
+  Wiring wiring_;
+};
+
+}  // namespace lamina::cuda
