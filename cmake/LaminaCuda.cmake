@@ -50,6 +50,14 @@ if(LAMINA_BUILD_TESTS AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE
     -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
     # Registers that do not suffice are a warning, too.
     -Xptxas=--warn-on-spills $<$<BOOL:${LAMINA_WERROR}>:-Werror=all-warnings -Xptxas=-Werror>>)
+  find_package(NCCL 2.20 QUIET)
+  if(NCCL_FOUND)
+    file(GLOB _nccl CONFIGURE_DEPENDS src/comm/nccl*.cpp)
+    list(FILTER _nccl EXCLUDE REGEX "absent")
+    target_sources(lamina_gpu_kernels PRIVATE ${_nccl})
+    target_link_libraries(lamina_gpu_kernels PRIVATE NCCL::NCCL)
+    target_compile_definitions(lamina_gpu_kernels PRIVATE LAMINA_NCCL_LIBRARY="${NCCL_LIBRARY}")
+  endif()
   if(CMAKE_CXX_COMPILER_LAUNCHER)
     set_target_properties(lamina_gpu_kernels PROPERTIES
       CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})

@@ -33,6 +33,7 @@ FakeCounts counted;
 std::size_t limit = std::size_t(1) << 34, taken = 0;
 std::atomic<bool> lost = false;
 thread_local bool in_stream = false;
+thread_local int seen = 0;  // which of the machine's GPUs this thread finds as its only one
 
 std::uint64_t seed() {
   const char* const text = std::getenv("LAMINA_DEVICE_SEED");
@@ -91,6 +92,11 @@ class FakeStream final : public CUstream_st {
     want(mark);
     changed_.wait(lock, [&] { return done_ >= mark; });
   }
+  void hurry() {
+    const std::lock_guard lock(mutex_);
+    wanted_ = put_;
+    changed_.notify_all();
+  }
 
  private:
   void want(std::uint64_t mark) {
@@ -134,6 +140,8 @@ void fake_memory(std::size_t bytes) {
   limit = bytes;
 }
 void lose_device(bool gone) { lost = gone; }
+void see_gpu(int number) { seen = number; }
+void hurry(cudaStream_t stream) { static_cast<FakeStream&>(*stream).hurry(); }
 
 }  // namespace lamina::test
 
@@ -190,6 +198,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int number) {
   if (const cudaError_t why = refused()) return why;
   return number == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int number) {
+  if (const cudaError_t why = cudaSetDevice(number)) return why;
+  *to = {};
+  std::strcpy(to->name, "Fake GPU");
+  to->uuid.bytes[0] = char(seen);
+  return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   if (const cudaError_t why = refused()) return why;
@@ -272,6 +287,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t why = refused()) return why;
   *event = {&of(stream), of(stream).mark()};
   return cudaSuccess;
+}
+/// What was recorded by now: the event may be recorded again meanwhile.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const CUevent_st at = *event;
+  return stream->put([at] {
+    if (at.stream) at.stream->run_to(at.mark);
+  });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t why = refused()) return why;

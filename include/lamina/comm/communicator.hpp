@@ -127,6 +127,18 @@ class Communicator {
     return Communicator(std::move(part), queue_);
   }
 
+  /// The same ranks, carried by what make(transport) puts on top of what carries them now: NCCL,
+  /// for example. Collective and blocking: meant for set-up.
+  template <class Make>
+  Communicator over(const Make& make) const {
+    if (!group_) return *this;
+    std::shared_ptr<Transport> top;
+    auto work = [&] { top = make(group_); };
+    call(work);
+    if (queue_) queue_->watch(top);
+    return Communicator(std::move(top), queue_);
+  }
+
   /// Whether all ranks pass a form that lies alike, so that raw buffers of it may be summed. From
   /// then on collectives take them. Collective and blocking: meant for set-up.
   bool alike(const Form& form) const {
@@ -236,6 +248,8 @@ class Communicator {
       if (!any) return {};
       if (op.space) op.after = stream.event();
       if (!queue_) return group_->run(op), Pending();
+      const bool by_device = op.space && group_->reaches(*op.space);
+      if (by_device && !stream.recorder()) return Pending(queue_, queue_->put(*group_, op));
       return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
     }
     each_own_part(op, rank_, [&](const void* from, void* to, std::size_t bytes) {
