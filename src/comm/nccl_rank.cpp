@@ -39,9 +39,12 @@ NcclRank::~NcclRank() {
   const double limit = now() + 5;
   cudaSetDevice(device_);
   for (; first_ != next_ && now() < limit; pause()) drop_past();
-  const bool all = first_ == next_;
-  for (ncclComm_t comm : comms_)
-    all&& ended_well(comm, limit) ? nccl().destroy(comm) : nccl().abort(comm);
+  if (error_) return;
+  for (ncclComm_t comm : comms_) {
+    if (!comm) continue;
+    const bool well = first_ == next_ && ended_well(comm, limit);
+    well ? nccl().destroy(comm) : nccl().abort(comm);
+  }
 }
 
 bool NcclRank::ended_well(ncclComm_t comm, double limit) const {
@@ -62,22 +65,17 @@ ncclComm_t NcclRank::make(const char* what, ncclComm_t of,
                           const std::function<ncclResult_t(ncclComm_t*)>& begin) {
   cuda::ok(cudaSetDevice(device_), "choose a GPU");
   wait_for_all();
-  ncclComm_t comm = nullptr;
+  ncclComm_t* comm = nullptr;  // is filled in later, and perhaps when this has thrown
   ncclResult_t status = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
     check_going();
-    status = begin(&comm);
-    if (comm && !of) comms_.push_back(comm);
+    comm = &comms_.emplace_back(nullptr);
+    status = begin(comm);
   }
-  until_ready(of ? of : comm, status, what, true);
-  if (!of || !comm) return comm;
-  {  // which is there only when the other one is ready
-    const std::lock_guard lock(mutex_);
-    comms_.push_back(comm);
-  }
-  until_ready(comm, ncclSuccess, what, true);
-  return comm;
+  until_ready(of ? of : *comm, status, what, true);
+  if (of && *comm) until_ready(*comm, ncclSuccess, what, true);
+  return *comm;
 }
 
 /// A communicator from which another one is made must have nothing to do.
@@ -168,6 +166,7 @@ void NcclRank::poll() {
   drop_past();
   const Doing doing{first_ == next_ ? nullptr : &at(first_).op};
   for (ncclComm_t comm : comms_) {
+    if (!comm) continue;
     ncclResult_t status = ncclSuccess;
     check_nccl(nccl().get_async_error(comm, &status), comm, doing);
     check_nccl(status, comm, doing);
@@ -187,8 +186,8 @@ void NcclRank::give_up(const std::exception_ptr& error) noexcept {
   for (const auto& weak : queues_)
     if (const auto queue = weak.lock()) queue->fail(error);
   cudaSetDevice(device_);
-  for (ncclComm_t comm : comms_) nccl().abort(comm);
-  comms_.clear();
+  for (ncclComm_t comm : comms_)
+    if (comm) nccl().abort(comm);
 }
 
 }  // namespace lamina::detail

@@ -7,6 +7,7 @@
 
 #include <lamina/comm/transport.hpp>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -75,9 +76,9 @@ class NcclRank {
 
   std::shared_ptr<Transport> peers_;
   int device_;
-  Stream stream_;     // for collectives
-  std::mutex mutex_;  // of what follows, and of all calls of NCCL
-  std::vector<ncclComm_t> comms_;
+  Stream stream_;                 // for collectives
+  std::mutex mutex_;              // of what follows, and of all calls of NCCL
+  std::deque<ncclComm_t> comms_;  // stay where they are; null where this rank has no part
   std::vector<Underway> underway_{capacity};  // a ring
   std::uint64_t first_ = 0, next_ = 0;
   std::vector<std::weak_ptr<cuda::Queue>> queues_;  // that one, and those it takes from

@@ -1,96 +1,16 @@
-// Collectives between GPUs, on the stand-ins for CUDA's runtime and NCCL: put into streams, and
-// what becomes of them when something fails.
+// Collectives between GPUs, put into streams: what they come to, in which order, and what they
+// cost.
 #include "catch.hpp"
-#include "cuda/memory.hpp"
-#include "fake/runtime.hpp"
+#include "fake/ranks.hpp"
 #include "support/colors.hpp"
 
-#include <lamina/comm/nccl.hpp>
-#include <lamina/comm/threads.hpp>
-
 #include <atomic>
-#include <chrono>
-#include <functional>
 #include <thread>
 
 using namespace lamina;
 using namespace lamina::test;
 
 namespace {
-
-constexpr auto pass = Pass::weight_grad;
-
-std::shared_ptr<Transport> over_nccl(std::shared_ptr<Transport> threads, int gpu) {
-  see_gpu(gpu);
-  return nccl_transport(std::move(threads), {Device::Kind::cuda, 0});
-}
-
-/// Each rank with a GPU of its own.
-struct Rank {
-  World& world;
-  cuda::Memory& memory;
-  Stream& stream;
-
-  const Communicator& comm() const { return world.comm(); }
-  int number() const { return world.rank(); }
-  int size() const { return world.size(); }
-
-  /// Filled by the stream: element i is value(i).
-  template <class T, class Value>
-  Tensor filled(std::int64_t count, Value value) const {
-    Tensor x({{count, 1, 1, 1}, dtype_of<T>, {}}, memory);
-    std::vector<T> host;
-    for (std::int64_t i = 0; i < count; ++i) host.push_back(T(float(value(i))));
-    memory.put(stream, host.data(), x.view().data, x.view().bytes());
-    return x;
-  }
-  template <class T>
-  std::vector<T> read(const Tensor& x) const {
-    std::vector<T> host(std::size_t(x.shape().size()));
-    memory.get(stream, x.view().data, host.data(), x.view().bytes());
-    stream.wait();
-    return host;
-  }
-  /// Throws where an element is not what it should be: Catch's assertions are for one thread.
-  template <class T, class Right>
-  void expect(const char* what, const Tensor& x, Right right) const {
-    const auto got = read<T>(x);
-    for (std::size_t i = 0; i < got.size(); ++i)
-      check(double(got[i]) == right(std::int64_t(i)), what, ", rank ", number(), ", element ", i,
-            ": ", double(got[i]), ", expected ", right(std::int64_t(i)));
-  }
-};
-
-void on_gpus(int ranks, const std::function<void(const Rank&)>& main, double timeout = 60) {
-  const auto body = [&](World& world) {
-    world.carry_over([&](auto threads) { return over_nccl(std::move(threads), world.rank()); });
-    cuda::Memory memory(0);
-    Stream stream;
-    main({world, memory, stream});
-  };
-  run_ranks(ranks, body, timeout);
-}
-
-/// What each rank ends with, and how long that takes.
-struct Ends {
-  std::vector<std::string> errors;
-  double seconds = 0;
-};
-Ends ends_of(int ranks, const std::function<void(const Rank&)>& main, double timeout) {
-  Ends ends{std::vector<std::string>(std::size_t(ranks))};
-  const double begin = now();
-  const auto noted = [&](const Rank& r) {
-    try {
-      main(r);
-    } catch (const Error& e) {
-      ends.errors[std::size_t(r.number())] = e.what();
-      throw;
-    }
-  };
-  CHECK_THROWS_AS(on_gpus(ranks, noted, timeout), Error);
-  ends.seconds = now() - begin;
-  return ends;
-}
 
 double value(int rank, std::int64_t i) { return double((rank + 1) * 10 + i % 7); }
 
@@ -123,23 +43,33 @@ void moves(const Rank& r) {
   const int n = r.size(), rank = r.number();
   const std::int64_t count = 37;
   const auto mine = [&](std::int64_t i) { return value(rank, i); };
-  const auto nothing = [](std::int64_t) { return 0.0; };
-  const Tensor whole = r.filled<T>(count * n, nothing), x = r.filled<T>(count, mine);
+  const auto zero = [](std::int64_t) { return 0.0; };
+  const Tensor whole = r.filled<T>(count * n, zero), x = r.filled<T>(count, mine);
   r.comm().all_gather(r.stream, pass, x, whole).wait(r.stream);
   const auto gathered = [&](auto i) { return value(int(i / count), i % count); };
   r.expect<T>("gathered", whole, gathered);
-  const Tensor wide = r.filled<T>(count * n, mine), other = r.filled<T>(count * n, nothing);
+  const Tensor wide = r.filled<T>(count * n, mine), other = r.filled<T>(count * n, zero);
   r.comm().all_to_all(r.stream, pass, wide, other).wait(r.stream);
   r.expect<T>("all to all", other,
               [&](auto i) { return value(int(i / count), rank * count + i % count); });
   // A ring, then a line whose ends have one neighbour only.
-  Tensor y = r.filled<T>(count, nothing);
+  Tensor y = r.filled<T>(count, zero);
   const int next = (rank + 1) % n, last = (rank + n - 1) % n;
   r.comm().exchange(r.stream, pass, x, next, y, last).wait(r.stream);
   r.expect<T>("ring", y, [&](auto i) { return value(last, i); });
-  y = r.filled<T>(count, nothing);
+  y = r.filled<T>(count, zero);
   r.comm().exchange(r.stream, pass, x, rank + 1 < n ? next : -1, y, rank - 1).wait(r.stream);
   r.expect<T>("line", y, [&](auto i) { return rank > 0 ? value(last, i) : 0.0; });
+  // One message; those without one say where it would lie.
+  if (n > 1) {
+    const View nothing(nullptr, {{0, 1, 1, 1}, dtype_of<T>, {}}, &r.memory);
+    y = r.filled<T>(count, zero);
+    r.comm()
+        .exchange(r.stream, pass, rank == 0 ? x.view() : nothing, rank == 0 ? 1 : -1,
+                  rank == 1 ? y.view() : nothing, rank == 1 ? 0 : -1)
+        .wait(r.stream);
+    r.expect<T>("message", y, [&](auto i) { return rank == 1 ? value(0, i) : 0.0; });
+  }
   const Tensor root = r.filled<T>(count, mine);
   r.comm().broadcast(r.stream, pass, root, n - 1).wait(r.stream);
   r.expect<T>("broadcast", root, [&](auto i) { return value(n - 1, i); });
@@ -279,71 +209,6 @@ TEST_CASE("collectives between GPUs are recorded where somebody listens") {
     check(moved == 3, moved, " spans");
     r.stream.record_to(nullptr);
   });
-}
-
-TEST_CASE("when a rank throws, those that wait for it on their GPUs end") {
-  const Ends ends = ends_of(
-      3,
-      [](const Rank& r) {
-        const Tensor x = r.filled<float>(10, [](auto) { return 1; });
-        for (int step = 0; step < 3; ++step) r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
-        r.stream.wait();
-        if (r.number() == 1) throw Error("boom");
-        r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
-        r.stream.wait();
-      },
-      60);
-  CHECK(ends.errors == std::vector<std::string>{"rank 1: boom", "boom", "rank 1: boom"});
-  CHECK(ends.seconds < 10);
-}
-
-TEST_CASE("a rank that does not come is an error on all ranks, within the time limit") {
-  const Ends ends = ends_of(
-      3,
-      [](const Rank& r) {
-        r.stream.enter(4, "fc");
-        const Tensor x = r.filled<float>(10, [](auto) { return 1; });
-        if (r.number() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
-        r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
-        r.stream.wait();
-      },
-      1);
-  const std::string late =
-      "all_reduce sum of 10 f32 in layer fc (weight_grad): not all ranks came within 1 s";
-  for (const std::string& error : ends.errors) CHECK_THAT(error, ContainsSubstring(late));
-  CHECK(ends.seconds < 10);
-}
-
-TEST_CASE("GPUs that call different things are told so") {
-  const Ends ends = ends_of(
-      2,
-      [](const Rank& r) {
-        const Tensor x = r.filled<float>(10, [](auto) { return 1; });
-        const View part(x.view().data, {{r.number() == 0 ? 10 : 5, 1, 1, 1}, DType::f32, {}},
-                        &r.memory);
-        r.comm().all_reduce(r.stream, pass, part).wait(r.stream);
-        r.stream.wait();
-      },
-      60);
-  for (const std::string& error : ends.errors)
-    CHECK_THAT(error, ContainsSubstring("called all_reduce"));
-}
-
-TEST_CASE("two ranks on one GPU are refused, with a table") {
-  std::string error;
-  try {
-    run_ranks(3, [](World& world) {
-      world.carry_over([&](auto t) { return over_nccl(std::move(t), world.rank() / 2); });
-    });
-  } catch (const Error& e) {
-    error = e.what();
-  }
-  const std::string host = host_name();
-  CHECK(error ==
-        "NCCL needs a GPU for each rank, but ranks 0 and 1 have the same one; MPI works there "
-        "(--comm mpi)\n  rank  GPU  host\n     0    0  " +
-            host + ", Fake GPU\n     1    0  " + host +
-            ", Fake GPU, that of rank 0\n     2    0  " + host + ", Fake GPU");
 }
 
 TEST_CASE("what does not lie on the GPU passes beneath NCCL") {

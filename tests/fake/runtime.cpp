@@ -33,7 +33,6 @@ FakeCounts counted;
 std::size_t limit = std::size_t(1) << 34, taken = 0;
 std::atomic<bool> lost = false;
 thread_local bool in_stream = false;
-thread_local int seen = 0;  // which of the machine's GPUs this thread finds as its only one
 
 std::uint64_t seed() {
   const char* const text = std::getenv("LAMINA_DEVICE_SEED");
@@ -140,7 +139,6 @@ void fake_memory(std::size_t bytes) {
   limit = bytes;
 }
 void lose_device(bool gone) { lost = gone; }
-void see_gpu(int number) { seen = number; }
 void hurry(cudaStream_t stream) { static_cast<FakeStream&>(*stream).hurry(); }
 
 }  // namespace lamina::test
@@ -198,13 +196,6 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int number) {
   if (const cudaError_t why = refused()) return why;
   return number == 0 ? cudaSuccess : cudaErrorInvalidDevice;
-}
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int number) {
-  if (const cudaError_t why = cudaSetDevice(number)) return why;
-  *to = {};
-  std::strcpy(to->name, "Fake GPU");
-  to->uuid.bytes[0] = char(seen);
-  return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   if (const cudaError_t why = refused()) return why;

@@ -79,7 +79,8 @@ class Communicator {
   }
 
   /// Sends `out` to rank `to` and receives `in` from rank `from`; -1 = nobody. The two may differ
-  /// in size. All ranks of the group take part, those without a message, too.
+  /// in size. All ranks of the group take part, those without a message, too: their views are
+  /// absent, but in the memory where the others' are.
   Pending exchange(Stream& stream, Pass pass, const View& out, int to, const View& in,
                    int from) const {
     if (to >= 0) check_rank(to, "exchange");
@@ -300,11 +301,11 @@ class Communicator {
       work();
   }
 
-  /// Of two buffers, of which one may be absent.
+  /// Of two buffers; one that is absent may say where it would lie.
   static MemorySpace* space_of(const Stream& stream, const View& a, const View& b) {
     check(!a || !b || a.space == b.space, "layer ", stream.layer(),
           ": the two buffers of a collective lie in different memories");
-    return a ? a.space : b.space;
+    return a.space ? a.space : b.space;
   }
   void check_alike(Collective collective, const Stream& stream, const View& v) const {
     check(size_ == 1 || v.layout.plain() || group_->alike(v.form().fingerprint()), "layer ",

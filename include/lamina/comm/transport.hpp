@@ -1,4 +1,4 @@
-// Transport: what carries collectives between the ranks of one group: MPI, threads, later NCCL.
+// Transport: what carries collectives between the ranks of one group: MPI, threads, NCCL.
 #pragma once
 
 #include <lamina/comm/collective.hpp>
