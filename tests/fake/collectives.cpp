@@ -125,12 +125,12 @@ TEST_CASE("a group can be made of a group while others compute") {
   });
 }
 
-TEST_CASE("the host waits for no collective, and once warm none allocates on the GPU") {
+TEST_CASE("the host waits for no collective, and events are used again") {
   std::atomic<std::int64_t> waits = 0, allocations = 0;
   on_gpus(3, [&](const Rank& r) {
     const Tensor x = r.filled<float>(100, [](auto) { return 1; });
     const Tensor y = r.filled<float>(100, [](auto) { return 0; });
-    for (int step = 0; step < 40; ++step) {
+    for (int step = 0; step < 60; ++step) {
       r.comm().barrier();  // counts are of all ranks
       const FakeCounts before = fake_counts();
       r.comm().barrier();
@@ -143,14 +143,16 @@ TEST_CASE("the host waits for no collective, and once warm none allocates on the
       r.comm().barrier();
       const FakeCounts after = fake_counts();
       waits += after.waits - before.waits;
-      if (step >= 20) allocations += after.allocations - before.allocations;
+      if (r.number() == 0) allocations += after.allocations - before.allocations;
       r.comm().barrier();
       r.stream.wait();
     }
     r.expect<float>("copied", y, [](auto) { return 1.0; });
   });
   CHECK(waits == 0);
-  CHECK(allocations == 0);
+  // Of each rank four before collectives, four behind, and one that a step ends with: as many as
+  // can be under way at once, however many steps there are.
+  CHECK(allocations <= 3 * 9);
 }
 
 TEST_CASE("a collective waits for what writes its buffer, and what reads it for the collective") {
