@@ -36,7 +36,7 @@ std::string statistics(const std::vector<double>& x) {
                 1.4826 * median(off));
 }
 
-int bench(const BenchOptions& o, World& world) {
+int bench(BenchOptions& o, World& world) {
   const bool first = world.rank() == 0;
   if (o.list_models) {
     if (first) std::fputs(cli::list_of_models().c_str(), stdout);

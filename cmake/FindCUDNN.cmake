@@ -1,8 +1,11 @@
-# Finds cuDNN: the target CUDNN::CUDNN has its headers; the library, CUDNN_LIBRARY, is opened when a
-# program runs. Also takes the folder of NVIDIA's Python wheel, nvidia/cudnn, as CUDNN_ROOT or in
-# CMAKE_PREFIX_PATH: it has no link without a version.
-find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR})
+# Finds cuDNN: the target CUDNN::CUDNN, which has its headers alone, since the library is opened at
+# run time; CUDNN_LIBRARY is where it lies. Looks in CUDNN_ROOT, beside a CUDA toolkit that was
+# found before, and where NVIDIA's wheels put it: nvidia/cudnn in site-packages, where there is no
+# libcudnn.so.
+find_path(CUDNN_INCLUDE_DIR cudnn.h
+  HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include nvidia/cudnn/include)
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 NAMES_PER_DIR
+  HINTS ${CUDNN_INCLUDE_DIR}/.. ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64 nvidia/cudnn/lib)
 mark_as_advanced(CUDNN_INCLUDE_DIR CUDNN_LIBRARY)
 
 if(EXISTS "${CUDNN_INCLUDE_DIR}/cudnn_version.h")
@@ -19,6 +22,5 @@ find_package_handle_standard_args(CUDNN
 if(CUDNN_FOUND AND NOT TARGET CUDNN::CUDNN)
   add_library(CUDNN::CUDNN INTERFACE IMPORTED)
   set_target_properties(CUDNN::CUDNN PROPERTIES
-    INTERFACE_INCLUDE_DIRECTORIES "${CUDNN_INCLUDE_DIR}"
-    INTERFACE_COMPILE_DEFINITIONS "LAMINA_CUDNN_PATH=\"${CUDNN_LIBRARY}\"")
+    INTERFACE_INCLUDE_DIRECTORIES "${CUDNN_INCLUDE_DIR}")
 endif()

@@ -6,11 +6,11 @@ set_target_properties(lamina_reference PROPERTIES EXPORT_NAME reference)
 set(_where ${CMAKE_INSTALL_LIBDIR}/cmake/Lamina)
 
 install(TARGETS lamina lamina_headers lamina_reference lamina_kernels lamina_no_cpu lamina_no_mpi
-                lamina_no_cuda lamina_core lamina_nccl
+                lamina_no_cuda lamina_no_nccl lamina_core
   EXPORT LaminaTargets FILE_SET HEADERS FILE_SET implementation)
 install(TARGETS lamina_cpu EXPORT LaminaCpuTargets)
 install(TARGETS lamina_mpi EXPORT LaminaMpiTargets)
-install(TARGETS lamina_cuda EXPORT LaminaCudaTargets)
+install(TARGETS lamina_cuda lamina_nccl EXPORT LaminaCudaTargets)
 foreach(_export IN ITEMS LaminaTargets LaminaCpuTargets LaminaMpiTargets LaminaCudaTargets)
   install(EXPORT ${_export} NAMESPACE lamina:: DESTINATION ${_where})
 endforeach()

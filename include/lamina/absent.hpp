@@ -80,6 +80,7 @@ inline std::shared_ptr<const Backend> onednn_backend(Choice) {
   detail::absent("oneDNN is not built in, only the back end 'reference'");
 }
 inline bool has_cuda() { return false; }
+inline int cuda_devices() { return 0; }
 inline std::shared_ptr<const Backend> cuda_backend(int, Choice) {
   detail::absent("CUDA is not built in, only the back end 'reference'");
 }

@@ -82,7 +82,7 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
       ->capture_default_str();
-  word(app, "--backend", o.backend, "NAME", "auto, reference, onednn or cuda")
+  word(app, "--backend", o.backend, "NAME", "auto, reference, onednn, cuda or cuda:N")
       ->capture_default_str();
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")

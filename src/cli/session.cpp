@@ -5,6 +5,8 @@
 
 #include <lamina/base/version.hpp>
 #include <lamina/comm/alike.hpp>
+#include <lamina/comm/nccl.hpp>
+#include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/plan/add_predicted.hpp>
@@ -103,7 +105,9 @@ std::string commented(const std::string& lines) {
   return s;
 }
 
+/// Nothing for a GPU, whose ceilings are not measured.
 Machine ceilings(const RunOptions& o, const World& world, const Backend& backend) {
+  if (!backend.memory().on_host()) return {};
   bool found = false;
   Machine machine;
   if (o.ceilings != "measure") machine = cached_machine(world, backend, &found);
@@ -122,10 +126,30 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
 
 }  // namespace
 
-void prepare(const RunOptions& o, const World& world, std::vector<OutputFile> outputs) {
-  check(o.device != "cuda" && o.backend != "cuda",
-        "device cuda: no CUDA back end is built in; expected auto or cpu");
-  check(o.comm != "nccl", "--comm nccl: NCCL is not built in; expected auto, mpi or none");
+namespace {
+
+/// Which GPU this rank has, and NCCL between them, where all ranks have one of their own.
+void take_gpu(RunOptions& o, World& world) {
+  const int gpus = cuda_devices();
+  const int mine = gpus > 0 ? world.local_rank() % gpus : 0;
+  if (o.backend == "auto" || o.backend == "cuda") o.backend = text("cuda:", mine);
+  const bool alone =
+      world.comm().all_reduce_value(int(gpus >= world.local_size()), ReduceOp::min) == 1;
+  if (o.comm == "nccl" || (o.comm == "auto" && alone && has_nccl() && world.size() > 1))
+    world.carry_over([mine](std::shared_ptr<Transport> peers) {
+      return nccl_transport(std::move(peers), {Device::Kind::cuda, mine});
+    });
+}
+
+}  // namespace
+
+void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
+  const bool on_gpu = o.device == "cuda" || o.backend.starts_with("cuda");
+  check(!on_gpu || has_cuda(), "device cuda: no CUDA back end is built in; expected auto or cpu");
+  check(!on_gpu || o.device != "cpu", "--backend ", o.backend, ": expected --device auto or cuda");
+  check(o.comm != "nccl" || has_nccl(),
+        "--comm nccl: NCCL is not built in; expected auto, mpi or none");
+  check(o.comm != "nccl" || on_gpu, "--comm nccl: it is for GPUs, expected --device cuda with it");
   check(o.comm != "mpi" || world.size() > 1,
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
   check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
@@ -135,6 +159,7 @@ void prepare(const RunOptions& o, const World& world, std::vector<OutputFile> ou
       {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+  if (on_gpu) take_gpu(o, world);
 }
 
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {
@@ -275,21 +300,26 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   const auto several = [](std::size_t n, const char* what) {
     return text(n, ' ', what, n == 1 ? "" : "s");
   };
+  const MemorySpace& memory = placing.backend->memory();
   std::string s = remark(text(program, ' ', version));
   append(s, remark(text("model ", o.model, ", ", parameters, " parameters",
                         frozen > 0 ? text(", ", frozen, " of them frozen") : std::string(),
                         ", input ", net.network().sample(), ", ", placing.dtype)));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
+  if (has_cuda() && memory.on_host())
+    append(s, remark(cuda_devices() > 0 ? "there is a GPU: --device cuda uses it"
+                                        : "CUDA is built in, but no GPU can be used"));
   append(s, remark(text("communication ", !trainer.options().communicate
                                               ? std::string("none (for timing only)")
                                           : world.size() > 1 ? world.comm().carrier()
                                                              : std::string("none needed"))));
   const auto rows = world.comm().all_gather_value(net.rows().size);
   const auto counts = world.comm().all_gather_value(threads());
+  const auto devices = world.comm().all_gather_text(memory.on_host() ? "cpu" : memory.name());
   for (int r = 0; r < world.size(); ++r)
-    append(s, remark(text("rank ", r, "  host ", world.hosts()[std::size_t(r)],
-                          "  device cpu  threads ", counts[std::size_t(r)], "  batch ",
+    append(s, remark(text("rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device ",
+                          devices[std::size_t(r)], "  threads ", counts[std::size_t(r)], "  batch ",
                           rows[std::size_t(r)])));
   append(s, crowding(world));
   const std::string micro = placing.micro_batches > 1 ? text(" in ", placing.micro_batches,

@@ -219,6 +219,7 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   std::span<const int> members() const override { return members_; }
   void poll() override { session_->look_around(nullptr, 0); }
+  double time_limit() const override { return session_->time_limit; }
   std::string carrier() const override {
     if (shared_) return "shared memory";
     if (nodes_) return "MPI, shared memory within a node";

@@ -5,6 +5,8 @@ namespace lamina {
 
 bool has_cuda() { return false; }
 
+int cuda_devices() { return 0; }
+
 std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
 
 std::shared_ptr<const Backend> cuda_backend(int device, Choice) {

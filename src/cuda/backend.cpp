@@ -129,12 +129,18 @@ void Cuda::copy(const View& from, const View& to) const {
 
 bool has_cuda() { return true; }
 
+int cuda_devices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
 std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
 
 std::shared_ptr<const Backend> cuda_backend(int device, Choice choice) {
   int count = 0;
-  cuda::ok(cudaGetDeviceCount(&count), "count GPUs");
-  check(device >= 0 && device < count, "GPU ", device, ": there are ", count);
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  check(status == cudaSuccess, "no GPU can be used: ", cudaGetErrorString(status));
+  check(device >= 0 && device < count, "GPU ", device, ": expected one from 0 to ", count - 1);
   return std::make_shared<const cuda::Cuda>(device, std::move(choice));
 }
 

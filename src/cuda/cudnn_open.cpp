@@ -6,7 +6,7 @@ namespace lamina::cuda {
 
 Cudnn open_cudnn() {
   // It stays open: descriptors may be destroyed as late as the program ends.
-  const std::string names[] = {"libcudnn.so.9", LAMINA_CUDNN_PATH};
+  const std::string names[] = {"libcudnn.so.9", LAMINA_CUDNN_LIBRARY};
   static const auto& library = *new detail::SharedLibrary(names);
   Cudnn c{};
   const auto find = [&]<class F>(F*& function, const char* name) {

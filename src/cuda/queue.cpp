@@ -62,7 +62,7 @@ std::uint64_t Queue::mark() {
   if (!marks_.empty() && marks_.front()->waiting == 0 &&
       cudaEventQuery(marks_.front()->event) == cudaSuccess) {
     mark = std::move(marks_.front());
-    marks_.pop_front();
+    marks_.erase(marks_.begin());
   } else {
     mark = std::make_unique<Mark>();
     ok(cudaEventCreateWithFlags(&mark->event, cudaEventDisableTiming), "make an event");
@@ -78,8 +78,8 @@ void Queue::run_to(std::uint64_t number) {
   Mark* mark = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = std::ranges::find(marks_, number, [](const auto& m) { return m->number; });
-    if (at != marks_.end()) mark = at->get(), ++mark->waiting;
+    mark = find(number);
+    if (mark) ++mark->waiting;
   }
   if (mark) {
     ok(cudaSetDevice(device_), "choose a GPU");
@@ -93,9 +93,35 @@ void Queue::run_to(std::uint64_t number) {
   rethrow();
 }
 
-void Queue::fail(std::exception_ptr error) {
+bool Queue::past(std::uint64_t number) noexcept {
   const std::lock_guard lock(mutex_);
-  error_ = std::move(error);
+  const Mark* const mark = find(number);
+  if (!mark) return true;
+  cudaSetDevice(device_);
+  return cudaEventQuery(mark->event) != cudaErrorNotReady;
+}
+
+void Queue::follow(const Event& event) {
+  auto* const other = dynamic_cast<Queue*>(event.queue.get());
+  if (!other) return StreamQueue::follow(event);
+  if (other == this) return;
+  const cudaStream_t mine = stream();
+  const std::lock_guard lock(other->mutex_);
+  const Mark* const mark = other->find(event.mark);
+  if (!mark) return;
+  ok(cudaSetDevice(device_), "choose a GPU");
+  ok(cudaStreamWaitEvent(mine, mark->event, 0), "have a stream wait for an event");
+}
+
+void Queue::fail(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = error;
+}
+
+/// Null where it is past, and its event used again.
+Queue::Mark* Queue::find(std::uint64_t number) const {
+  const auto at = std::ranges::find(marks_, number, [](const auto& m) { return m->number; });
+  return at == marks_.end() ? nullptr : at->get();
 }
 
 void Queue::rethrow() {

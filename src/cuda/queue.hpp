@@ -5,10 +5,10 @@
 
 #include <lamina/tensor/stream.hpp>
 
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace lamina::cuda {
 
@@ -41,6 +41,12 @@ class Queue final : public StreamQueue {
   /// Runs on a thread of the driver's, which must not call CUDA.
   void push(std::unique_ptr<Work> work) override;
   std::uint64_t mark() override;
+  bool past(std::uint64_t mark) noexcept override;
+  /// The GPU waits, where the event is one of a GPU.
+  void follow(const Event& event) override;
+  /// Whoever waits for it gets this error, and work of the host that is still to come does not run.
+  /// The first one is kept.
+  void fail(const std::exception_ptr& error);
   /// When all that is there has run, whatever came of it.
   void settle();
 
@@ -59,16 +65,16 @@ class Queue final : public StreamQueue {
   };
 
   static void run(void* job);
-  void fail(std::exception_ptr error);
   void rethrow();
+  Mark* find(std::uint64_t number) const;
 
   int device_;
   cudaStream_t stream_ = nullptr;
   void *room_ = nullptr, *scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   std::shared_ptr<void> kept_;
-  std::mutex mutex_;                         // of what follows
-  std::deque<std::unique_ptr<Mark>> marks_;  // in order; the first ones, once past, are used again
+  std::mutex mutex_;                          // of what follows
+  std::vector<std::unique_ptr<Mark>> marks_;  // in order; the first ones, once past, are used again
   std::uint64_t count_ = 0;
   bool marked_ = false;  // nothing has come since the last mark
   std::exception_ptr error_;

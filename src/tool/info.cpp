@@ -118,6 +118,7 @@ std::string age(double seconds) {
 /// What the machine can do at most, as measured now or before.
 void print_machine(const InfoOptions& o, const World& world) {
   const auto backend = make_backend(o.backend, DType::f32);
+  check(backend->memory().on_host(), "--machine: ceilings of GPUs are not measured");
   const Machine machine = cached_machine(world, *backend, o.measure);
   if (world.rank() != 0) return;
   const std::string file = lamina::detail::cache_file(world, *backend);
@@ -129,6 +130,16 @@ void print_machine(const InfoOptions& o, const World& world) {
                         "; --measure measures again")
                            .c_str()
                      : " could not be written");
+}
+
+/// What there is for GPUs.
+std::string cuda_line() {
+  if (!has_cuda()) return "not built in";
+  try {
+    return cuda_backend(0)->description();
+  } catch (const Error& e) {
+    return text("built in; ", e.what());
+  }
 }
 
 int info(const InfoOptions& o, World& world) {
@@ -145,7 +156,7 @@ int info(const InfoOptions& o, World& world) {
   std::printf("lamina %s\n", version);
   std::printf("reference  %s\n", reference_backend()->description().c_str());
   std::printf("onednn     %s\n", has_onednn() ? onednn_backend()->description().c_str() : absent);
-  std::printf("cuda       %s\n", has_cuda() ? cuda_backend(0)->description().c_str() : absent);
+  std::printf("cuda       %s\n", cuda_line().c_str());
   std::printf("mpi        %s\n", mpi_library().empty() ? absent : mpi_library().c_str());
   std::printf("nccl       %s\n", has_nccl() ? "built in" : absent);
   std::string why;

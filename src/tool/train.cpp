@@ -126,7 +126,7 @@ void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const Ru
   }
 }
 
-int train(const TrainOptions& o, World& world) {
+int train(TrainOptions& o, World& world) {
   if (o.list_models) {
     if (world.rank() == 0) std::fputs(list_of_models().c_str(), stdout);
     return 0;

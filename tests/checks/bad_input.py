@@ -181,9 +181,13 @@ def names():
     bad("dtype.*'f8'.*expected.*f32.*bf16", *train("--dtype", "f8"))
     bad("onednn.*bf16", *train("--dtype", "bf16", "--backend", "onednn"))
     bad("onednn.*f64", *train("--dtype", "f64", "--backend", "onednn"))
-    bad("device cuda.*not built in|no CUDA", *train("--device", "cuda"))
-    bad("cuda.*not built in|no CUDA", *train("--backend", "cuda"))
-    bad("--comm nccl.*not built in", *train("--comm", "nccl"))
+    gpu = shutil.which("nvidia-smi")
+    if not gpu:
+        bad("device cuda.*not built in|no GPU can be used", *train("--device", "cuda"))
+        bad("cuda.*not built in|no GPU can be used", *train("--backend", "cuda"))
+        bad("cuda.*not built in|no GPU can be used", *train("--backend", "cuda:1"))
+    bad("back end 'cuda:x'.*expected.*cuda:N|not built in", *train("--backend", "cuda:x"))
+    bad("--comm nccl.*(not built in|expected --device cuda)", *train("--comm", "nccl"))
     bad("--comm mpi.*mpirun", *train("--comm", "mpi"))
     bad("--batch-size.*--global-batch", *train("--global-batch", "8"))
     bad("--nesterov: expected --optimizer sgd, got adam",

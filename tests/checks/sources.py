@@ -10,8 +10,8 @@ import tempfile
 # What only a source file includes, and what is a reason to be one.
 SDK = (r"mpi\.h|nccl|cuda|cudnn|cublas|nvtx|dnnl|oneapi|omp\.h|nlohmann|CLI/|png\.h|zlib\.h|"
        r"turbojpeg")
-SYSTEM = (r"unistd\.h|fcntl\.h|dirent\.h|sched\.h|signal\.h|csignal|sys/|linux/|filesystem|fstream|"
-          r"iostream|cpuid\.h|x86intrin|immintrin|lamina/base/file\.hpp")
+SYSTEM = (r"unistd\.h|fcntl\.h|dirent\.h|dlfcn\.h|sched\.h|signal\.h|csignal|sys/|linux/|"
+          r"filesystem|fstream|iostream|cpuid\.h|x86intrin|immintrin|lamina/base/file\.hpp")
 
 # The two headers that ask the system something in a line.
 ASKING = ("include/lamina/base/host.hpp", "include/lamina/tensor/memory_space.hpp")

@@ -63,6 +63,11 @@ class TelltaleQueue final : public StreamQueue {
     const std::lock_guard lock(mutex_);
     return works_.size();
   }
+  bool past(std::uint64_t mark) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (random_.uniform(draws_++) < 0.5) want(mark);
+    return done_ >= mark;
+  }
   /// wait() for all that is there, whatever came of it.
   void settle() {
     std::unique_lock lock(mutex_);

@@ -25,16 +25,20 @@ struct CUstream_st {
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 using cudaHostFn_t = void (*)(void*);
-struct cudaDeviceProp {
-  char name[256];
-};
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocDefault = 0;
+struct cudaUUID_t {
+  char bytes[16];
+};
+struct cudaDeviceProp {
+  char name[256];
+  cudaUUID_t uuid;
+};
 
 const char* cudaGetErrorString(cudaError_t);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int device);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t);
 cudaError_t cudaFreeAsync(void*, cudaStream_t);
@@ -46,6 +50,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags);
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void* data);
 cudaError_t cudaEventCreate(cudaEvent_t*);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);

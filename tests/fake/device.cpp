@@ -1,9 +1,13 @@
 // The CUDA back end on the stand-ins for NVIDIA's runtime and libraries. A program that has this
 // file has that wherever it asks for a back end.
+#include "fake/runtime.hpp"
 #include "support/peek.hpp"
 
+#include <lamina/comm/nccl.hpp>
+#include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 
@@ -17,7 +21,16 @@ const std::shared_ptr<const Backend>& fake() {
   return backend;
 }
 
+/// Each rank sees a GPU of its own.
+void carry_over_nccl(World& world) {
+  world.carry_over([&](std::shared_ptr<Transport> threads) {
+    test::see_gpu(world.rank());
+    return nccl_transport(std::move(threads), {Device::Kind::cuda, 0});
+  });
+}
+
 const bool known = [] {
+  if (std::getenv("LAMINA_FAKE_NCCL")) detail::before_thread_rank = carry_over_nccl;
   test::device_peek = [](const View& v) {
     v.space->settle();
     if (v.layout.plain()) return View(v.data, v.form());  // whose memory is the host's, after all

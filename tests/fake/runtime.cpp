@@ -91,6 +91,11 @@ class FakeStream final : public CUstream_st {
     want(mark);
     changed_.wait(lock, [&] { return done_ >= mark; });
   }
+  void hurry() {
+    const std::lock_guard lock(mutex_);
+    wanted_ = put_;
+    changed_.notify_all();
+  }
 
  private:
   void want(std::uint64_t mark) {
@@ -134,6 +139,7 @@ void fake_memory(std::size_t bytes) {
   limit = bytes;
 }
 void lose_device(bool gone) { lost = gone; }
+void hurry(cudaStream_t stream) { static_cast<FakeStream&>(*stream).hurry(); }
 
 }  // namespace lamina::test
 
@@ -185,10 +191,6 @@ const char* cudaGetErrorString(cudaError_t status) {
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int) {
-  *to = {"a stand-in"};
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int number) {
@@ -284,6 +286,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (const cudaError_t why = refused()) return why;
   *event = {&of(stream), of(stream).mark()};
   return cudaSuccess;
+}
+/// What was recorded by now: the event may be recorded again meanwhile.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const CUevent_st at = *event;
+  return stream->put([at] {
+    if (at.stream) at.stream->run_to(at.mark);
+  });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const cudaError_t why = refused()) return why;

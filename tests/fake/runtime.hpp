@@ -18,5 +18,9 @@ FakeCounts fake_counts();
 void fake_memory(std::size_t bytes);
 /// From now on all calls fail, as those of a GPU that is gone, or they do not.
 void lose_device(bool gone);
+/// Which of the machine's GPUs the calling thread sees as its only one, number 0: 0 if nobody says.
+void see_gpu(int number);
+/// What is in the stream runs, though nobody waits for it.
+void hurry(cudaStream_t stream);
 
 }  // namespace lamina::test

@@ -79,7 +79,8 @@ class Communicator {
   }
 
   /// Sends `out` to rank `to` and receives `in` from rank `from`; -1 = nobody. The two may differ
-  /// in size. All ranks of the group take part, those without a message, too.
+  /// in size. All ranks of the group take part, those without a message, too: their views are
+  /// absent, but in the memory where the others' are.
   Pending exchange(Stream& stream, Pass pass, const View& out, int to, const View& in,
                    int from) const {
     if (to >= 0) check_rank(to, "exchange");
@@ -125,6 +126,18 @@ class Communicator {
     auto work = [&] { part = group_->group(members); };
     call(work);
     return Communicator(std::move(part), queue_);
+  }
+
+  /// The same ranks, carried by what make(transport) puts on top of what carries them now: NCCL,
+  /// for example. Collective and blocking: meant for set-up.
+  template <class Make>
+  Communicator over(const Make& make) const {
+    if (!group_) return *this;
+    std::shared_ptr<Transport> top;
+    auto work = [&] { top = make(group_); };
+    call(work);
+    if (queue_) queue_->watch(top);
+    return Communicator(std::move(top), queue_);
   }
 
   /// Whether all ranks pass a form that lies alike, so that raw buffers of it may be summed. From
@@ -236,6 +249,8 @@ class Communicator {
       if (!any) return {};
       if (op.space) op.after = stream.event();
       if (!queue_) return group_->run(op), Pending();
+      const bool by_device = op.space && group_->reaches(*op.space);
+      if (by_device && !stream.recorder()) return Pending(queue_, queue_->put(*group_, op));
       return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
     }
     each_own_part(op, rank_, [&](const void* from, void* to, std::size_t bytes) {
@@ -286,11 +301,11 @@ class Communicator {
       work();
   }
 
-  /// Of two buffers, of which one may be absent.
+  /// Of two buffers; one that is absent may say where it would lie.
   static MemorySpace* space_of(const Stream& stream, const View& a, const View& b) {
     check(!a || !b || a.space == b.space, "layer ", stream.layer(),
           ": the two buffers of a collective lie in different memories");
-    return a ? a.space : b.space;
+    return a.space ? a.space : b.space;
   }
   void check_alike(Collective collective, const Stream& stream, const View& v) const {
     check(size_ == 1 || v.layout.plain() || group_->alike(v.form().fingerprint()), "layer ",

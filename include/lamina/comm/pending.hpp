@@ -17,11 +17,15 @@ class [[nodiscard]] Pending {
         pass_(operation.pass),
         collective_(operation.collective),
         on_device_(operation.space != nullptr) {}
+  /// Of one that is done at `event`.
+  Pending(std::shared_ptr<CommQueue> queue, Event event)
+      : queue_(std::move(queue)), event_(std::move(event)) {}
   ~Pending() { finish(); }
   Pending(Pending&&) = default;  // leaves the source finished
   Pending& operator=(Pending&& other) noexcept {
     finish();
     queue_ = std::move(other.queue_);
+    event_ = std::move(other.event_);
     ticket_ = other.ticket_;
     layer_ = other.layer_;
     pass_ = other.pass_;
@@ -30,7 +34,9 @@ class [[nodiscard]] Pending {
     return *this;
   }
 
-  bool done() const noexcept { return !queue_ || queue_->done(ticket_); }
+  bool done() const noexcept {
+    return !queue_ || (event_.queue ? event_.past() : queue_->done(ticket_));
+  }
 
   /// Waits for the result: `stream` does, before what comes next on it, where that runs behind its
   /// caller and the buffers lie on a device; else the caller. Records the wait if there was one,
@@ -38,6 +44,11 @@ class [[nodiscard]] Pending {
   /// collective threw.
   void wait(Stream& stream) {
     if (!queue_) return;
+    if (event_.queue) {
+      queue_->check_health();
+      queue_.reset();
+      return stream.follow(std::exchange(event_, {}));
+    }
     const auto wait = [queue = std::move(queue_), recorder = stream.recorder(), ticket = ticket_,
                        layer = layer_, pass = pass_, what = name(collective_)] {
       if (queue->done(ticket) || !recorder) return queue->wait(ticket);
@@ -53,11 +64,21 @@ class [[nodiscard]] Pending {
 
  private:
   void finish() noexcept {
-    if (queue_) queue_->wait_quietly(ticket_);
+    if (queue_ && event_.queue)
+      wait_for_event();
+    else if (queue_)
+      queue_->wait_quietly(ticket_);
     queue_.reset();
+  }
+  void wait_for_event() noexcept {
+    try {
+      std::exchange(event_, {}).wait();
+    } catch (...) {  // as said above
+    }
   }
 
   std::shared_ptr<CommQueue> queue_;
+  Event event_;  ///< of one that a device runs
   CommQueue::Ticket ticket_ = 0;
   std::int32_t layer_ = -1;
   Pass pass_ = Pass::forward;

@@ -1,5 +1,6 @@
 // CommQueue: the communication thread of a rank. Runs collectives one after the other, in the order
-// in which they were started: with several groups, any other order can deadlock.
+// in which they were started: with several groups, any other order can deadlock. Those that a
+// device runs in a stream of its own it watches.
 #pragma once
 
 #include <lamina/comm/transport.hpp>
@@ -23,8 +24,18 @@ class CommQueue {
 
   /// Queues `operation`; blocks only while the ring is full. Allocates nothing. Records how long
   /// that took as waiting. Throws the error of the first job that failed, after which no job runs.
+  /// What the group puts into a stream is put there at once, and the job is done when that is.
   Ticket start(const std::shared_ptr<Transport>& group, const Operation& operation,
                Recorder* recorder);
+
+  /// Has the group put it into its stream (Transport::put), on this thread. Throws as start() does.
+  Event put(Transport& group, const Operation& operation);
+
+  /// Throws what went wrong first, if anything has.
+  void check_health() const;
+
+  /// From now on this one is polled in the place of `world`.
+  void watch(std::shared_ptr<Transport> world);
 
   /// Runs `work()` on the communication thread after all that was started before, and waits for it.
   template <class Work>

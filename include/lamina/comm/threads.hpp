@@ -49,6 +49,10 @@ struct ThreadGroup {
   std::map<std::pair<int, int>, std::shared_ptr<ThreadGroup>> parts;  ///< by (call, first member)
 };
 
+/// What each rank of run_ranks() does before its function, where it is set: tests have collectives
+/// carried by something on top of threads.
+inline void (*before_thread_rank)(World&) = nullptr;
+
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank)
@@ -58,6 +62,7 @@ class ThreadTransport final : public Transport {
   int size() const override { return int(group_->members.size()); }
   std::span<const int> members() const override { return group_->members; }
   std::string carrier() const override { return "threads"; }
+  double time_limit() const override { return group_->job->timeout; }
 
   /// The last rank to come does the work for all, in rank order, while the others wait.
   void run(const Operation& mine) override {
@@ -247,6 +252,7 @@ void run_ranks(int ranks, Main&& main, double timeout = 60) {
     try {
       World world(std::make_shared<detail::ThreadTransport>(group, rank));
       try {
+        if (detail::before_thread_rank) detail::before_thread_rank(world);
         main(world);
       } catch (...) {
         note(rank);  // before the World goes, so that nobody waits for this rank

@@ -1,10 +1,11 @@
-// Transport: what carries collectives between the ranks of one group: MPI, threads, later NCCL.
+// Transport: what carries collectives between the ranks of one group: MPI, threads, NCCL.
 #pragma once
 
 #include <lamina/comm/collective.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -19,7 +20,8 @@ class PeerError : public Error {
 };
 
 /// Blocking operations, called by the communication thread of a rank only. Each ends with an Error
-/// when a peer has failed or does not come within the time limit.
+/// when a peer has failed or does not come within the time limit. What carries a device's memory by
+/// itself puts collectives into a stream there, from the thread that starts them.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -29,6 +31,12 @@ class Transport {
   /// transfer; empty where that is not known.
   virtual std::span<const int> members() const { return {}; }
   virtual void run(const Operation&) = 0;
+  /// Whether put() carries what lies in this memory. If not, it passes through buffers of the host,
+  /// and run().
+  virtual bool reaches(const MemorySpace&) const { return false; }
+  /// Puts it into this rank's stream for collectives, behind `after` and all that was put before by
+  /// any group, and returns; it is done at the event. Allocates nothing once it is warm.
+  virtual Event put(const Operation& op) { throw Error(text("nobody can put ", op, " in")); }
   /// What carries the bytes, in words for a preamble: "shared memory".
   virtual std::string carrier() const = 0;
   /// The same ranks over nothing but the library beneath, one call per collective: to compare with.
@@ -45,8 +53,14 @@ class Transport {
   bool alike(std::uint64_t form) const {
     return std::find(alike_.begin(), alike_.end(), form) != alike_.end();
   }
-  /// Called about ten times a second while there is nothing to run; throws if a peer has failed.
+  /// Called about ten times a second while there is nothing to run; throws if a peer has failed, or
+  /// if what was put in has, or is not done within the time limit.
   virtual void poll() {}
+  /// After the first error of this rank, on any of its threads: what was put in ends, and whoever
+  /// waits for it there gets this error.
+  virtual void give_up(const std::exception_ptr& /*error*/) noexcept {}
+  /// Seconds that a collective waits for its peers.
+  virtual double time_limit() const { return 300; }
   /// Whether its ranks are not there: see comm/imagined.hpp.
   virtual bool imagined() const { return false; }
 

@@ -110,6 +110,12 @@ class World {
   /// So that it can be given wherever ranks are asked for.
   operator const Communicator&() const { return comm_; }
 
+  /// From now on comm() is Communicator::over(make).
+  template <class Make>
+  void carry_over(const Make& make) {
+    comm_ = comm_.over(make);
+  }
+
   /// Ends this rank's part in the job: with code 0 waits for the peers, otherwise makes them end.
   /// Returns the line that this rank should print: nothing where a lower rank has the same error.
   /// Throws PeerError where a peer fails while this rank, done with code 0, waits for it. Where a

@@ -31,6 +31,8 @@ std::shared_ptr<const Backend> cuda_backend(int device, Choice choice = {});
 
 /// Whether cuda_backend() is built in.
 bool has_cuda();
+/// How many GPUs there are that can be used: 0 without a driver.
+int cuda_devices();
 
 /// A listener that marks every layer as a named range for the platform's profilers (NVTX); null
 /// where the CUDA back end is not built in.

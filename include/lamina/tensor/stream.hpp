@@ -78,6 +78,8 @@ class Listener {
   virtual void end(const LayerRun&) {}
 };
 
+struct Event;
+
 /// What a device has been asked to run and may run behind its caller, in this order.
 class StreamQueue {
  public:
@@ -91,6 +93,11 @@ class StreamQueue {
   virtual void push(std::unique_ptr<Work> work) = 0;
   /// How much has been put in by now.
   virtual std::uint64_t mark() = 0;
+  /// Whether that much has run, well or not; waits for nothing.
+  virtual bool past(std::uint64_t mark) noexcept = 0;
+  /// What is put in from now on runs when `event` is past. Here the host waits for it, in the
+  /// queue; a device does better where the event is its own.
+  virtual void follow(const Event& event);
   /// Returns when that much has run; throws what any of it threw.
   void wait(std::uint64_t mark) {
     if (mine() && mark > begun_) ++stalls_;
@@ -128,7 +135,17 @@ struct Event {
   void wait() const {
     if (queue) queue->wait(mark);
   }
+  bool past() const noexcept { return !queue || queue->past(mark); }
 };
+
+inline void StreamQueue::follow(const Event& event) {
+  struct Wait final : Work {
+    explicit Wait(const Event& e) : event(e) {}
+    void run() override { event.wait(); }
+    Event event;
+  };
+  if (!event.past()) push(std::make_unique<Wait>(event));
+}
 
 /// An ordered sequence of kernels. On the CPU it runs each at once, on the calling thread. A device
 /// may give it a queue, when the first of its kernels comes, and run behind the caller.
@@ -161,6 +178,8 @@ class Stream {
   }
   /// That all that has come by now has run.
   Event event() const { return {queue_, queue_ ? queue_->mark() : 0}; }
+  /// What comes from now on runs when `event` is past, and only if that went well.
+  void follow(const Event& event) const { queue_ ? queue_->follow(event) : event.wait(); }
   /// Returns when all has run; throws what any of it threw.
   void wait() const { event().wait(); }
 

@@ -50,6 +50,28 @@ struct CommQueue::Impl {
     if (ticket >= failed_at_) std::rethrow_exception(error_);
   }
 
+  Event put(Transport& group, const Operation& operation) {
+    {
+      const std::lock_guard lock(mutex_);
+      check_startable();
+    }
+    Event done;
+    note(attempt([&] { done = group.put(operation); }));
+    check_health();
+    return done;
+  }
+
+  void check_health() {
+    if (!failed()) return;
+    const std::lock_guard lock(mutex_);
+    std::rethrow_exception(error_);
+  }
+
+  void watch(std::shared_ptr<Transport> world) {
+    const std::lock_guard lock(mutex_);
+    world_ = std::move(world);
+  }
+
   void stop() noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -63,6 +85,7 @@ struct CommQueue::Impl {
     std::shared_ptr<Transport> group;
     Operation operation;
     Recorder* recorder = nullptr;
+    Event done = {};  ///< of an operation that a device runs, which is only recorded here
     void (*invoke)(void*) = nullptr;
     void* work = nullptr;
   };
@@ -71,8 +94,7 @@ struct CommQueue::Impl {
   Ticket push(Job job) {
     std::unique_lock lock(mutex_);
     finished_.wait(lock, [&] { return failed() || started_ - completed() < capacity; });
-    if (failed()) std::rethrow_exception(error_);
-    check(!stopping_, "a collective was started after the end of its World");
+    check_startable();
     ring_[started_ % capacity] = std::move(job);
     const Ticket ticket = ++started_;
     lock.unlock();
@@ -86,22 +108,20 @@ struct CommQueue::Impl {
       const auto ready = [&] { return stopping_ || completed() < started_; };
       if (!work_.wait_for(lock, std::chrono::milliseconds(100), ready)) {
         lock.unlock();
-        std::exception_ptr error = failed() ? nullptr : attempt([&] { world_->poll(); });
+        if (!failed()) note(attempt([&] { poll(); }));
         lock.lock();
-        if (error) fail(std::move(error), completed() + 1);
         continue;
       }
       if (completed() == started_) return;
       const Ticket ticket = completed() + 1;
       Job& job = ring_[(ticket - 1) % capacity];
-      std::exception_ptr error;
       if (!failed()) {
         lock.unlock();
-        error = attempt([&] { run(job); });
+        const std::exception_ptr error = attempt([&] { run(job); });
         job = Job();  // drops the group before anyone is told
+        note(error);
         lock.lock();
       }
-      if (error) fail(std::move(error), ticket);
       completed_.store(ticket, std::memory_order_release);
       finished_.notify_all();
     }
@@ -120,9 +140,11 @@ struct CommQueue::Impl {
   void run(Job& job) {
     if (job.invoke) return job.invoke(job.work);
     const Operation& op = job.operation;
-    op.after.wait();
+    job.done.queue ? await(op.after) : op.after.wait();
     const double begin = now();
-    if (op.space)
+    if (job.done.queue)
+      await(job.done);
+    else if (op.space)
       run_staged(*job.group, op);
     else
       job.group->run(op);
@@ -152,11 +174,40 @@ struct CommQueue::Impl {
     space.copy(op.out, device_out, out);
   }
 
-  // The three below need the mutex, except that failed() may be read at any time.
-  void fail(std::exception_ptr error, Ticket at) {
-    error_ = std::move(error);
-    failed_at_ = at;
+  void poll() {
+    std::unique_lock lock(mutex_);
+    const std::shared_ptr<Transport> world = world_;
+    lock.unlock();
+    world->poll();
+  }
+
+  /// Waits for what a device runs; looks after the peers meanwhile.
+  void await(const Event& event) {
+    for (double look = now() + 0.1; !event.past();) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (now() < look) continue;
+      poll();
+      look = now() + 0.1;
+    }
+  }
+
+  /// Keeps the first error, if this is one, and ends what the world has put into streams.
+  void note(const std::exception_ptr& error) {
+    if (!error) return;
+    std::unique_lock lock(mutex_);
+    if (failed()) return;
+    error_ = error;
+    failed_at_ = completed() + 1;
     failed_.store(true, std::memory_order_release);
+    const std::shared_ptr<Transport> world = world_;
+    lock.unlock();
+    world->give_up(error);
+  }
+
+  // These need the mutex, except that failed() may be read at any time.
+  void check_startable() const {
+    if (failed()) std::rethrow_exception(error_);
+    check(!stopping_, "a collective was started after the end of its World");
   }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Ticket completed() const { return completed_.load(std::memory_order_relaxed); }
@@ -180,15 +231,24 @@ LAMINA_INLINE CommQueue::~CommQueue() { stop(); }
 
 LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport>& group,
                                                  const Operation& operation, Recorder* recorder) {
-  if (!recorder) return impl_->push({group, operation, nullptr, nullptr, nullptr});
+  if (!recorder) return impl_->push({group, operation});
   // Waking the communication thread may cost the caller its processor.
   const double begin = now();
-  const Ticket ticket = impl_->push({group, operation, recorder, nullptr, nullptr});
+  const bool by_device = operation.space && group->reaches(*operation.space);
+  Event done = by_device ? impl_->put(*group, operation) : Event();
+  const Ticket ticket = impl_->push({group, operation, recorder, std::move(done)});
   recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
   return ticket;
 }
 LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {
-  impl_->wait(impl_->push({nullptr, {}, nullptr, invoke, work}));
+  impl_->wait(impl_->push({nullptr, {}, nullptr, {}, invoke, work}));
+}
+LAMINA_INLINE Event CommQueue::put(Transport& group, const Operation& operation) {
+  return impl_->put(group, operation);
+}
+LAMINA_INLINE void CommQueue::check_health() const { impl_->check_health(); }
+LAMINA_INLINE void CommQueue::watch(std::shared_ptr<Transport> world) {
+  impl_->watch(std::move(world));
 }
 LAMINA_INLINE bool CommQueue::done(Ticket ticket) const noexcept { return impl_->done(ticket); }
 LAMINA_INLINE void CommQueue::wait_quietly(Ticket ticket) noexcept { impl_->wait_quietly(ticket); }

@@ -139,7 +139,9 @@ LAMINA_INLINE void Exchange::start(Stream& stream, Pass pass, const View& held,
   for (const Piece& p : out_)
     if (!p.direct) moves_.push_back({held, held_, p.packed, p.box, p.box});
   move(stream, pass, "pack");
-  const View nothing(nullptr, detail::parts::flat(0, dtype_));
+  const bool on_device = backend_ && !backend_->memory().on_host();
+  const View nothing(nullptr, detail::parts::flat(0, dtype_),
+                     on_device ? &backend_->memory() : nullptr);
   for (std::size_t i = 0; i < rounds_.size(); ++i) {
     const Piece* out = rounds_[i].to >= 0 ? &out_[std::size_t(rounds_[i].to)] : nullptr;
     const Piece* in = rounds_[i].from >= 0 ? &in_[std::size_t(rounds_[i].from)] : nullptr;

@@ -1,0 +1,193 @@
+#include "comm/nccl_rank.hpp"
+
+#include <lamina/base/clock.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace lamina::detail {
+
+namespace {
+
+void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+
+/// In words: what a communicator does, or nothing.
+struct Doing {
+  const Operation* op;
+  std::string text() const { return op ? op->text() : "between collectives"; }
+};
+
+/// Throws Error where that status of a call for `what` is one of failure.
+template <class What>
+void check_nccl(ncclResult_t status, ncclComm_t comm, const What& what) {
+  if (status == ncclSuccess || status == ncclInProgress) return;
+  const char* const more = nccl().get_last_error(comm);
+  throw Error(text("NCCL: ", what, ": ", nccl().get_error_string(status),
+                   more && *more ? text(" (", more, ')') : std::string()));
+}
+
+}  // namespace
+
+NcclRank::NcclRank(std::shared_ptr<Transport> peers, int device)
+    : peers_(std::move(peers)), device_(device) {
+  nccl();
+}
+
+/// Nobody looks after the peers any more: those that are gone are not waited for.
+NcclRank::~NcclRank() {
+  const double limit = now() + 5;
+  cudaSetDevice(device_);
+  for (; first_ != next_ && now() < limit; pause()) drop_past();
+  if (error_) return;
+  for (ncclComm_t comm : comms_) {
+    if (!comm) continue;
+    const bool well = first_ == next_ && ended_well(comm, limit);
+    well ? nccl().destroy(comm) : nccl().abort(comm);
+  }
+}
+
+bool NcclRank::ended_well(ncclComm_t comm, double limit) const {
+  ncclResult_t status = nccl().finalize(comm);
+  while (status == ncclInProgress && now() < limit) {
+    pause();
+    if (nccl().get_async_error(comm, &status) != ncclSuccess) return false;
+  }
+  return status == ncclSuccess;
+}
+
+bool NcclRank::reaches(const MemorySpace& space) const {
+  const auto* const memory = dynamic_cast<const cuda::Memory*>(&space);
+  return memory && memory->device() == device_;
+}
+
+ncclComm_t NcclRank::make(const char* what, ncclComm_t of,
+                          const std::function<ncclResult_t(ncclComm_t*)>& begin) {
+  cuda::ok(cudaSetDevice(device_), "choose a GPU");
+  wait_for_all();
+  ncclComm_t* comm = nullptr;  // is filled in later, and perhaps when this has thrown
+  ncclResult_t status = ncclSuccess;
+  {
+    const std::lock_guard lock(mutex_);
+    check_going();
+    comm = &comms_.emplace_back(nullptr);
+    status = begin(comm);
+  }
+  until_ready(of ? of : *comm, status, what, true);
+  if (of && *comm) until_ready(*comm, ncclSuccess, what, true);
+  return *comm;
+}
+
+/// A communicator from which another one is made must have nothing to do.
+void NcclRank::wait_for_all() {
+  for (double look = now() + 0.1;; pause()) {
+    std::unique_lock lock(mutex_);
+    check_going();
+    drop_past();
+    if (first_ == next_) return;
+    lock.unlock();
+    if (now() < look) continue;
+    peers_->poll();
+    poll();
+    look = now() + 0.1;
+  }
+}
+
+template <class What>
+void NcclRank::until_ready(ncclComm_t comm, ncclResult_t status, const What& what,
+                           bool look_around) {
+  const double begin = now();
+  check_nccl(status, comm, what);
+  for (double look = begin + 0.1;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      check_going();
+      const ncclResult_t asked = nccl().get_async_error(comm, &status);
+      check_nccl(asked, comm, what);
+      check_nccl(status, comm, what);
+    }
+    if (status == ncclSuccess) return;
+    const double time = now();
+    check(time - begin < peers_->time_limit(), what, ": not all ranks came within ",
+          peers_->time_limit(), " s");
+    time - begin < 1e-3 ? std::this_thread::yield() : pause();
+    if (!look_around || time < look) continue;
+    peers_->poll();
+    look = time + 0.1;
+  }
+}
+
+cuda::Queue& NcclRank::prepare(const Operation& op) {
+  wait_for_room();
+  cuda::Queue& queue = static_cast<cuda::Memory&>(*op.space).queue_of(stream_);
+  for (const auto& each : {stream_.queue(), op.after.queue}) {
+    const auto known = std::dynamic_pointer_cast<cuda::Queue>(each);
+    const std::lock_guard lock(mutex_);
+    const auto same = [&](const auto& q) {
+      return !q.owner_before(known) && !known.owner_before(q);
+    };
+    if (!known || std::ranges::any_of(queues_, same)) continue;
+    std::erase_if(queues_, [](const auto& q) { return q.expired(); });
+    queues_.push_back(known);
+  }
+  queue.follow(op.after);
+  return queue;
+}
+
+/// Until NCCL says that it is ready, it may still be about to put something into the stream.
+Event NcclRank::finish(ncclComm_t comm, const Operation& op, ncclResult_t status) {
+  until_ready(comm, status, op, false);
+  Event done = stream_.event();
+  const std::lock_guard lock(mutex_);
+  at(next_++) = {op, done, 0};
+  return done;
+}
+
+void NcclRank::wait_for_room() {
+  while (true) {
+    std::unique_lock lock(mutex_);
+    check_going();
+    if (next_ - first_ < capacity) return;
+    const Event oldest = at(first_).done;
+    lock.unlock();
+    oldest.wait();
+    lock.lock();
+    drop_past();
+  }
+}
+
+void NcclRank::drop_past() {
+  for (; first_ != next_ && at(first_).done.past(); ++first_) at(first_) = {};
+}
+
+void NcclRank::poll() {
+  const std::lock_guard lock(mutex_);
+  check_going();
+  drop_past();
+  const Doing doing{first_ == next_ ? nullptr : &at(first_).op};
+  for (ncclComm_t comm : comms_) {
+    if (!comm) continue;
+    ncclResult_t status = ncclSuccess;
+    check_nccl(nccl().get_async_error(comm, &status), comm, doing);
+    check_nccl(status, comm, doing);
+  }
+  if (!doing.op || !doing.op->after.past()) return;
+  double& since = at(first_).since;
+  if (since == 0) since = now();
+  check(now() - since < peers_->time_limit(), doing, ": not all ranks came within ",
+        peers_->time_limit(), " s");
+}
+
+void NcclRank::give_up(const std::exception_ptr& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (error_) return;
+  error_ = error;
+  // First the streams know of the error, then what they wait for ends.
+  for (const auto& weak : queues_)
+    if (const auto queue = weak.lock()) queue->fail(error);
+  cudaSetDevice(device_);
+  for (ncclComm_t comm : comms_)
+    if (comm) nccl().abort(comm);
+}
+
+}  // namespace lamina::detail

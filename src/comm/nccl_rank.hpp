@@ -1,0 +1,88 @@
+// What all groups of a rank share: its GPU, its stream for collectives, and what is under way
+// there.
+#pragma once
+
+#include "comm/nccl_calls.hpp"
+#include "cuda/memory.hpp"
+
+#include <lamina/comm/transport.hpp>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace lamina::detail {
+
+/// NCCL is called from one thread at a time, and no call of it waits: its communicators are asked
+/// again and again, so that the time limit ends it, or a peer that has failed.
+class NcclRank {
+ public:
+  NcclRank(std::shared_ptr<Transport> peers, int device);
+  ~NcclRank();
+  NcclRank(const NcclRank&) = delete;
+  NcclRank& operator=(const NcclRank&) = delete;
+
+  /// Whether operands that lie there can be put in.
+  bool reaches(const MemorySpace& space) const;
+
+  /// The communicator that begin(&comm) begins to make, from another one where `of` is not null;
+  /// null where this rank has no part in it. Collective, on the thread that calls `peers`.
+  ncclComm_t make(const char* what, ncclComm_t of,
+                  const std::function<ncclResult_t(ncclComm_t*)>& begin);
+
+  /// begin(stream) puts it into the stream for collectives, which first waits for what it is to
+  /// follow. On the thread that starts collectives.
+  template <class Begin>
+  Event put(ncclComm_t comm, const Operation& op, const Begin& begin) {
+    cuda::Queue& queue = prepare(op);
+    ncclResult_t status = ncclSuccess;
+    {
+      const std::lock_guard lock(mutex_);
+      check_going();
+      status = begin(queue.stream());
+    }
+    return finish(comm, op, status);
+  }
+
+  /// Throws if a communicator has failed, or what is under way takes too long.
+  void poll();
+  /// What is under way ends, and whoever waits for its streams gets this error.
+  void give_up(const std::exception_ptr& error) noexcept;
+
+ private:
+  struct Underway {
+    Operation op;
+    Event done;
+    double since = 0;  ///< when it was first seen to have nothing before it; 0 = not yet
+  };
+  static constexpr std::size_t capacity = 1024;  // more than the collectives of a step
+
+  cuda::Queue& prepare(const Operation& op);
+  Event finish(ncclComm_t comm, const Operation& op, ncclResult_t status);
+  void wait_for_room();
+  void wait_for_all();
+  template <class What>
+  void until_ready(ncclComm_t comm, ncclResult_t status, const What& what, bool look_around);
+  bool ended_well(ncclComm_t comm, double limit) const;
+
+  // These need the mutex.
+  void check_going() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+  void drop_past();
+  Underway& at(std::uint64_t number) { return underway_[number % capacity]; }
+
+  std::shared_ptr<Transport> peers_;
+  int device_;
+  Stream stream_;                 // for collectives
+  std::mutex mutex_;              // of what follows, and of all calls of NCCL
+  std::deque<ncclComm_t> comms_;  // stay where they are; null where this rank has no part
+  std::vector<Underway> underway_{capacity};  // a ring
+  std::uint64_t first_ = 0, next_ = 0;
+  std::vector<std::weak_ptr<cuda::Queue>> queues_;  // that one, and those it takes from
+  std::exception_ptr error_;
+};
+
+}  // namespace lamina::detail

@@ -1,0 +1,46 @@
+// What is left to do behind a convolution, emulated, beside plain arithmetic.
+#include "kernels/epilogue.hpp"
+
+#include "made.hpp"
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+template <class T>
+void compare(std::int64_t rows, int channels, double slope, bool has_bias, bool adds) {
+  CAPTURE(name(dtype_of<T>), rows, channels, slope, has_bias, adds);
+  const auto size = std::size_t(rows * channels);
+  auto y = as<T>(random_of<T>(size, 1));
+  const auto added = as<T>(random_of<T>(size, 2)),
+             b = as<T>(random_of<T>(std::size_t(channels), 3));
+  if (size > 1) y[1] = T(std::nan(""));
+  Values right(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    double v = double(y[i]);
+    if (has_bias) v += double(b[i % std::size_t(channels)]);
+    if (adds) v += double(added[i]);
+    right[i] = v > 0 || v != v ? v : slope * v;
+  }
+  ok(cuda::finish(nullptr, {dtype_of<T>, rows, channels, slope}, has_bias ? b.data() : nullptr,
+                  adds ? added.data() : nullptr, y.data()));
+  CHECK(difference_or_nan(wide(y), right) < 4 * roundoff(dtype_of<T>));
+}
+
+template <class T>
+void compare_all() {
+  for (const double slope : {1.0, 0.0, 0.25})
+    for (const bool has_bias : {false, true})
+      for (const bool adds : {false, true}) {
+        compare<T>(300, 16, slope, has_bias, adds);
+        compare<T>(7, 5, slope, has_bias, adds);
+        compare<T>(1, 1, slope, has_bias, adds);
+      }
+}
+
+}  // namespace
+
+TEST_CASE("what is left behind a convolution is done on a GPU as by hand") {
+  compare_all<double>(), compare_all<float>(), compare_all<BF16>(), compare_all<F16>();
+}

@@ -1,0 +1,84 @@
+// Collectives that a device puts into streams of its own: what a Communicator makes of them.
+#include "catch.hpp"
+#include "support/allocations.hpp"
+
+#include <lamina/comm/communicator.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+using namespace lamina;
+
+namespace {
+
+/// A device whose work is done as soon as it is put in, and what carries its memory.
+struct AtOnce final : StreamQueue {
+  void push(std::unique_ptr<Work>) override { ++works; }
+  std::uint64_t mark() override { return ++marks; }
+  bool past(std::uint64_t) noexcept override { return true; }
+  void follow(const Event&) override { ++follows; }
+  void run_to(std::uint64_t) override { ++waits; }
+  std::uint64_t marks = 0;
+  int works = 0, follows = 0, waits = 0;
+};
+struct OnDevice final : Transport {
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void run(const Operation&) override {}
+  std::string carrier() const override { return "a device"; }
+  std::shared_ptr<Transport> group(const std::vector<int>&) override { return nullptr; }
+  bool reaches(const MemorySpace&) const override { return true; }
+  Event put(const Operation& op) override {
+    check(op.after.queue != queue, "behind itself");
+    return {queue, queue->mark()};
+  }
+  void poll() override { check(!lost, "lost"); }
+  void give_up(const std::exception_ptr&) noexcept override { given_up = true; }
+
+  std::shared_ptr<AtOnce> queue = std::make_shared<AtOnce>();
+  std::atomic<bool> lost = false, given_up = false;
+};
+
+}  // namespace
+
+TEST_CASE("what a device puts into streams allocates nothing, and has the stream wait") {
+  const auto transport = std::make_shared<OnDevice>();
+  const auto queue = std::make_shared<CommQueue>(transport);
+  const Communicator comm(transport, queue);
+  const auto compute = std::make_shared<AtOnce>();
+  Stream s;
+  s.put_into(compute);
+  HostMemory memory;
+  float data[16] = {};
+  const View x(data, {{16, 1, 1, 1}, DType::f32, {}}, &memory);
+  comm.barrier();
+  const test::Allocations allocations;
+  for (int i = 0; i < 5000; ++i) {
+    Pending first = comm.all_reduce(s, Pass::forward, x);
+    Pending second = comm.broadcast(s, Pass::forward, x, 0);
+    second.wait(s);
+    first.wait(s);
+  }
+  const std::size_t count = allocations.count();
+  if (test::counts_allocations()) CHECK(count == 0);
+  CHECK(transport->queue->marks == 10000);
+  CHECK(compute->follows == 10000);
+  CHECK(compute->works + compute->waits + transport->queue->waits == 0);
+}
+
+TEST_CASE("a peer that is lost ends what a device has put into streams, and what comes next") {
+  const auto transport = std::make_shared<OnDevice>();
+  const auto queue = std::make_shared<CommQueue>(transport);
+  const Communicator comm(transport, queue);
+  Stream s;
+  HostMemory memory;
+  float data[16] = {};
+  const View x(data, {{16, 1, 1, 1}, DType::f32, {}}, &memory);
+  Pending pending = comm.all_reduce(s, Pass::forward, x);
+  transport->lost = true;
+  while (!transport->given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK_THROWS_WITH(pending.wait(s), "lost");
+  CHECK_THROWS_WITH(comm.all_reduce(s, Pass::forward, x).wait(s), "lost");
+  CHECK_THROWS_WITH(comm.barrier(), "lost");
+}
