@@ -23,50 +23,58 @@ struct Handle {
   Handle(const Handle&) = delete;
 };
 
-/// Events around what is timed.
-class Watch {
+}  // namespace
+
+/// Where ways are timed: a stream and operands of their own.
+class CudnnKernel::Bench {
  public:
-  explicit Watch(cudaStream_t stream) : stream_(stream) {
+  Bench(Memory& memory, std::span<const std::size_t> bytes) : queue_(memory.device()) {
     for (cudaEvent_t& event : events_) ok(cudaEventCreate(&event), "make an event");
+    for (const std::size_t size : bytes) {
+      operands_.push_back(owned_.emplace_back(memory.allocate(size)).get());
+      check(operands_.back() || size == 0, "GPU memory is exhausted: ", size,
+            " bytes to time kernels with");
+      constexpr int small_numbers = 0x3c;  // zeros would take a GPU less power, and so less time
+      memory.run("fill memory", [&](cudaStream_t s) {
+        return cudaMemsetAsync(operands_.back(), small_numbers, size, s);
+      });
+    }
   }
-  ~Watch() {
+  ~Bench() {
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   }
-  Watch(const Watch&) = delete;
-  void start() { ok(cudaEventRecord(events_[0], stream_), "record an event"); }
-  double stop() {
-    float milliseconds = 0;
-    ok(cudaEventRecord(events_[1], stream_), "record an event");
-    ok(cudaEventSynchronize(events_[1]), "time a kernel");
-    ok(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "time a kernel");
-    return double(milliseconds) * 1e-3;
+  Bench(const Bench&) = delete;
+
+  /// The least of some runs.
+  double seconds(CudnnKernel& kernel) {
+    double least = std::numeric_limits<double>::infinity();
+    constexpr int runs = 4;  // the first one warms up
+    for (int i = 0; i < runs; ++i) {
+      float milliseconds = 0;
+      ok(cudaEventRecord(events_[0], queue_.stream()), "record an event");
+      kernel.run(queue_, operands_);
+      ok(cudaEventRecord(events_[1], queue_.stream()), "record an event");
+      ok(cudaEventSynchronize(events_[1]), "time a kernel");
+      ok(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "time a kernel");
+      if (i > 0) least = std::min(least, double(milliseconds) * 1e-3);
+    }
+    return least;
   }
 
  private:
-  cudaStream_t stream_;
+  Queue queue_;
   std::array<cudaEvent_t, 2> events_{};
+  std::vector<std::shared_ptr<void>> owned_;
+  std::vector<void*> operands_;
 };
-
-/// Operands to time a plan on: no zeros, for which a GPU needs less power.
-std::vector<std::shared_ptr<void>> filled(Memory& memory, std::span<const std::size_t> bytes) {
-  std::vector<std::shared_ptr<void>> all;
-  for (const std::size_t size : bytes) {
-    void* const at = all.emplace_back(memory.allocate(size)).get();
-    check(at || size == 0, "GPU memory is exhausted: ", size, " bytes to time kernels with");
-    constexpr int small_numbers = 0x3c;  // as bytes of f16, bf16, f32 and f64
-    memory.run("fill memory",
-               [&](cudaStream_t s) { return cudaMemsetAsync(at, small_numbers, size, s); });
-  }
-  return all;
-}
-
-}  // namespace
 
 CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
                          std::span<const std::size_t> bytes,
                          std::span<const Candidate> candidates) {
   static std::mutex one_at_a_time;  // ranks that are threads would disturb each other's times
   const std::lock_guard lock(one_at_a_time);
+  std::optional<Bench> bench;
+  std::string refused;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     constexpr int most = 8;  // the best ones come first, by cuDNN's own estimate
@@ -75,15 +83,22 @@ CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
       if (way.compiled) continue;  // that takes seconds for each shape
       if (tried == most) break;
       const std::string key = text(on.name, ' ', what, ' ', i, '.', tried++, ' ', way.name);
-      CudnnKernel kernel(CudnnPlan(candidates[i].graph, way, on.gpu), candidates[i].wiring);
-      std::optional<double> seconds = on.times->find(key);
-      if (!seconds) on.times->keep(key, *(seconds = kernel.seconds(*on.memory, bytes)));
-      if (*seconds >= least) continue;
-      least = *seconds;
-      *this = std::move(kernel);
+      try {
+        CudnnKernel kernel(CudnnPlan(candidates[i].graph, way, on.gpu), candidates[i].wiring);
+        std::optional<double> seconds = on.times->find(key);
+        if (!seconds) {
+          if (!bench) bench.emplace(*on.memory, bytes);
+          on.times->keep(key, *(seconds = bench->seconds(kernel)));
+        }
+        if (*seconds >= least) continue;
+        least = *seconds;
+        *this = std::move(kernel);
+      } catch (const Error& e) {  // another one may do
+        refused = text("; ", e.what());
+      }
     }
   }
-  check(plan_.has_value(), "cuDNN has nothing for ", what);
+  check(plan_.has_value(), "cuDNN has nothing for ", what, refused);
 }
 
 /// Behind the plan's workspace.
@@ -103,24 +118,6 @@ void CudnnKernel::run(Queue& queue, Addresses operands) {
   plan_->run(handle.handle, scratch, Addresses(picked.data(), wiring_.operands.size()));
   if (wiring_.then)
     ok(wiring_.then(queue.stream(), Addresses(all.data(), operands.size() + 1)), name().c_str());
-}
-
-/// The least of some runs.
-double CudnnKernel::seconds(Memory& memory, std::span<const std::size_t> bytes) {
-  Queue queue(memory.device());
-  std::vector<void*> operands;
-  const auto owned = filled(memory, bytes);
-  for (const auto& operand : owned) operands.push_back(operand.get());
-  Watch watch(queue.stream());
-  double least = std::numeric_limits<double>::infinity();
-  constexpr int runs = 4;  // the first one warms up
-  for (int i = 0; i < runs; ++i) {
-    watch.start();
-    run(queue, operands);
-    const double seconds = watch.stop();
-    if (i > 0) least = std::min(least, seconds);
-  }
-  return least;
 }
 
 }  // namespace lamina::cuda

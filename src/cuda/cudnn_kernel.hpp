@@ -58,9 +58,10 @@ class CudnnKernel {
  private:
   CudnnKernel(CudnnPlan plan, const Wiring& wiring) : plan_(std::move(plan)), wiring_(wiring) {}
 
+  class Bench;
+
   void run(Queue& queue, Addresses operands);
   std::size_t inner_at() const;
-  double seconds(Memory& memory, std::span<const std::size_t> bytes);
 
   std::optional<CudnnPlan> plan_;
   Wiring wiring_;

@@ -150,6 +150,39 @@ TEST_CASE("times of cuDNN's ways are kept, and the fastest is taken") {
   CHECK(fake_cudnn().runs == before.runs);
   CHECK(second->algorithm == first->algorithm);
   CHECK(first->algorithm.starts_with("cudnn:"));
+  CHECK(fake_cudnn().runs[2] == 0);  // it would be compiled at run time
+}
+
+TEST_CASE("a convolution by cuDNN runs with other operands than before") {
+  const auto backend = cuda_backend(0);
+  const auto kernel = backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}});
+  Operands in = operands_of(*kernel, DType::f32);
+  const auto first = run(*backend, *kernel, in, DType::f32);
+  for (double& v : in.x) v *= 2;
+  const auto second = run(*backend, *kernel, in, DType::f32);
+  Values twice = first[0];
+  for (double& v : twice) v *= 2;
+  CHECK(difference(second[0], twice) < 1e-6);
+  Stream stream;  // both sets of operands at once
+  const auto there = [&](const Form& f, const Values& v) { return on(*backend, f, v); };
+  const Tensor x = there(kernel->inputs[0], in.x), w = there(kernel->w, in.w);
+  const Tensor a(kernel->output, backend->memory()), b(kernel->output, backend->memory());
+  kernel->forward(stream, x, w, {}, a);
+  kernel->forward(stream, x, w, {}, b);
+  stream.wait();
+  CHECK(numbers_of(*backend, a) == second[0]);
+  CHECK(numbers_of(*backend, b) == second[0]);
+}
+
+TEST_CASE("ways of cuDNN's that cannot be planned are passed over") {
+  const auto backend = cuda_backend(0);
+  const auto make = [&] { return backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}}); };
+  refuse_engines({1});
+  CHECK(make()->algorithm == "cudnn:0 cudnn:0 cudnn:0");
+  refuse_engines({0, 1});
+  CHECK_THROWS_WITH(make(), Catch::StartsWith("cuDNN has nothing for conv forward 2x6x7x5") &&
+                                Catch::Contains("; cuDNN: make a plan: refused"));
+  refuse_engines({});
 }
 
 TEST_CASE("no descriptor or handle of cuDNN's is left behind") {

@@ -5,6 +5,7 @@
 
 #include "cuda/cudnn.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -15,6 +16,7 @@ namespace {
 using lamina::test::FakeCudnn;
 
 FakeCudnn counted;
+std::vector<std::int64_t> refused;  // engines
 
 /// A descriptor, with those that are attributes of it: copies, as they were when they were set.
 struct Object {
@@ -290,6 +292,11 @@ cudnnStatus_t get_attribute(void* d, cudnnBackendAttributeName_t name, cudnnBack
 
 cudnnStatus_t finalize(void* d) {
   if (object(d).final) return CUDNN_STATUS_BAD_PARAM;
+  if (object(d).kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    const Object& config = object(d).object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+    if (std::count(refused.begin(), refused.end(), config.one<std::int64_t>(-1)) > 0)
+      return CUDNN_STATUS_NOT_SUPPORTED;
+  }
   object(d).final = true;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -297,19 +304,20 @@ cudnnStatus_t finalize(void* d) {
 cudnnStatus_t execute(cudnnHandle_t handle, void* plan, void* pack) {
   const Object& config = object(plan).object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   const auto engine = config.one<std::int64_t>(-1);
-  if (engine == engines - 1) return CUDNN_STATUS_EXECUTION_FAILED;
   ++counted.runs[engine];
+  if (engine == engines - 1) return CUDNN_STATUS_EXECUTION_FAILED;
   const auto graph = config.objects.at(-2).at(0);
   char* const workspace = object(pack).one<char*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   const auto work = [graph, pack = object(pack), workspace, engine] {
     Operands all = operands_of(*graph, pack);
-    if (workspaces[engine] > 0) std::memset(workspace, 0xff, std::size_t(workspaces[engine]));
     for (const auto& operation : graph->objects.at(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
       if (operation->kind == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
         point_by_point(*operation, all);
       else
         convolve(*operation, all, operation->values.begin()->first);
     }
+    // What lies there is lost, results, too.
+    if (workspaces[engine] > 0) std::memset(workspace, 0xff, std::size_t(workspaces[engine]));
   };
   return reinterpret_cast<Handle*>(handle)->stream->put(work) == cudaSuccess
              ? CUDNN_STATUS_SUCCESS
@@ -321,6 +329,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, void* plan, void* pack) {
 namespace lamina {
 
 test::FakeCudnn test::fake_cudnn() { return counted; }
+void test::refuse_engines(std::vector<std::int64_t> engines) { refused = std::move(engines); }
 
 cuda::Cudnn cuda::open_cudnn() {
   Cudnn c{};

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <vector>
 
 namespace lamina::test {
 
@@ -11,5 +13,8 @@ struct FakeCudnn {
   std::array<int, 3> runs = {};      ///< of each engine
 };
 FakeCudnn fake_cudnn();
+
+/// From now on plans of these engines cannot be made.
+void refuse_engines(std::vector<std::int64_t> engines);
 
 }  // namespace lamina::test
