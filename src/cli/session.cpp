@@ -131,6 +131,7 @@ namespace {
 /// Which GPU this rank has, and NCCL between them, where all ranks have one of their own.
 void take_gpu(RunOptions& o, World& world) {
   const int gpus = cuda_devices();
+  check(o.comm != "nccl" || gpus > 0, "--comm nccl: no GPU can be used; see lamina info");
   const int mine = gpus > 0 ? world.local_rank() % gpus : 0;
   if (o.backend == "auto" || o.backend == "cuda") o.backend = text("cuda:", mine);
   const bool alone =
