@@ -124,10 +124,6 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   return cached_machine(world, backend, true);
 }
 
-}  // namespace
-
-namespace {
-
 /// Which GPU this rank has, and NCCL between them, where all ranks have one of their own.
 void take_gpu(RunOptions& o, World& world) {
   const int gpus = cuda_devices();
