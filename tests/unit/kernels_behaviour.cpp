@@ -510,9 +510,13 @@ TEST_CASE("back ends are found by name") {
   }
   if (!has_cuda()) {
     CHECK_THROWS_WITH(make_backend("cuda", DType::f32), ContainsSubstring("not built in"));
+  } else if (cuda_devices() == 0) {
+    CHECK_THROWS_WITH(make_backend("cuda:1", DType::f32), ContainsSubstring("no GPU can be used"));
   }
-  CHECK_THROWS_WITH(make_backend("fast", DType::f32),
-                    ContainsSubstring("expected auto, reference, onednn or cuda"));
+  for (const char* name : {"fast", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cudax"}) {
+    CHECK_THROWS_WITH(make_backend(name, DType::f32),
+                      ContainsSubstring("expected auto, reference, onednn, cuda or cuda:N"));
+  }
 }
 
 TEST_CASE("every kernel is recorded under its layer and pass") {
