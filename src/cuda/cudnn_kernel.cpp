@@ -68,37 +68,60 @@ class CudnnKernel::Bench {
   std::vector<void*> operands_;
 };
 
+namespace {
+
+struct Timed {
+  double seconds;
+  const Candidate* of;
+  Way way;
+};
+
+/// Whether f() has been done; else `why` says what has gone wrong.
+template <class F>
+bool attempt(std::string& why, const F& f) {
+  try {
+    f();
+    return true;
+  } catch (const Error& e) {
+    why = text("; ", e.what());
+    return false;
+  }
+}
+
+}  // namespace
+
 CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
                          std::span<const std::size_t> bytes,
                          std::span<const Candidate> candidates) {
   static std::mutex one_at_a_time;  // ranks that are threads would disturb each other's times
   const std::lock_guard lock(one_at_a_time);
   std::optional<Bench> bench;
+  const auto time = [&](const Candidate& of, const Way& way) {
+    if (!bench) bench.emplace(*on.memory, bytes);
+    CudnnKernel kernel(CudnnPlan(of.graph, way, on.gpu), of.wiring);
+    return bench->seconds(kernel);
+  };
   std::string refused;
-  double least = std::numeric_limits<double>::infinity();
+  std::vector<Timed> timed;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     constexpr int most = 8;  // the best ones come first, by cuDNN's own estimate
     int tried = 0;
-    for (const Way& way : candidates[i].graph.ways(on.gpu, on.demands)) {
+    for (Way& way : candidates[i].graph.ways(on.gpu, on.demands)) {
       if (way.compiled) continue;  // that takes seconds for each shape
       if (tried == most) break;
       const std::string key = text(on.name, ' ', what, ' ', i, '.', tried++, ' ', way.name);
-      try {
-        CudnnKernel kernel(CudnnPlan(candidates[i].graph, way, on.gpu), candidates[i].wiring);
-        std::optional<double> seconds = on.times->find(key);
-        if (!seconds) {
-          if (!bench) bench.emplace(*on.memory, bytes);
-          on.times->keep(key, *(seconds = bench->seconds(kernel)));
-        }
-        if (*seconds >= least) continue;
-        least = *seconds;
-        *this = std::move(kernel);
-      } catch (const Error& e) {  // another one may do
-        refused = text("; ", e.what());
-      }
+      std::optional<double> seconds = on.times->find(key);
+      const auto find_out = [&] { on.times->keep(key, *(seconds = time(candidates[i], way))); };
+      if (seconds || attempt(refused, find_out))
+        timed.push_back({*seconds, &candidates[i], std::move(way)});
     }
   }
-  check(plan_.has_value(), "cuDNN has nothing for ", what, refused);
+  std::ranges::stable_sort(timed, {}, &Timed::seconds);
+  for (const Timed& t : timed) {
+    wiring_ = t.of->wiring;
+    if (attempt(refused, [&] { plan_.emplace(t.of->graph, t.way, on.gpu); })) return;
+  }
+  throw Error(text("cuDNN has nothing for ", what, refused));
 }
 
 /// Behind the plan's workspace.

@@ -148,6 +148,7 @@ TEST_CASE("times of cuDNN's ways are kept, and the fastest is taken") {
   const FakeCudnn before = fake_cudnn();
   const auto second = backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}});
   CHECK(fake_cudnn().runs == before.runs);
+  CHECK(fake_cudnn().plans == before.plans + 3);  // those that are taken
   CHECK(second->algorithm == first->algorithm);
   CHECK(first->algorithm.starts_with("cudnn:"));
   CHECK(fake_cudnn().runs[2] == 0);  // it would be compiled at run time

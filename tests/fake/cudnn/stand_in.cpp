@@ -296,6 +296,7 @@ cudnnStatus_t finalize(void* d) {
     const Object& config = object(d).object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     if (std::count(refused.begin(), refused.end(), config.one<std::int64_t>(-1)) > 0)
       return CUDNN_STATUS_NOT_SUPPORTED;
+    ++counted.plans;
   }
   object(d).final = true;
   return CUDNN_STATUS_SUCCESS;

@@ -9,7 +9,7 @@ namespace lamina::test {
 
 struct FakeCudnn {
   int handles = 0, descriptors = 0;  ///< that there are
-  int made = 0;                      ///< descriptors, since the program began
+  int made = 0, plans = 0;           ///< descriptors, and plans, since the program began
   std::array<int, 3> runs = {};      ///< of each engine
 };
 FakeCudnn fake_cudnn();
