@@ -35,10 +35,10 @@ SharedLibrary::~SharedLibrary() {
   if (handle_) dlclose(handle_);
 }
 
-void* SharedLibrary::find(const char* name) const {
+AnyFunction SharedLibrary::function(const char* name) const {
   void* const found = dlsym(handle_, name);
   check(found, "the library ", name_, " has no function ", name);
-  return found;
+  return {reinterpret_cast<void (*)()>(found)};
 }
 
 }  // namespace lamina::detail

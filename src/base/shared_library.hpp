@@ -7,6 +7,15 @@
 
 namespace lamina::detail {
 
+/// A function of whatever type is wanted.
+struct AnyFunction {
+  void (*address)();
+  template <class F>
+  operator F*() const {
+    return reinterpret_cast<F*>(address);
+  }
+};
+
 /// Move-only; closes it when it goes.
 class SharedLibrary {
  public:
@@ -20,14 +29,9 @@ class SharedLibrary {
   /// That of the names which was opened.
   const std::string& name() const { return name_; }
   /// Throws Error where it has no such function.
-  template <class F>
-  F* function(const char* name) const {
-    return reinterpret_cast<F*>(find(name));
-  }
+  AnyFunction function(const char* name) const;
 
  private:
-  void* find(const char* name) const;
-
   std::string name_;
   void* handle_ = nullptr;
 };

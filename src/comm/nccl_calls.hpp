@@ -2,20 +2,13 @@
 // process's GPUs asks for them, so that a program also starts where NCCL is absent.
 #pragma once
 
+#include "base/shared_library.hpp"
+
 #include <nccl.h>
 
 #include <functional>
 
 namespace lamina::detail {
-
-/// A function of whatever type is wanted.
-struct AnyFunction {
-  void (*address)();
-  template <class F>
-  operator F*() const {
-    return reinterpret_cast<F*>(address);
-  }
-};
 
 /// The one table of them.
 struct NcclCalls {

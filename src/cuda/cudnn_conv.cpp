@@ -23,8 +23,6 @@ Convolution as_convolution(std::int64_t features, bool bias, const Form& x, cons
 
 namespace {
 
-Shape row_of(std::int64_t channels) { return {1, channels, 1, 1}; }
-
 /// The convolution alone; what the epilogue adds comes in a pass of our own.
 Candidate plain_forward(const Convolution& c) {
   Candidate plain{CudnnGraph(c.dtype), {{0, 1, 4}}};
@@ -46,7 +44,7 @@ Candidate fused_forward(const Convolution& c) {
   Candidate fused{CudnnGraph(c.dtype), {{0, 1}}};
   CudnnGraph& g = fused.graph;
   const int x = g.operand(c.x, c.dtype), w = g.operand(c.w(), c.dtype);
-  const int b = c.geometry.bias ? g.operand(row_of(c.geometry.channels), c.dtype) : -1;
+  const int b = c.geometry.bias ? g.operand({1, c.geometry.channels, 1, 1}, c.dtype) : -1;
   const int y = g.operand(c.y(), c.dtype);
   int last = g.inner(c.y());
   g.convolve(Pass::forward, c.geometry, x, w, last);
@@ -56,7 +54,7 @@ Candidate fused_forward(const Convolution& c) {
     last = biased;
     fused.wiring.operands.push_back(2);
   }
-  if (activates) g.rectify(last, 0, y);
+  if (activates) g.rectify(last, y);
   fused.wiring.operands.push_back(4);
   g.finish();
   return fused;

@@ -103,34 +103,25 @@ void CudnnGraph::convolve(Pass pass, const ConvGeometry& g, int x, int w, int y)
   d.finalize("make a convolution");
 }
 
-Descriptor CudnnGraph::point_by_point(cudnnPointwiseMode_t mode, double slope) const {
-  Descriptor d(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  d.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(sums_));
-  if (mode == CUDNN_POINTWISE_RELU_FWD && slope != 0)
-    d.set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, slope);
-  d.finalize("describe an operation");
-  return d;
+Descriptor& CudnnGraph::point_by_point(cudnnPointwiseMode_t mode, int x, int y) {
+  parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)
+      .set(CUDNN_ATTR_POINTWISE_MODE, mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(sums_))
+      .finalize("describe an operation");
+  return operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parts_.back())
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors_[std::size_t(x)])
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors_[std::size_t(y)]);
 }
 
 void CudnnGraph::add(int a, int b, int y) {
-  parts_.push_back(point_by_point(CUDNN_POINTWISE_ADD, 0));
-  operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operations_.back()
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parts_.back())
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors_[std::size_t(a)])
+  point_by_point(CUDNN_POINTWISE_ADD, a, y)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[std::size_t(b)])
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors_[std::size_t(y)])
       .finalize("make a sum");
 }
 
-void CudnnGraph::rectify(int x, double slope, int y) {
-  parts_.push_back(point_by_point(CUDNN_POINTWISE_RELU_FWD, slope));
-  operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operations_.back()
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parts_.back())
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors_[std::size_t(x)])
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors_[std::size_t(y)])
-      .finalize("make an activation");
+void CudnnGraph::rectify(int x, int y) {
+  point_by_point(CUDNN_POINTWISE_RELU_FWD, x, y).finalize("make an activation");
 }
 
 void CudnnGraph::finish() {

@@ -58,8 +58,8 @@ class CudnnGraph {
   void convolve(Pass pass, const ConvGeometry& g, int x, int w, int y);
   /// y = a + b, which may be of one row, for all rows of y.
   void add(int a, int b, int y);
-  /// y = x above zero, slope * x below.
-  void rectify(int x, double slope, int y);
+  /// y = x above zero, 0 below.
+  void rectify(int x, int y);
   /// After the last operation.
   void finish();
 
@@ -70,7 +70,8 @@ class CudnnGraph {
 
  private:
   int tensor(const Shape& shape, DType t, bool inside);
-  Descriptor point_by_point(cudnnPointwiseMode_t mode, double slope) const;
+  /// What both have; whoever calls it finalizes that.
+  Descriptor& point_by_point(cudnnPointwiseMode_t mode, int x, int y);
 
   DType elements_, sums_;
   std::vector<Descriptor> tensors_, parts_, operations_;

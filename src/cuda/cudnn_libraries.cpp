@@ -47,7 +47,7 @@ class Weighted final : public OnGpu<WeightedKernel> {
     output = nhwc(c.y(), c.dtype);
     if (c.epilogue.add) inputs.push_back(output);
     w = nhwc(weight, c.dtype);
-    if (c.geometry.bias) b = {{1, c.geometry.channels, 1, 1}, c.dtype, {}};
+    if (c.geometry.bias) b = vector_of(c.geometry.channels, c.dtype);
     algorithm = text(passes_.forward.name(), ' ', passes_.input_grad.name(), ' ',
                      passes_.weight_grad.name());
     if (c.geometry.bias) sums_ = bias_workspace(c.dtype, rows(), channels());

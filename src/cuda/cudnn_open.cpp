@@ -8,22 +8,20 @@ Cudnn open_cudnn() {
   // It stays open: descriptors may be destroyed as late as the program ends.
   const std::string names[] = {"libcudnn.so.9", LAMINA_CUDNN_LIBRARY};
   static const auto& library = *new detail::SharedLibrary(names);
-  Cudnn c{};
-  const auto find = [&]<class F>(F*& function, const char* name) {
-    function = library.function<F>(name);
+  const Cudnn c{
+      .version = library.function("cudnnGetVersion"),
+      .name_of = library.function("cudnnGetErrorString"),
+      .last_error = library.function("cudnnGetLastErrorString"),
+      .create = library.function("cudnnCreate"),
+      .destroy = library.function("cudnnDestroy"),
+      .set_stream = library.function("cudnnSetStream"),
+      .create_descriptor = library.function("cudnnBackendCreateDescriptor"),
+      .destroy_descriptor = library.function("cudnnBackendDestroyDescriptor"),
+      .set_attribute = library.function("cudnnBackendSetAttribute"),
+      .get_attribute = library.function("cudnnBackendGetAttribute"),
+      .finalize = library.function("cudnnBackendFinalize"),
+      .execute = library.function("cudnnBackendExecute"),
   };
-  find(c.version, "cudnnGetVersion");
-  find(c.name_of, "cudnnGetErrorString");
-  find(c.last_error, "cudnnGetLastErrorString");
-  find(c.create, "cudnnCreate");
-  find(c.destroy, "cudnnDestroy");
-  find(c.set_stream, "cudnnSetStream");
-  find(c.create_descriptor, "cudnnBackendCreateDescriptor");
-  find(c.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-  find(c.set_attribute, "cudnnBackendSetAttribute");
-  find(c.get_attribute, "cudnnBackendGetAttribute");
-  find(c.finalize, "cudnnBackendFinalize");
-  find(c.execute, "cudnnBackendExecute");
   const std::size_t version = c.version();
   check(version / 10000 == 9, "cuDNN: expected version 9, got ", version / 10000);
   return c;

@@ -18,9 +18,7 @@ class Norm final : public OnGpu<NormKernel> {
     output = nhwc(x);
     inputs.assign(e.add ? 2 : 1, output);
     algorithm = "own";
-    workspace = norm_workspace(norm_);
-    if (workspace > 0)
-      workspace_ = Tensor(vector_of(std::int64_t(workspace + 7) / 8), this->memory());
+    take_workspace(norm_workspace(norm_));
   }
 
   void statistics(Stream& stream, const View& x, const View& sums) override {
@@ -87,13 +85,11 @@ class Norm final : public OnGpu<NormKernel> {
   double* one(const View& v) const { return at<double>(v, vector_of(c_), "batch_norm statistics"); }
   double* two(const View& v) const { return at<double>(v, vector_of(2 * c_), "batch_norm sums"); }
   void* average(const View& v) const { return at(v, parameter_, "batch_norm running average"); }
-  void* room() const { return workspace_.view().data; }
 
   std::int64_t c_;
   Form parameter_;
   bool activates_;
   BatchNorm norm_;
-  Tensor workspace_;
 };
 
 }  // namespace

@@ -11,6 +11,10 @@
 
 namespace lamina::cuda {
 
+inline Form vector_of(std::int64_t size, DType dtype = DType::f64) {
+  return {{1, size, 1, 1}, dtype, {}};
+}
+
 /// A kernel of ours whose work is put into streams of a GPU.
 template <class Base>
 class OnGpu : public Base {
@@ -29,6 +33,12 @@ class OnGpu : public Base {
   T* any(const View& v, const Form& form, const char* who) const {
     return v ? at<T>(v, form, who) : nullptr;
   }
+  /// Has so many bytes for itself from now on, at room().
+  void take_workspace(std::size_t bytes) {
+    this->workspace = bytes;
+    if (bytes > 0) workspace_ = Tensor(vector_of(std::int64_t(bytes + 7) / 8), *memory_);
+  }
+  void* room() const { return workspace_.view().data; }
   /// Recorded as `what`: work(stream) puts it in.
   template <class Work>
   void put(Stream& stream, Pass pass, const char* what, const Work& work) const {
@@ -37,10 +47,7 @@ class OnGpu : public Base {
 
  private:
   std::shared_ptr<Memory> memory_;
+  Tensor workspace_;
 };
-
-inline Form vector_of(std::int64_t size, DType dtype = DType::f64) {
-  return {{1, size, 1, 1}, dtype, {}};
-}
 
 }  // namespace lamina::cuda

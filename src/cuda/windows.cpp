@@ -18,9 +18,7 @@ class Pooled final : public OnGpu<UnaryKernel> {
     output = nhwc(g.output(x.shape), x.dtype);
     algorithm = "own";
     reads_x = max;
-    workspace = pool_workspace(pool_);
-    if (workspace > 0)
-      workspace_ = Tensor(vector_of(std::int64_t(workspace + 7) / 8), this->memory());
+    take_workspace(pool_workspace(pool_));
   }
 
   void forward(Stream& stream, const View& x, const View& y) override {
@@ -32,14 +30,13 @@ class Pooled final : public OnGpu<UnaryKernel> {
                   const View& dx) override {
     put(stream, Pass::input_grad, what_, [&](cudaStream_t s) {
       return pool_grad(s, pool_, reads_x ? at(x, inputs[0], what_) : nullptr, at(dy, output, what_),
-                       at(dx, inputs[0], what_), workspace_.view().data);
+                       at(dx, inputs[0], what_), room());
     });
   }
 
  private:
   Pool pool_;
   const char* what_;
-  Tensor workspace_;
 };
 
 class Normalised final : public OnGpu<UnaryKernel> {

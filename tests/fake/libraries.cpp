@@ -1,5 +1,5 @@
-// A stand-in for cuDNN and cuBLAS: the reference's kernels, put into the stream. Each finds its
-// operands n-h-w-c, as those of the libraries do, and leaves its results so; but weights are plain,
+// A stand-in for cuDNN: the reference's kernels, put into the stream. Each finds its
+// operands n-h-w-c, as those of cuDNN do, and leaves its results so; but weights are plain,
 // since tests change them where they lie.
 #include "cuda/libraries.hpp"
 
@@ -60,42 +60,14 @@ class Plain {
 };
 
 /// Around a kernel of the reference.
-template <class Base>
-class FromReference : public Base {
+class Weighted final : public WeightedKernel {
  public:
-  FromReference(std::shared_ptr<Memory> memory, std::unique_ptr<Base> kernel)
-      : Base(*kernel), memory_(std::move(memory)), kernel_(std::move(kernel)) {
-    for (Form& x : this->inputs) x = nhwc(x);
-    this->output = nhwc(this->output);
+  Weighted(std::shared_ptr<Memory> memory, std::unique_ptr<WeightedKernel> kernel)
+      : WeightedKernel(*kernel), memory_(std::move(memory)), kernel_(std::move(kernel)) {
+    for (Form& x : inputs) x = nhwc(x);
+    output = nhwc(output);
   }
 
- protected:
-  /// Puts in f(kernel, stream, plain operands), of which the last `results` are written.
-  template <std::size_t Count, class F>
-  void put(Stream& stream, Pass pass, std::array<View, Count> operands, std::size_t results,
-           const F& f) {
-    for (const View& v : operands) memory_->at(v);  // that it lies there
-    stream.run(pass, this->algorithm.c_str(), [&] {
-      ok(memory_->queue_of(stream).stream()->put([operands, results, f, kernel = kernel_] {
-        std::vector<Plain> plain(operands.begin(), operands.end());
-        std::array<View, Count> views;
-        for (std::size_t i = 0; i < Count; ++i) views[i] = plain[i].view();
-        Stream at_once;
-        f(*kernel, at_once, views);
-        for (std::size_t i = Count - results; i < Count; ++i) plain[i].write_back();
-      }),
-         "put a kernel into a stream");
-    });
-  }
-
- private:
-  std::shared_ptr<Memory> memory_;
-  std::shared_ptr<Base> kernel_;
-};
-
-class Weighted final : public FromReference<WeightedKernel> {
- public:
-  using FromReference::FromReference;
   void forward(Stream& stream, const View& x, const View& weight, const View& bias, const View& y,
                const View& added) override {
     put(stream, Pass::forward, std::array{x, weight, bias, added, y}, 1,
@@ -116,6 +88,28 @@ class Weighted final : public FromReference<WeightedKernel> {
           k.weight_grad(s, v[0], v[1], v[2], v[3]);
         });
   }
+
+ private:
+  /// Puts in f(kernel, stream, plain operands), of which the last `results` are written.
+  template <std::size_t Count, class F>
+  void put(Stream& stream, Pass pass, std::array<View, Count> operands, std::size_t results,
+           const F& f) {
+    for (const View& v : operands) memory_->at(v);  // that it lies there
+    stream.run(pass, algorithm.c_str(), [&] {
+      ok(memory_->queue_of(stream).stream()->put([operands, results, f, kernel = kernel_] {
+        std::vector<Plain> plain(operands.begin(), operands.end());
+        std::array<View, Count> views;
+        for (std::size_t i = 0; i < Count; ++i) views[i] = plain[i].view();
+        Stream at_once;
+        f(*kernel, at_once, views);
+        for (std::size_t i = Count - results; i < Count; ++i) plain[i].write_back();
+      }),
+         "put a kernel into a stream");
+    });
+  }
+
+  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<WeightedKernel> kernel_;
 };
 
 const Reference reference;
