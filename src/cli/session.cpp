@@ -304,7 +304,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                         ", input ", net.network().sample(), ", ", placing.dtype)));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
-  if (has_cuda() && memory.on_host())
+  if (world.rank() == 0 && has_cuda() && memory.on_host())  // to ask takes a driver its time
     append(s, remark(cuda_devices() > 0 ? "there is a GPU: --device cuda uses it"
                                         : "CUDA is built in, but no GPU can be used"));
   append(s, remark(text("communication ", !trainer.options().communicate
