@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <list>
 #include <numeric>
 #include <thread>
 
@@ -173,6 +174,32 @@ class Session final : public Lookout {
     }
   }
 
+  void post(int to, const std::string& note) {
+    std::erase_if(posted_, [](Posted& p) {
+      int sent = 0;
+      MPI_Test(&p.request, &sent, MPI_STATUS_IGNORE);
+      return sent != 0;
+    });
+    Posted& p = posted_.emplace_back();
+    p.note = note;
+    check_mpi(
+        MPI_Isend(p.note.data(), int(note.size()), MPI_BYTE, to, note_tag, control_, &p.request),
+        "MPI_Isend");
+  }
+
+  std::string collect() {
+    int found = 0, length = 0;
+    MPI_Status status;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, note_tag, control_, &found, &status), "MPI_Iprobe");
+    if (!found) return {};
+    MPI_Get_count(&status, MPI_BYTE, &length);
+    std::string note(std::size_t(length), 0);
+    check_mpi(MPI_Recv(note.data(), length, MPI_BYTE, status.MPI_SOURCE, note_tag, control_,
+                       MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    return note;
+  }
+
   const Notice& heard(int r) const { return notices_[std::size_t(r)]; }
   bool gone(int r) const { return r != rank && peers_[std::size_t(r)].gone(self_); }
   std::string describe(int r) const {
@@ -195,6 +222,12 @@ class Session final : public Lookout {
   Process self_;
   std::vector<Process> peers_;
   std::vector<Notice> notices_;
+  static constexpr int note_tag = 1;
+  struct Posted {
+    std::string note;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  std::list<Posted> posted_;    // that may be on their way
   std::array<Notice, 2> mine_;  // ended well; failed, perhaps after that
   std::vector<MPI_Request> sends_;
 };
@@ -226,16 +259,20 @@ class MpiTransport final : public Transport {
     return session_->node->reason().empty() ? "MPI" : text("MPI (", session_->node->reason(), ')');
   }
   std::shared_ptr<Transport> plain() override { return plain_mpi(comm_); }
+  void post(int to, const std::string& note) override {
+    session_->post(members_[std::size_t(to)], note);
+  }
+  std::string collect() override { return session_->collect(); }
 
   void run(const Operation& op) override {
     if (session_->check_collectives) compare(op);
     op.reduces() && is_narrow(op.dtype) ? reduce_wide(op) : carry(op);
   }
 
-  std::shared_ptr<void> allocate(std::size_t bytes) override {
+  std::shared_ptr<void> allocate(std::size_t bytes, bool touched) override {
     if (!shared_ && !nodes_) return nullptr;
     run({});  // whoever is lost, or calls something else, is noticed here
-    return (shared_ ? *shared_ : nodes_->shared()).allocate(comm_, bytes);
+    return (shared_ ? *shared_ : nodes_->shared()).allocate(comm_, bytes, touched);
   }
 
   std::shared_ptr<Transport> group(const std::vector<int>& members) override {

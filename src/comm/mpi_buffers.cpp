@@ -107,7 +107,8 @@ SharedBuffers::~SharedBuffers() = default;
 
 std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
                                           const std::vector<int>& ranks,
-                                          const std::vector<int>& places, std::size_t bytes) {
+                                          const std::vector<int>& places, std::size_t bytes,
+                                          bool touched) {
   Offer mine{.process = getpid(), .last = last_};
   const std::size_t page = bytes >= large_page ? large_page : 4096;
   mine.bytes = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
@@ -133,7 +134,7 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
     reached = reached && buffer->mappings.back().data;
     if (ranks[i] == rank) buffer->own = buffer->mappings.back().data;
   }
-  if (reached) touch(buffer->own, mine.bytes);
+  if (reached && touched) touch(buffer->own, mine.bytes);
   const auto all_reached =
       gather(comm, int(reached), {}, lookout);  // nobody needs the files any more
   for (const int r : ranks) reached = reached && all_reached[std::size_t(r)];

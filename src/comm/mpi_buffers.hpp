@@ -30,7 +30,7 @@ class SharedBuffers : public std::enable_shared_from_this<SharedBuffers> {
   /// of the node, where one of them cannot reach another's. Collective over `comm`; `ranks` of it
   /// are on this node, at `places`.
   std::shared_ptr<void> make(MPI_Comm comm, Lookout&, const std::vector<int>& ranks,
-                             const std::vector<int>& places, std::size_t bytes);
+                             const std::vector<int>& places, std::size_t bytes, bool touched);
 
   Address find(const void* data) const;
   /// The same address in the buffer of the rank at `place`, as we see it; null if it has none.

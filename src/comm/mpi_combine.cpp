@@ -3,6 +3,9 @@
 
 #include "base/target_clones.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 namespace lamina::detail {
 namespace {
 
@@ -33,6 +36,38 @@ LAMINA_SIMD void combine_i32(ReduceOp op, void* to, const void* a, const void* b
   combine<std::int32_t>(op, to, a, b, n);
 }
 
+/// The sum (max, min) of `sources` in the order of adds_halves(), block by block, so that what is
+/// between stays in the nearest cache. What it is written to may be one of them: a left half is
+/// summed elsewhere, before the right one is.
+class Combined {
+ public:
+  Combined(const Operation& op, const std::vector<const char*>& sources)
+      : op_(op), sources_(sources), block_(sizeof sums_[0] / size_of(op.dtype)) {}
+
+  /// Elements at a time.
+  std::size_t block() const { return block_; }
+  /// `n` of them, `at` bytes from the start, to `out`, or where they are already.
+  const char* of(std::size_t at, std::size_t n, char* out) {
+    return add_up(0, sources_.size(), at, n, out, 0);
+  }
+
+ private:
+  const char* add_up(std::size_t first, std::size_t count, std::size_t at, std::size_t n, char* out,
+                     std::size_t depth) {
+    if (count == 1) return sources_[first] + at;
+    const std::size_t left = adds_halves(count) ? count / 2 : count - 1;
+    const char* const a = add_up(first, left, at, n, sums_[depth], depth + 1);
+    const char* const b = add_up(first + left, count - left, at, n, out, depth + 1);
+    detail::combine(op_, out, a, b, n);
+    return out;
+  }
+
+  const Operation& op_;
+  const std::vector<const char*>& sources_;
+  std::size_t block_;
+  alignas(64) char sums_[32][4096];  // more than 2 log2 of the ranks that a node may have
+};
+
 }  // namespace
 
 void combine(const Operation& op, void* out, const void* left, const void* right,
@@ -49,6 +84,18 @@ void combine(const Operation& op, void* out, const void* left, const void* right
       break;
   }
   refuse(op);
+}
+
+void combine_all(const Operation& op, const std::vector<const char*>& sources, std::size_t count,
+                 const std::vector<char*>& targets) {
+  Combined combined(op, sources);
+  const std::size_t element = size_of(op.dtype);
+  for (std::size_t begin = 0; begin < count; begin += combined.block()) {
+    const std::size_t n = std::min(combined.block(), count - begin), at = begin * element;
+    const char* const sum = combined.of(at, n, targets[0] + at);
+    for (char* const target : targets)
+      if (target + at != sum) std::memcpy(target + at, sum, n * element);
+  }
 }
 
 }  // namespace lamina::detail

@@ -1,6 +1,8 @@
 // Collectives between the members of a communicator of MPI.
 #include "comm/mpi_group.hpp"
 
+#include "comm/mpi_combine.hpp"
+
 #include <algorithm>
 #include <climits>
 
@@ -35,6 +37,7 @@ void MpiGroup::run(const Operation& op, bool may_ring) {
   auto* const out = static_cast<char*>(op.out);
   const std::size_t bytes = op.count * size_of(op.dtype), all = op.count * std::size_t(size_);
   const bool ring = may_ring && op.bytes(size_) >= least_part * size_;
+  if (op.ordered && op.reduces() && size_ > 2) return reduce_in_order(op, ring);
   switch (op.collective) {
     case Collective::all_reduce:
       if (ring) return ring_.all_reduce(op, out, equal_parts(op.count));
@@ -83,6 +86,35 @@ void MpiGroup::all_to_all(const Operation& op) {
     part.in = in + place(part.to), part.out = out + place(part.from);
     call(part);
   }
+}
+
+/// Each part goes to the rank that sums it, as often as in a ring, and the sums go around one. What
+/// is small, each rank sums by itself.
+void MpiGroup::reduce_in_order(const Operation& op, bool by_parts) {
+  const bool scatter = op.collective == Collective::reduce_scatter;
+  const auto n = std::size_t(size_), me = std::size_t(rank_);
+  const std::size_t element = size_of(op.dtype), all = op.count * (scatter ? n : 1);
+  const std::size_t part = by_parts || scatter ? (all + n - 1) / n : all;
+  received_.resize(2 * n * part * element);
+  char* const sent = received_.data() + n * part * element;
+  std::vector<const char*> sources(n);
+  for (std::size_t r = 0; r < n; ++r) sources[r] = received_.data() + r * part * element;
+  Operation move = op;
+  move.count = part, move.in = sent, move.out = received_.data();
+  std::memcpy(sent, op.in, all * element);
+  if (part < all) {
+    all_to_all(move);
+  } else {
+    move.collective = Collective::all_gather;
+    call(move);
+  }
+  auto* const out = static_cast<char*>(op.out);
+  char* const own = scatter || part == all ? out : sent + me * part * element;
+  combine_all(op, sources, part, {own});
+  if (scatter || part == all) return;
+  move.collective = Collective::all_gather, move.in = own, move.out = sent;
+  ring_.all_gather(move, sent, equal_parts(n * part));
+  std::memcpy(out, sent, all * element);
 }
 
 void MpiGroup::call(const Operation& op) {

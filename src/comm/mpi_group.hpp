@@ -17,6 +17,7 @@ class MpiGroup {
  private:
   void call(const Operation&);
   void all_to_all(const Operation&);
+  void reduce_in_order(const Operation&, bool by_parts);
   const std::vector<Ring::Range>& equal_parts(std::size_t count);
 
   MPI_Comm comm_;
@@ -24,6 +25,7 @@ class MpiGroup {
   int rank_ = 0, size_ = 1;
   Ring ring_;
   std::vector<Ring::Range> parts_;
+  std::vector<char> received_;  // what is summed in order
 };
 
 }  // namespace lamina::detail

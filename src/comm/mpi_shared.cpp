@@ -33,24 +33,6 @@ void copy(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-/// All `targets` = the sum (max, min) of `sources` in their order, block by block, so that what is
-/// between stays in the nearest cache. The targets may be the sources.
-void combine_all(const Operation& op, const std::vector<const char*>& sources, std::size_t count,
-                 const std::vector<char*>& targets) {
-  alignas(64) char sums[8192];
-  const std::size_t element = size_of(op.dtype), block = sizeof sums / element;
-  for (std::size_t begin = 0; begin < count; begin += block) {
-    const std::size_t n = std::min(block, count - begin), at = begin * element;
-    const char* left = sources[0] + at;
-    for (std::size_t i = 1; i < sources.size(); ++i) {
-      char* const sum = i + 1 < sources.size() ? sums : targets[0] + at;
-      combine(op, sum, left, sources[i] + at, n);
-      left = sum;
-    }
-    for (char* const target : targets) copy(target + at, left, n * element);
-  }
-}
-
 }  // namespace
 
 // ---- the node --------------------------------------------------------------------------------

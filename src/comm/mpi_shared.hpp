@@ -75,8 +75,8 @@ class SharedGroup {
   bool run(const Operation&);
   /// A buffer for collectives of this group, and of groups made from it, in place; see
   /// SharedBuffers::make(). `comm`: of the group.
-  std::shared_ptr<void> allocate(MPI_Comm comm, std::size_t bytes) {
-    return node_.buffers_->make(comm, lookout_, ranks_, places_, bytes);
+  std::shared_ptr<void> allocate(MPI_Comm comm, std::size_t bytes, bool touched) {
+    return node_.buffers_->make(comm, lookout_, ranks_, places_, bytes, touched);
   }
 
   /// The two halves of an all-reduce on this node, for buffers of `count` elements, of which each

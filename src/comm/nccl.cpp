@@ -104,7 +104,11 @@ class NcclTransport final : public Transport {
   }
   std::string carrier() const override { return text("NCCL, and ", peers_->carrier()); }
   std::shared_ptr<Transport> plain() override { return peers_->plain(); }
-  std::shared_ptr<void> allocate(std::size_t bytes) override { return peers_->allocate(bytes); }
+  std::shared_ptr<void> allocate(std::size_t bytes, bool touched) override {
+    return peers_->allocate(bytes, touched);
+  }
+  void post(int to, const std::string& note) override { peers_->post(to, note); }
+  std::string collect() override { return peers_->collect(); }
   void poll() override {
     peers_->poll();
     mine_->poll();

@@ -40,6 +40,7 @@ struct Operation {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0, received = 0;
+  bool ordered = false;          ///< the order of a sum is that of `adds_halves()`, on all carriers
   MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
   Event after = {};              ///< on a device: that what writes `in` and reads `out` has run
 
@@ -91,6 +92,11 @@ struct Operation {
     return s;
   }
 };
+
+/// The order in which an ordered sum over `n` ranks is taken: the sum of the first half and that of
+/// the second, each likewise, while there are two equal halves; else one after the other. So whole
+/// halves can be summed anywhere: by one rank, or by several.
+constexpr bool adds_halves(std::size_t n) { return n > 1 && n % 2 == 0; }
 
 /// What is wrong with the messages of a halo, of which `at(rank)` is what each of the ranks called;
 /// empty where what is sent is what is expected.

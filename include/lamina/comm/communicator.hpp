@@ -100,9 +100,10 @@ class Communicator {
 
   /// Zeros, in memory where this group's collectives, and those of groups made from it, are
   /// fastest: ranks of one node sum such tensors in place. In `space` where that is a device's.
-  /// Collective and blocking, meant for set-up; forms and spaces may differ between ranks.
-  Tensor tensor(Form form, MemorySpace& space = host_memory()) const {
-    SharedMemory shared(*this);
+  /// Collective and blocking, meant for set-up; forms and spaces may differ between ranks. What is
+  /// not touched takes no memory before somebody writes there.
+  Tensor tensor(Form form, MemorySpace& space = host_memory(), bool touched = true) const {
+    SharedMemory shared(*this, touched);
     if (space.on_host()) return Tensor(std::move(form), shared);
     shared.allocate(0);  // others may have theirs on the host
     return Tensor(std::move(form), space);
@@ -148,6 +149,30 @@ class Communicator {
       if (theirs != mine || mine == 0) return size_ == 1;
     if (group_) group_->note_alike(mine);
     return true;
+  }
+
+  /// The same ranks, whose sums are taken in one order whatever carries them: that of
+  /// adds_halves().
+  Communicator ordered() const {
+    Communicator c = *this;
+    c.ordered_ = true;
+    return c;
+  }
+
+  /// A few words for another rank, that takes them when it collects: nobody waits for
+  /// anybody. For ranks of a World of which some take part in no collective for long.
+  void post(int to, const std::string& note) const {
+    check_rank(to, "post");
+    if (!group_) return;
+    auto work = [&] { group_->post(to, note); };
+    call(work);
+  }
+  /// The next note that has come; empty where none has. Throws the error of a peer that failed.
+  std::string collect() const {
+    std::string note;
+    auto work = [&] { note = group_->collect(); };
+    if (group_) call(work);
+    return note;
   }
 
   // Small host values: blocking, not recorded, for preambles, statistics and checks.
@@ -214,17 +239,19 @@ class Communicator {
   /// What the ranks of a node can all reach.
   class SharedMemory final : public HostMemory {
    public:
-    explicit SharedMemory(const Communicator& ranks) : ranks_(ranks) {}
+    SharedMemory(const Communicator& ranks, bool touched) : ranks_(ranks), touched_(touched) {}
     std::string name() const override { return "shared by ranks"; }
     std::shared_ptr<void> allocate(std::size_t bytes) override {
       std::shared_ptr<void> memory;
-      auto work = [&] { memory = ranks_.group_->allocate(bytes); };
+      auto work = [&] { memory = ranks_.group_->allocate(bytes, touched_); };
       if (ranks_.size() > 1) ranks_.call(work);
-      return memory && bytes > 0 ? memory : HostMemory::allocate(bytes);
+      if (memory && bytes > 0) return memory;
+      return touched_ || bytes == 0 ? HostMemory::allocate(bytes) : untouched(bytes);
     }
 
    private:
     const Communicator& ranks_;
+    bool touched_;
   };
 
   Pending start(Stream& stream, Pass pass, Collective collective, const View& in, const View& out,
@@ -241,6 +268,7 @@ class Communicator {
     op.in = in.data;
     op.out = out.data;
     op.space = space_of(stream, in, out);
+    op.ordered = ordered_;
     op.count = counted.bytes() / size_of(counted.dtype) / parts;
     return start(stream, op, op.count > 0);
   }
@@ -326,6 +354,7 @@ class Communicator {
   std::shared_ptr<Transport> group_;
   std::shared_ptr<CommQueue> queue_;
   int rank_ = 0, size_ = 1;
+  bool ordered_ = false;
 };
 
 }  // namespace lamina

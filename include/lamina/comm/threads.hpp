@@ -6,7 +6,7 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <iterator>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -22,6 +22,7 @@ struct ThreadJob {
   std::string failure;      ///< message of the first real error; empty while all is well
   std::vector<bool> ended;  ///< ranks whose function has returned
   double timeout = 60;      ///< seconds that a collective waits for its peers
+  std::map<int, std::deque<std::string>> notes;  ///< that have not been collected, by rank
 
   void fail(const std::string& message) {
     const std::lock_guard lock(mutex);
@@ -121,6 +122,20 @@ class ThreadTransport final : public Transport {
     return std::make_shared<ThreadTransport>(part, int(me - members.begin()));
   }
 
+  void post(int to, const std::string& note) override {
+    const std::lock_guard lock(group_->job->mutex);
+    group_->job->notes[group_->members[std::size_t(to)]].push_back(note);
+  }
+  std::string collect() override {
+    const std::lock_guard lock(group_->job->mutex);
+    check_failure();
+    auto& mine = group_->job->notes[group_->members[std::size_t(rank_)]];
+    if (mine.empty()) return {};
+    const std::string note = mine.front();
+    mine.pop_front();
+    return note;
+  }
+
   void poll() override {
     const std::lock_guard lock(group_->job->mutex);
     check_failure();
@@ -187,23 +202,18 @@ class ThreadTransport final : public Transport {
     }
   }
 
-  /// The sum (max, min) by rank, so that the bits depend on nothing else.
+  static constexpr std::size_t piece = 256;  // elements, so that nothing is allocated
+
+  /// The sum (max, min) in the order of adds_halves().
   template <class T>
   void reduce(const Operation& op) const {
     const auto& posted = group_->posted;
     const bool scatter = op.collective == Collective::reduce_scatter;
     const std::size_t total = op.count * (scatter ? posted.size() : 1);
-    Wide<T> sums[256];  // piece by piece, so that nothing is allocated
-    for (std::size_t begin = 0; begin < total; begin += std::size(sums)) {
-      const std::size_t n = std::min(std::size(sums), total - begin);
-      for (std::size_t r = 0; r < posted.size(); ++r) {
-        const T* in = static_cast<const T*>(posted[r]->in) + begin;
-        for (std::size_t i = 0; i < n; ++i)
-          sums[i] = r == 0                       ? Wide<T>(in[i])
-                    : op.reduce == ReduceOp::sum ? Wide<T>(sums[i] + in[i])
-                    : op.reduce == ReduceOp::max ? std::max(sums[i], Wide<T>(in[i]))
-                                                 : std::min(sums[i], Wide<T>(in[i]));
-      }
+    Wide<T> sums[piece];
+    for (std::size_t begin = 0; begin < total; begin += piece) {
+      const std::size_t n = std::min(piece, total - begin);
+      add_up<T>(op, {0, posted.size()}, begin, n, sums);
       for (std::size_t i = 0; i < n; ++i) {
         const std::size_t at = begin + i;
         if (scatter) {
@@ -213,6 +223,26 @@ class ThreadTransport final : public Transport {
         }
       }
     }
+  }
+
+  struct Ranks {
+    std::size_t first, count;
+  };
+  template <class T>
+  void add_up(const Operation& op, Ranks r, std::size_t begin, std::size_t n, Wide<T>* sums) const {
+    if (r.count == 1) {
+      const T* in = static_cast<const T*>(group_->posted[r.first]->in) + begin;
+      for (std::size_t i = 0; i < n; ++i) sums[i] = Wide<T>(in[i]);
+      return;
+    }
+    const std::size_t left = adds_halves(r.count) ? r.count / 2 : r.count - 1;
+    add_up<T>(op, {r.first, left}, begin, n, sums);
+    Wide<T> right[piece];
+    add_up<T>(op, {r.first + left, r.count - left}, begin, n, right);
+    for (std::size_t i = 0; i < n; ++i)
+      sums[i] = op.reduce == ReduceOp::sum   ? Wide<T>(sums[i] + right[i])
+                : op.reduce == ReduceOp::max ? std::max(sums[i], right[i])
+                                             : std::min(sums[i], right[i]);
   }
 
   std::shared_ptr<ThreadGroup> group_;

@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace lamina {
@@ -43,11 +44,21 @@ class Transport {
   /// Null where there is no such thing.
   virtual std::shared_ptr<Transport> plain() { return nullptr; }
   /// Zeros, in memory where the group's collectives are fastest; null where all memory is alike.
-  /// Collective: sizes may differ.
-  virtual std::shared_ptr<void> allocate(std::size_t /*bytes*/) { return nullptr; }
+  /// Collective: sizes may differ. What is not touched takes no memory before somebody writes
+  /// there.
+  virtual std::shared_ptr<void> allocate(std::size_t /*bytes*/, bool /*touched*/) {
+    return nullptr;
+  }
   /// These ranks of the group, in that order, this one among them; all of them pass the same ones.
   /// Collective over the group: a rank that passes none gets null.
   virtual std::shared_ptr<Transport> group(const std::vector<int>& members) = 0;
+  /// A note for another rank, which gets it when it collects: nobody waits. For the group of all
+  /// ranks, where some take part in no collective for long.
+  virtual void post(int /*to*/, const std::string& /*note*/) {
+    throw Error(text(carrier(), " carries no notes"));
+  }
+  /// The next note that has come for this rank; empty where none has.
+  virtual std::string collect() { return {}; }
   /// Notes that buffers of the form with this fingerprint lie alike on all ranks of the group.
   void note_alike(std::uint64_t form) { alike_.push_back(form); }
   bool alike(std::uint64_t form) const {

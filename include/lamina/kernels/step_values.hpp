@@ -14,7 +14,7 @@ struct StepValues {
   std::uint64_t seed = 0;
   std::int64_t step = 0;         ///< of training, counted over all epochs
   std::int64_t micro_batch = 0;  ///< of the step
-  double stop = 0;               ///< 1 where this rank asks to end the training
+  double stop = 0;               ///< what this rank asks for: all get to know the sum
 };
 
 /// Of the update.

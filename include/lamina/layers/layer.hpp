@@ -25,7 +25,7 @@ struct Context {
   std::uint64_t seed = 0;
   std::int64_t step = 0;   ///< of training, counted over all epochs
   View targets = {};       ///< of this rank's part of the loss: see Layer::targets()
-  bool stop = false;       ///< this rank asks to end the training: the loss tells all ranks
+  double stop = 0;         ///< this rank asks to end the training: the loss tells all the sum
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
   // The network sets these: a batch may run in parts (PlaceOptions::micro_batches).
   int micro_batch = 0;    ///< which of them this is,

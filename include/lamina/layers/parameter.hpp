@@ -7,6 +7,7 @@
 #include <lamina/kernels/backend.hpp>
 #include <lamina/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,43 @@
 namespace lamina {
 
 struct Parameter;
+
+/// In which order a rank adds up what its turns bring: so many in a row, one after the other, and
+/// the sums of such rows by halves, as ranks do (adds_halves()). What stands open meanwhile is
+/// held, at one place for each level.
+struct Turns {
+  int count = 1, in_row = 1;
+
+  /// What a turn brings is added to what is held at these places, one after the other; the sum goes
+  /// to the place `to`, or stays where it is (-1) in the last turn.
+  struct Sum {
+    std::array<int, 32> held = {};
+    int count = 0, to = -1;
+  };
+  Sum sum(int turn) const {
+    const bool last = turn + 1 == count, row_ends = (turn + 1) % in_row == 0;
+    const int above = in_row > 1;  // place 0 is for the row
+    Sum s;
+    if (turn % in_row > 0) s.held[std::size_t(s.count++)] = 0;
+    s.to = 0;
+    if (!last && !row_ends) return s;
+    s.to = above;
+    for (int rows = turn / in_row; rows > 0; rows /= 2, ++s.to) {
+      if (rows % 2 == 1)
+        s.held[std::size_t(s.count++)] = s.to;
+      else if (!last)
+        break;
+    }
+    if (last) s.to = -1;
+    return s;
+  }
+  /// How many places that takes.
+  int places() const {
+    int most = 0;
+    for (int t = 0; t < count; ++t) most = std::max(most, sum(t).to + 1);
+    return most;
+  }
+};
 
 /// Parameters of neighbouring layers, whose gradients are contiguous in memory in the order in
 /// which backward finishes them. The last one to arrive starts the collective, on the buffer
@@ -43,11 +81,12 @@ struct Bucket {
   int arrived = 0;
   Pending sum, gathered;
 
-  /// Where a batch runs in micro-batches: the sum over those before this one.
-  View held;
+  /// Where a batch runs in turns (micro-batches, workers): sums over those before this one.
+  std::vector<View> held;
   std::unique_ptr<UnaryKernel> hold;
   std::unique_ptr<NaryKernel> add;
-  int micro_batch = 0, micro_batches = 1;
+  int turn = 0, turns = 1;
+  int in_row = 1;  ///< see Turns
 
   bool sharded = false;
   View part;  ///< where the sum of this rank's part lands, if sharded
@@ -77,21 +116,24 @@ struct Bucket {
   void arrive(Stream& stream) {
     if (++arrived < int(members.size())) return;
     arrived = 0;
-    if (micro_batches > 1) add_up(stream);
-    if (micro_batch + 1 < micro_batches) return;
+    if (turns > 1) add_up(stream);
+    if (turn + 1 < turns) return;
     sum = sharded ? ranks.reduce_scatter(stream, Pass::weight_grad, gradients, part)
                   : ranks.all_reduce(stream, Pass::weight_grad, gradients);
   }
-  /// This micro-batch's gradients and those before it: into `held`, or the last time where they
-  /// are.
+  /// The gradients of this turn join those of turns before, or the last time these join them.
   void add_up(Stream& stream) {
-    const bool last = micro_batch + 1 == micro_batches;
-    const std::array both = last ? std::array{gradients, held} : std::array{held, gradients};
     stream.enter(stream.layer(), stream.layer_name(), Pass::weight_grad);
-    if (micro_batch == 0)
-      hold->forward(stream, gradients, held);
-    else
-      add->forward(stream, both, both[0]);
+    const Turns::Sum joins = Turns{turns, in_row}.sum(turn);
+    const View result = joins.to < 0 ? gradients : held[std::size_t(joins.to)];
+    if (joins.count == 0) hold->forward(stream, gradients, result);
+    for (int i = 0; i < joins.count; ++i) {
+      const View& before = held[std::size_t(joins.held[std::size_t(i)])];
+      const View& y = i + 1 < joins.count ? gradients : result;
+      const bool onto = y.data == before.data;
+      const std::array both = onto ? std::array{before, gradients} : std::array{gradients, before};
+      add->forward(stream, both, y);
+    }
     stream.enter(stream.layer(), stream.layer_name());
   }
   /// The values of own(), or their master weights, are new: the other ranks get them.

@@ -18,3 +18,4 @@
 #include <lamina/network/impl/source.hpp>
 #include <lamina/network/impl/step.hpp>
 #include <lamina/network/impl/why_illegal.hpp>
+#include <lamina/network/impl/workers.hpp>

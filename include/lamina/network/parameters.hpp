@@ -49,7 +49,13 @@ class Parameters {
   /// Those of the placed layers, without memory yet: adds to `steps` and to `total` what they will
   /// take. Collective.
   Parameters(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
-  void allocate(const PlaceOptions& options, const Memory& total);
+  void allocate(const PlaceOptions& options, const Memory& total, Tensor gradients);
+  /// Room for what stands open between turns, at so many places, where there is not enough.
+  void make_room(const PlaceOptions& options, int places);
+  /// Says where it is, for the turns that buckets have now.
+  void hold(const PlaceOptions& options);
+  /// Of all gradients in buckets.
+  Form gradient_form(const PlaceOptions& options) const;
 
   /// Those of which this rank holds a block.
   std::vector<NamedParameter> mine;
@@ -60,7 +66,8 @@ class Parameters {
   Tensor squares;
   /// Whether such sums need what other ranks have.
   bool scattered = false;
-  Tensor values, gradients, held, parts, unread;
+  Tensor values, gradients, parts, unread;
+  std::vector<Tensor> held;  ///< as large as `gradients` each
   /// Behind the memory: one that goes waits for what is on its way.
   std::vector<Bucket> buckets;
   /// How often the values have changed, where others that have them can see it.

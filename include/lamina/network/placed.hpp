@@ -32,6 +32,7 @@ struct StepNumbers {
   Passed<UpdateValues> update;
   Tensor found;         ///< as all ranks know it, where some take no part in the loss
   Tensor totals;        ///< over the micro-batches of the step so far
+  Tensor by_worker;     ///< a row for each worker; all but those of this rank are zero
   bool add_up = false;  ///< the last forward was one of these
 };
 
@@ -46,8 +47,10 @@ class PlacedNetwork {
   PlacedNetwork& operator=(PlacedNetwork&&) noexcept;
   ~PlacedNetwork();
 
-  /// The second half: allocates parameters, gradients and activations.
-  void allocate();
+  /// The second half: allocates parameters, gradients and activations. `gradients`, where given:
+  /// memory for those that lie in buckets, of gradient_form().
+  void allocate(Tensor gradients = {});
+  Form gradient_form() const;
   bool allocated() const { return allocated_; }
 
   /// What was placed.
@@ -71,6 +74,17 @@ class PlacedNetwork {
   const std::vector<NamedParameter>& parameters() const { return parameters_.mine; }
   /// All parameters, in the order of the graph: the same list on all ranks.
   const std::vector<WholeParameter>& all_parameters() const { return parameters_.all; }
+  /// With workers: of a parameter that is not trained what each of them has, {workers, elements, 1,
+  /// 1}; as the workers of other ranks had left it when average_kept() ran last. Absent where all
+  /// have the same.
+  View kept_of(const Parameter& p) const;
+  const View& all_kept() const { return kept_values_.view(); }
+  /// To be called when values of parameters have been set from outside: all workers have these.
+  void values_are_new() { kept_is_new_ = true; }
+  /// Or what workers keep: all_kept().
+  void kept_is_known() { kept_is_new_ = false; }
+  /// All values of parameters, one after the other. They are this network's own.
+  const View& values() const { return parameters_.values.view(); }
   /// See Parameters::squares.
   const View& squares() const { return parameters_.squares.view(); }
   bool scattered() const { return parameters_.scattered; }
@@ -95,6 +109,16 @@ class PlacedNetwork {
   /// throws Error if that is gone: its parameters stay here as they were last.
   void refresh();
 
+  /// With workers: from the next step on they are shared out so, among these ranks. Collective over
+  /// them; throws Error, on all of them, where their parameters do not lie alike.
+  void share(Workers workers);
+  /// Takes the memory that this needs, ahead of share().
+  void make_room(const Workers& workers);
+  /// All ranks of the workers get to know what of each of them is kept, and what is not trained
+  /// becomes their mean, for inference and files: training goes on with what each has. Collective
+  /// over the ranks of the workers.
+  void average_kept(Stream& stream);
+
   /// Throws Error where the parameters are another network's that has changed them since refresh().
   void forward(Context& context);
   /// Writes all gradients and starts their sums over the ranks; see Parameter::wait. With
@@ -109,16 +133,26 @@ class PlacedNetwork {
   View found_by_step() const;
   /// What updates of the parameters are told.
   const Passed<UpdateValues>& update_values() const { return numbers_.update; }
-  /// How many micro-batches of a step have run backward; 0 when all have.
-  int micro_batch() const { return micro_batch_; }
+  /// How many micro-batches of a step have run backward here (with workers: or forward, in
+  /// inference); 0 when all have.
+  int turn() const { return turn_; }
 
  private:
   void plan_recomputed();
   void plan_workspace();
   void allocate_activations();
   void tell(Context& context);
-  void add_up_found(Stream& stream);
+  void add_up_found(Context& context);
+  void add_up_workers(Stream& stream);
   View shared_found(Stream& stream) const;
+  void check_alike() const;
+  // In network/impl/workers.hpp.
+  void plan_kept();
+  void allocate_kept();
+  void begin_worker(Stream& stream);
+  void end_worker(Stream& stream);
+  void move_kept(Stream& stream, bool out);
+  void learn_kept(Stream& stream);
   void recompute(Context& context, const Step& step);
   void run_forward(Context& context, std::size_t i, std::span<const View> xs, const View& y,
                    LayerRun::Phase phase);
@@ -136,8 +170,17 @@ class PlacedNetwork {
   StepNumbers numbers_;
   std::vector<Step> steps_;
   std::unique_ptr<detail::Source> source_;  // of parameters that are another network's
+  /// With workers: what is not trained, of each worker, parameter by parameter.
+  struct Kept {
+    const NamedParameter* of;
+    View all;  ///< {workers, elements, 1, 1}
+  };
+  std::vector<Kept> kept_;
+  Tensor kept_values_;
+  std::vector<BoxMove> moves_;
+  bool kept_is_new_ = true;  ///< the parameters' values are those of all workers
   Memory memory_;
-  int micro_batch_ = 0;
+  int turn_ = 0;
   bool allocated_ = false;
 };
 

@@ -12,6 +12,20 @@ namespace lamina {
 
 class PlacedNetwork;
 
+/// Equal parts of a batch, each with batch norm statistics and random numbers of its own, which
+/// ranks share out and run in turn. Nothing that a worker computes depends on the ranks, and their
+/// gradients are added up in an order that depends on their number alone: on 2^i ranks, of which
+/// each runs as many, the bits of a step are the same for all i.
+struct Workers {
+  int count = 0;            ///< over all ranks; 0 = the batch is not cut so
+  Communicator ranks = {};  ///< that run them, each a part, by rank
+  Part mine = {};           ///< those of this rank: one or more
+
+  int turns() const { return int(mine.size); }
+  /// How many are added up one after the other: what is odd of their number (layers/parameter.hpp).
+  int in_row() const { return count / (count & -count); }
+};
+
 /// How a network is placed on the ranks.
 struct PlaceOptions {
   std::int64_t batch = 1;  ///< samples of the global batch, over all ranks
@@ -37,11 +51,17 @@ struct PlaceOptions {
   /// A step takes so many batches, one after the other: backward adds up their gradients, and sums
   /// them over the ranks in that of the last one (Context::micro_batch).
   int micro_batches = 1;
+  /// Where such a batch is the part of a worker, which needs no other rank: `ranks` is this rank
+  /// alone, and there are as many micro-batches as workers. See PlacedNetwork::share().
+  Workers workers = {};
   /// Whether kernels take over the layers behind them where they can: see network/fusion.hpp.
   bool fuse = false;
   /// For inference: has the parameters of this network, which is of the same layers, instead of its
   /// own. See PlacedNetwork::refresh().
   const PlacedNetwork* parameters_of = nullptr;
+
+  /// How many batches this rank runs in a step.
+  int turns() const { return workers.count > 0 ? workers.turns() : micro_batches; }
 };
 
 /// The addresses of what a step reads and writes.

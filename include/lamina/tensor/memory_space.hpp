@@ -76,6 +76,26 @@ class HostMemory : public MemorySpace {
   }
 };
 
+/// Zeros on the host that take memory page by page, as they are touched; null where that is not to
+/// be had.
+inline std::shared_ptr<void> untouched(std::size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  return {memory, [bytes](void* m) { munmap(m, bytes); }};
+}
+
+/// Gives the pages back: what lies there is zero from now on, and takes no memory.
+inline void forget(void* data, std::size_t bytes) {
+  const auto page = std::size_t(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::size_t>(data) + page - 1) / page * page;
+  const std::size_t end = (reinterpret_cast<std::size_t>(data) + bytes) / page * page;
+  if (end <= begin) return;
+  void* const pages = reinterpret_cast<void*>(begin);
+  if (madvise(pages, end - begin, MADV_REMOVE) != 0)  // not behind a file
+    madvise(pages, end - begin, MADV_DONTNEED);
+}
+
 inline MemorySpace& host_memory() {
   static HostMemory memory;
   return memory;

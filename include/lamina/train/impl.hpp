@@ -7,6 +7,7 @@
 #include <lamina/train/data/impl/transform.hpp>
 #include <lamina/train/impl/alike.hpp>
 #include <lamina/train/impl/choose_plan.hpp>
+#include <lamina/train/impl/elastic.hpp>
 #include <lamina/train/impl/fit.hpp>
 #include <lamina/train/impl/optimizer.hpp>
 #include <lamina/train/impl/plan.hpp>

@@ -41,6 +41,11 @@ struct Outcome {
   double top1 = 0, top5 = 0;  ///< hits
   double rows = 0;            ///< that count: those with a target
   bool stop = false;          ///< a rank asks to end the training
+  int resize = 0;             ///< rank 0 announces that it goes on with so many ranks; 0 = not
+
+  /// What a rank says of the last two (Context::stop): numbers that add up over ranks.
+  static double says(bool stop, int resize) { return double(stop) + resize * unit; }
+  static constexpr double unit = 1 << 20;  ///< more than the ranks that ask to end
 };
 
 /// An outcome that is on its way: to be read while the next step runs.

@@ -13,6 +13,7 @@
 #include <array>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,14 @@ struct TrainerOptions {
   /// be a multiple; 0 = all. Gradients add up over the micro-batches of a step. Each has batch norm
   /// statistics of its own; without batch norm all is as if the batch ran at once.
   std::int64_t micro_batch = 0;
+  /// The batch is so many equal parts, each with batch norm statistics and dropout of its own,
+  /// which the ranks share out and run in turn: losses and weights are the same bits on 1, 2, 4,
+  /// ... ranks that run as many each, and may go on with more or fewer ranks (resize()). 0 = one
+  /// part for each rank. All layers are split by samples then.
+  int workers = 0;
+  /// Of the ranks, so many train from the start, the first ones; the others are parked until
+  /// resize() wants them. 0 = all of them, for good.
+  int active = 0;
   /// Of an evaluation, over all ranks. If it is another one, the network is placed once more, for
   /// inference, with the same parameters; 0 = what runs at once in training.
   std::int64_t evaluation_batch = 0;
@@ -56,6 +65,22 @@ struct StepResult {
   double seconds = 0;                 ///< that the step took, waiting for data included
   double images_per_second = 0;
   bool stop = false;  ///< a rank had asked to stop when the step began: all ranks know at this step
+  int resize = 0;     ///< rank 0 had announced that training goes on with so many ranks; 0 = not
+};
+
+/// How a training went on with other ranks.
+struct Resize {
+  std::int64_t step = 0;  ///< steps done before
+  int from = 0, to = 0;   ///< ranks
+  double prepared = 0;    ///< seconds from when it was asked for until all ranks were ready
+  double pause = 0;       ///< seconds between two steps that it took, on rank 0
+  double bytes = 0;       ///< of state that ranks sent or received, summed over those that joined
+
+  std::string text() const {
+    return format(
+        "resize at step %lld: %d -> %d ranks, pause %.1f ms, %.1f MB moved, prepared in %.2f s",
+        (long long)(step), from, to, 1e3 * pause, bytes / 1e6, prepared);
+  }
 };
 
 /// Means over all samples of a data set that have a target; where each pixel has one, over those.
@@ -98,6 +123,15 @@ struct FitOptions {
   /// true, all ranks end after that step (a rank alone before it), with the checkpoint written, or
   /// leave the evaluation. See Trainer::request_stop().
   std::function<bool()> stop = {};
+  /// With TrainerOptions::active, asked on rank 0 before each step while no resize is under way:
+  /// with how many ranks training is to go on; 0 = as it is. What Trainer::why_not() objects to is
+  /// an Error. The ranks that join make themselves ready while the others train on.
+  std::function<int()> resize = {};
+  /// Called on all ranks that trained before or train after.
+  std::function<void(const Resize&)> on_resize = {};
+  /// Called on rank 0 where a rank that was to join could not make itself ready: training goes on
+  /// without.
+  std::function<void(const std::string&)> on_refused = {};
 };
 
 class Trainer;
@@ -124,21 +158,32 @@ class Trainer {
   Trainer(Network network, const Communicator& ranks, Optimizer optimizer,
           TrainerOptions options = {});
 
-  /// With its loss.
-  PlacedNetwork& network() { return network_; }
-  const PlacedNetwork& network() const { return network_; }
+  /// With its loss. Throws Error where this rank is parked.
+  PlacedNetwork& network() { return here().network; }
+  const PlacedNetwork& network() const { return here().network; }
   const Optimizer& optimizer() const { return optimizer_; }
   /// What all takes on this rank: the network, the optimizer's states and, where an evaluation has
   /// a batch of its own, the network for that.
-  Memory memory() const {
-    Memory m = optimizer_.memory(network_);
-    if (evaluation_) m += evaluation_->network.memory();
-    return m;
-  }
+  Memory memory() const;
   /// Bytes of the optimizer's state on this rank.
-  std::size_t state_bytes() const { return states_.bytes(); }
+  std::size_t state_bytes() const { return here().states.bytes(); }
   const TrainerOptions& options() const { return options_; }
+  /// Those that train; this rank alone where it is parked.
   const Communicator& ranks() const { return ranks_; }
+  /// Whether this rank trains now, and is not parked.
+  bool active() const { return here_ != nullptr; }
+  /// Why training cannot go on with so many ranks, in one line; empty where it can.
+  std::string why_not(int ranks) const;
+  /// Training goes on with the first `ranks` of those that were given to the constructor. To be
+  /// called between two steps, on all ranks that train before or after: the last ones join, and get
+  /// the state from those that have it, or leave, and give back their memory. What batches a rank
+  /// takes is other then: loaders are to be made anew. fit() does all that when it is asked to.
+  /// `from`: how many train now, which a parked rank cannot know. Throws Error, on all of them,
+  /// where why_not() says so.
+  Resize resize(int ranks, int from);
+  Resize resize(int ranks) { return resize(ranks, ranks_.size()); }
+  /// On a parked rank: makes kernels and memory, so that resize() finds them. Others train on.
+  void prepare();
   Stream& stream() { return stream_; }
   /// Where training stands; what a checkpoint carries beside tensors.
   Progress& progress() { return progress_; }
@@ -212,16 +257,11 @@ class Trainer {
     return *batch;
   }
 
-  /// Forward, backward and update on a batch.
-  void run(const Batch& batch, double rate);
   /// Samples over all ranks.
   std::int64_t at_once() const {
     return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
   }
   int micro_batches() const { return int(options_.batch / at_once()); }
-
-  PlaceOptions placing(std::int64_t batch) const;
-  PlacedNetwork place(Network network);
 
   /// The network once more, for evaluation.
   struct Evaluator {
@@ -234,10 +274,40 @@ class Trainer {
     static PlacedNetwork place(const Trainer& of);
   };
 
+  /// The network where it is placed, and all that belongs to it.
+  struct Instance {
+    explicit Instance(PlacedNetwork placed);
+
+    PlacedNetwork network;
+    Tensor states = {};
+    Tensor images = {};  ///< in f32, where the kernels are, if they want them in another dtype
+    Targets targets;
+    std::array<PendingOutcome, 2> outcomes = {};  ///< of steps in turn
+    std::optional<Evaluator> evaluation = {};
+  };
+  Instance& here() const {
+    check(here_ != nullptr, "this rank is parked: it has no network");
+    return *here_;
+  }
+
+  void settle();
+  PlaceOptions placing() const;
+  PlacedNetwork prepare(PlaceOptions options) const;
+  std::unique_ptr<Instance> allocate(PlacedNetwork placed) const;
+  LoaderOptions loading(bool training, const FitOptions& o, int rank, int ranks) const;
+  // In train/impl/elastic.hpp.
+  void gather_teams();
+  void share_gradients(const PlacedNetwork* placed);
+  Workers workers_of(const Communicator& ranks) const;
+  Shares shares(int ranks) const;
+  void warm_up();
+  double send_state(const Communicator& ranks, int from);
+
   /// Moves a batch, or a micro-batch of it, into a network.
-  Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, bool stop,
+  Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, double stop,
                int micro_batch = 0, int micro_batches = 1);
   void load_images(const View& images, const PlacedNetwork& network);
+  void run_turns(const Batch& batch, bool training, bool stop);
 
   /// A step that was started.
   struct UnderWay {
@@ -253,26 +323,28 @@ class Trainer {
   /// What a checkpoint must agree on with the run that continues it.
   void describe();
 
-  Communicator ranks_;
+  Communicator all_, ranks_;         ///< that were given; that train
+  std::vector<Communicator> teams_;  ///< the first i + 1 of all, where ranks come and go
+  Tensor gradients_;  ///< where all ranks of a node can reach them, for those who train
   Optimizer optimizer_;
   TrainerOptions options_;
-  PlacedNetwork network_;
+  Network network_;  ///< with its loss
   Stream stream_;
-  Tensor states_;
-  Tensor images_;  ///< in f32, where the kernels are, if they want them in another dtype
-  Targets targets_;
+  std::unique_ptr<Instance> here_, prepared_;
   std::vector<UnderWay> under_way_;
-  std::array<PendingOutcome, 2> outcomes_;  ///< of steps in turn
-  double finished_ = 0;                     ///< when the last step was: seconds of now()
-  std::optional<Evaluator> evaluation_;
+  double finished_ = 0;  ///< when the last step was: seconds of now()
   Progress progress_;
   bool stop_ = false, run_ahead_ = true;
+  int announced_ = 0;  ///< on rank 0: for the next step to tell
 };
 
 /// A single-pass range of epochs; incrementing trains the next one.
 class Trainer::Fit {
  public:
   Fit(Trainer& trainer, std::unique_ptr<Dataset> owned, const Dataset& data, FitOptions options);
+
+  Fit(Fit&&) = delete;
+  ~Fit() { let_go(); }
 
   std::int64_t total_steps() const { return total_; }
   /// Whether it has ended because a rank asked for it: the same on all ranks.
@@ -311,8 +383,23 @@ class Trainer::Fit {
   }
   Progress& at() const { return trainer_.progress_; }
 
-  /// Up to the end of the epoch, or of the training.
+  /// Up to the end of the epoch, or of the training, or until this rank is parked.
   void train();
+  // In train/impl/elastic.hpp: ranks that come and go.
+  bool elastic() const { return !trainer_.teams_.empty(); }
+  bool leads() const { return elastic() && trainer_.all_.rank() == 0; }
+  void tell(int first, int last, const std::string& note) const;
+  bool park();
+  bool answer(const std::string& note);
+  void lead();
+  void hear();
+  void refuse(const std::string& why);
+  void get_ready();
+  void change_ranks(int from);
+  std::string try_to_prepare();
+  void learn_best();
+  void let_go() noexcept;
+  Loader loader_of(int rank, int ranks, std::int64_t epoch, std::int64_t batch) const;
   /// Steps, until no more than `left` are under way.
   void finish(int left);
   void sum_up();
@@ -329,11 +416,24 @@ class Trainer::Fit {
   Trainer& trainer_;
   std::unique_ptr<Dataset> owned_;
   FitOptions options_;
-  Loader loader_;
+  const Dataset& data_;
+  std::int64_t batches_ = 0;  ///< in an epoch
+  std::optional<Loader> loader_;
   std::int64_t total_ = 0;
   Epoch epoch_;
-  bool stopped_ = false;
+  bool stopped_ = false, let_go_ = false;
   std::optional<Score> best_;
+  /// A resize that is under way.
+  struct Coming {
+    int ranks = 0;        ///< 0: none
+    int ready = 0;        ///< of those that join; on rank 0
+    double asked = 0;     ///< seconds of now()
+    double prepared = 0;  ///< seconds
+    bool announced = false;
+    std::int64_t at = -1;  ///< after so many steps; -1: not agreed upon yet
+    std::optional<Loader> loader = {};
+  };
+  Coming coming_;
 };
 
 }  // namespace lamina

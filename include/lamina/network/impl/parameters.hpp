@@ -252,13 +252,16 @@ LAMINA_INLINE void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& st
       bucket.sharded ? detail::whole_lines((elements + ranks - 1) / ranks, value, options.dtype)
                      : 0;
   const std::int64_t whole = bucket.sharded ? part * ranks : elements;
-  const std::size_t buffers = options.micro_batches > 1 ? 2 : 1;  // of gradients
+  const bool by_turns = options.workers.count > 1 || options.micro_batches > 1;
+  bucket.turns = options.turns();
+  bucket.in_row = options.workers.count > 0 ? options.workers.in_row() : options.micro_batches;
+  const auto buffers =
+      std::size_t(1 + Turns{bucket.turns, bucket.in_row}.places());  // of gradients
   bucket.gradients = View(nullptr, {{1, whole, 1, 1}, gradient, {}});
   bucket.values = View(nullptr, {{1, whole, 1, 1}, value, {}});
   bucket.part = View(nullptr, {{1, part, 1, 1}, gradient, {}});
   bucket.state = options.dtype.states;
-  bucket.micro_batches = options.micro_batches;
-  if (options.micro_batches > 1) {
+  if (by_turns) {
     const Form& form = bucket.gradients;
     bucket.hold = options.backend->reorder(form, form);
     bucket.add = options.backend->sum(std::array{form, form});
@@ -285,7 +288,32 @@ LAMINA_INLINE Form Parameters::squares_form(const PlaceOptions& options) const {
   return {{1, sums, 1, 1}, DType::f64, {}};
 }
 
-LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memory& total) {
+LAMINA_INLINE Form Parameters::gradient_form(const PlaceOptions& options) const {
+  std::size_t bytes = 0;
+  for (const Bucket& bucket : buckets) bytes += bucket.gradients.bytes();
+  return detail::flat(bytes, options.dtype.gradients);
+}
+
+LAMINA_INLINE void Parameters::make_room(const PlaceOptions& options, int places) {
+  while (int(held.size()) < places)
+    held.emplace_back(gradient_form(options), options.backend->memory());
+}
+
+LAMINA_INLINE void Parameters::hold(const PlaceOptions& options) {
+  if (buckets.empty()) return;
+  const auto places = std::size_t(Turns{buckets[0].turns, buckets[0].in_row}.places());
+  make_room(options, int(places));
+  std::size_t grad = 0;
+  for (Bucket& bucket : buckets) {
+    bucket.held.clear();
+    for (std::size_t i = 0; i < places; ++i)
+      bucket.held.push_back(held[i].view().at(grad, bucket.gradients.form()));
+    grad += bucket.gradients.bytes();
+  }
+}
+
+LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memory& total,
+                                        Tensor given) {
   MemorySpace& memory = options.backend->memory();
   squares = Tensor(squares_form(options), memory);
   // What ranks sum or gather is where they can do so in place.
@@ -310,21 +338,22 @@ LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memor
     unread_bytes = std::max(unread_bytes, detail::room_of(*p, gradient));
   unread = Tensor(detail::flat(unread_bytes, gradient), memory);
   for (Parameter* p : written_) p->grad = unread.view().at(0, p->form_of(gradient));
-  std::size_t part_bytes = 0, gradient_bytes = 0;
-  for (const Bucket& bucket : buckets)
-    part_bytes += bucket.part.bytes(), gradient_bytes += bucket.gradients.bytes();
-  gradients = options.ranks.tensor(detail::flat(gradient_bytes, gradient), memory);
+  std::size_t part_bytes = 0;
+  for (const Bucket& bucket : buckets) part_bytes += bucket.part.bytes();
+  const Form form = gradient_form(options);
+  gradients = given.view() ? std::move(given) : options.ranks.tensor(form, memory);
+  check(gradients.bytes() == form.bytes(), "memory for gradients: expected ", form.bytes(),
+        " bytes, got ", gradients.bytes());
   parts = Tensor(detail::flat(part_bytes, gradient), memory);
-  if (options.micro_batches > 1) held = Tensor(detail::flat(gradient_bytes, gradient), memory);
   std::size_t grad = 0, part = 0;
   for (Bucket& bucket : buckets) {
     bucket.gradients = gradients.view().at(grad, bucket.gradients);
     bucket.part = parts.view().at(part, bucket.part);
-    bucket.held = held.view().at(grad, bucket.gradients);
     for (Parameter* p : bucket.members)
       p->grad = bucket.gradients.at(std::size_t(p->at) * size_of(gradient), p->form_of(gradient));
     grad += bucket.gradients.bytes(), part += bucket.part.bytes();
   }
+  hold(options);
 }
 
 LAMINA_INLINE void set_own(const Backend& backend, const Parameter& p, const View& plain,

@@ -67,6 +67,11 @@ inline void check_options(const Network& network, PlaceOptions& options) {
   if (options.recompute.empty()) options.recompute.assign(graph.size(), false);
   check(options.recompute.size() == graph.size(), "expected for each of the ", graph.size(),
         " vertices of the network whether it is recomputed, got ", options.recompute.size());
+  check(
+      options.workers.count == 0 || (ranks == 1 && !options.shard_optimizer &&
+                                     options.micro_batches == options.workers.count),
+      "with workers a network is placed on this rank alone, for as many micro-batches as there are "
+      "workers, without a sharded optimizer");
   check(options.micro_batches > 0, "micro_batches must be positive, got ", options.micro_batches);
   check(!options.training || !options.parameters_of,
         "parameters of another network are for inference only: expected training = false");
@@ -89,6 +94,7 @@ LAMINA_INLINE PlacedNetwork::PlacedNetwork(const Network& network, PlaceOptions 
   if (const PlacedNetwork* from = std::exchange(options_.parameters_of, nullptr))
     source_ =
         std::make_unique<detail::Source>(*from, options_.backend, parameters_, steps_, memory_);
+  plan_kept();
 }
 
 // Here, so that not every program has to compile them.
@@ -136,14 +142,20 @@ LAMINA_INLINE void PlacedNetwork::plan_workspace() {
   memory_.workspace += scratch;  // one buffer serves all kernels, one after the other
 }
 
-LAMINA_INLINE void PlacedNetwork::allocate() {
+LAMINA_INLINE Form PlacedNetwork::gradient_form() const {
+  return parameters_.gradient_form(options_);
+}
+
+LAMINA_INLINE void PlacedNetwork::allocate(Tensor gradients) {
   check(!options_.ranks.imagined(), "the ranks on which the network is placed are imagined: it ",
         "never runs, and has no buffers");
   check(!allocated_, "the network has its buffers already");
   allocate_activations();
-  parameters_.allocate(options_, memory_);
+  parameters_.allocate(options_, memory_, std::move(gradients));
   numbers_ = StepNumbers(options_.backend->memory());
+  allocate_kept();
   allocated_ = true;
+  if (options_.workers.count > 0) share(options_.workers);
   if (source_) source_->refresh();
 }
 
@@ -183,7 +195,7 @@ LAMINA_INLINE void PlacedNetwork::allocate_activations() {
 LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
   check(allocated_, "the network must have its buffers before it is initialized");
   check(!borrows(), "the network has the parameters of another one: expected that one");
-  changed();
+  changed(), values_are_new();
   for (const NamedParameter& n : parameters_.mine) {
     const Parameter& p = *n.parameter;
     const Random random(seed, key_of(n.name));
@@ -214,22 +226,50 @@ LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
   tell(context);
   numbers_.now.put(context.stream, {.seed = context.seed,
                                     .step = context.step,
-                                    .micro_batch = micro_batch_,
-                                    .stop = double(context.stop)});
+                                    .micro_batch = context.micro_batch,
+                                    .stop = context.stop});
+  if (context.training) begin_worker(context.stream);
   for (std::size_t i = 1; i < steps_.size(); ++i)
     run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
   context.stream.enter(-1);
-  numbers_.add_up = context.training && found_by_step();
-  if (numbers_.add_up) add_up_found(context.stream);
+  if (context.training) end_worker(context.stream);
+  const bool by_workers = found_by_step() && options_.workers.count > 0;
+  numbers_.add_up = found_by_step() && (context.training || by_workers);
+  if (numbers_.add_up) add_up_found(context);
+  if (by_workers && !context.training) turn_ = (turn_ + 1) % options_.turns();
 }
 
 LAMINA_INLINE void PlacedNetwork::tell(Context& context) {
-  context.micro_batch = micro_batch_, context.micro_batches = options_.micro_batches;
+  context.micro_batch = int(options_.workers.mine.begin) + turn_;
+  context.micro_batches = options_.micro_batches;
   context.now = numbers_.now.view();
 }
 
-LAMINA_INLINE void PlacedNetwork::add_up_found(Stream& stream) {
-  options_.backend->add_found(stream, shared_found(stream), micro_batch_ == 0, numbers_.totals);
+/// Of a worker by itself: they are put together when all have run, in one order on all ranks.
+LAMINA_INLINE void PlacedNetwork::add_up_found(Context& context) {
+  const Backend& backend = *options_.backend;
+  Stream& stream = context.stream;
+  if (options_.workers.count == 0)
+    return backend.add_found(stream, shared_found(stream), turn_ == 0, numbers_.totals);
+  const View& all = numbers_.by_worker;
+  if (turn_ == 0) {
+    const Box box = Box::of(all.shape);
+    const BoxMove zeros{{}, box, all, box, box};
+    backend.move(stream, Pass::forward, "zero", {&zeros, 1});
+  }
+  const std::size_t row = StepNumbers::form().bytes();
+  backend.add_found(stream, shared_found(stream), true,
+                    all.at(std::size_t(context.micro_batch) * row, StepNumbers::form()));
+  if (!context.training && turn_ + 1 == options_.turns()) add_up_workers(stream);
+}
+
+LAMINA_INLINE void PlacedNetwork::add_up_workers(Stream& stream) {
+  const View& all = numbers_.by_worker;
+  options_.workers.ranks.all_reduce(stream, Pass::forward, all).wait(stream);
+  for (int w = 0; w < options_.workers.count; ++w)
+    options_.backend->add_found(
+        stream, all.at(std::size_t(w) * StepNumbers::form().bytes(), StepNumbers::form()), w == 0,
+        numbers_.totals);
 }
 
 LAMINA_INLINE View PlacedNetwork::found_by_step() const {
@@ -265,7 +305,7 @@ LAMINA_INLINE View PlacedNetwork::shared_found(Stream& stream) const {
 LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
   tell(context);
-  for (Bucket& bucket : parameters_.buckets) bucket.micro_batch = micro_batch_;
+  for (Bucket& bucket : parameters_.buckets) bucket.turn = turn_;
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
     recompute(context, step);
@@ -281,8 +321,9 @@ LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
     context.stream.enter(std::int32_t(i), step.name.c_str());
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
   }
-  micro_batch_ = (micro_batch_ + 1) % options_.micro_batches;
+  turn_ = (turn_ + 1) % options_.turns();
   context.stream.enter(-1);
+  if (turn_ == 0 && options_.workers.count > 0 && found_by_step()) add_up_workers(context.stream);
 }
 
 /// What `step` reads and its layers did not keep.

@@ -111,8 +111,7 @@ inline ProfileRow describe_row(const Step& step, int index, Pass pass, const Upd
              : pass == Pass::weight_grad ? cost.weight_grad
                                          : update_work(rule, cost.parameters, placing.dtype);
   if (pass == Pass::update) return row;
-  for (double* all : {&row.work.flops, &row.work.bytes, &row.work.padding})
-    *all *= placing.micro_batches;
+  for (double* all : {&row.work.flops, &row.work.bytes, &row.work.padding}) *all *= placing.turns();
   return row;
 }
 

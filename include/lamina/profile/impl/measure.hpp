@@ -128,7 +128,7 @@ LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
   Stream stream;
   Context context{.stream = stream, .targets = targets};
   const auto step = [&] {
-    for (int i = 0; i < network.placing().micro_batches; ++i)
+    for (int i = 0; i < network.placing().turns(); ++i)
       network.forward(context), network.backward(context);
     for (const auto& named : network.parameters())
       if (named.parameter->trained) named.parameter->wait(stream);

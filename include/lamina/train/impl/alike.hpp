@@ -62,6 +62,8 @@ LAMINA_INLINE void check_alike(const Communicator& ranks, const Optimizer& optim
                       {"the seed", text(o.seed)},
                       {"the global batch", text(o.batch)},
                       {"the micro-batch", text(o.micro_batch)},
+                      {"workers", text(o.workers)},
+                      {"the ranks that train first", text(o.active)},
                       {"the evaluation batch", text(o.evaluation_batch)},
                       {"the back end asked for", o.backend},
                       {"communicate", text(o.communicate)}});

@@ -14,41 +14,52 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
     : trainer_(trainer),
       owned_(std::move(owned)),
       options_(std::move(options)),
-      loader_(trainer.loader(data, true, options_)),
-      total_(loader_.batches() * options_.epochs) {
-  check(loader_.batches() > 0, data.name(), ": has fewer images than the global batch of ",
+      data_(data),
+      batches_(data.size() / trainer.options_.batch),
+      total_(options_.steps > 0 ? options_.steps : batches_ * options_.epochs) {
+  check(batches_ > 0, data.name(), ": has fewer images than the global batch of ",
         trainer.options_.batch);
-  if (options_.steps > 0) total_ = options_.steps;
-  detail::check_alike(trainer.ranks_, options_, trainer.progress_);
-  if (options_.validation) {
+  if (options_.validation)
     check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
-    trainer.loader(*options_.validation, false);  // fail now, not after an epoch
-  }
+  if (!trainer.active()) return;
+  loader_ = trainer.loader(data, true, options_);
+  detail::check_alike(trainer.ranks_, options_, trainer.progress_);
+  if (options_.validation) trainer.loader(*options_.validation, false);  // fail now
   prepare_saving();
-  loader_.seek(trainer.progress_.epoch, trainer.progress_.batch);
+  loader_->seek(trainer.progress_.epoch, trainer.progress_.batch);
 }
 
 LAMINA_INLINE bool Trainer::Fit::next() {
-  const bool another = more() && !stopped_;
-  stopped_ = stopped_ || (another && alone() && asked());
-  if (another && !stopped_) {
-    epoch_ = {};
-    if (!awaited()) train();
-    sum_up();
-    if (!stopped_) evaluate();
+  while (trainer_.active() || park()) {
+    const bool another = more() && !stopped_;
+    stopped_ = stopped_ || (another && alone() && asked());
+    if (another && !stopped_) {
+      epoch_ = {};
+      if (!awaited()) train();
+      if (!trainer_.active()) continue;
+      sum_up();
+      if (!stopped_) evaluate();
+    }
+    if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
+    if (!another) let_go();
+    return another;
   }
-  if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
-  return another;
+  return false;
 }
 
 LAMINA_INLINE void Trainer::Fit::train() {
   std::int64_t images = 0;
   for (bool last = false; !last;) {
+    if (coming_.at == at().step) change_ranks(trainer_.ranks_.size());
+    if (!trainer_.active()) return;
     trainer_.request_stop(asked());
-    trainer_.start(loader_, total_);
+    lead();
+    get_ready();
+    trainer_.start(*loader_, total_);
     at().evaluation_due = at().batch == 0 || at().step == total_;
     const bool due = options_.save_every > 0 && at().step % options_.save_every == 0;
-    finish(at().evaluation_due || due || !trainer_.ahead() ? 0 : 1);
+    const bool changes = coming_.at == at().step;
+    finish(at().evaluation_due || due || changes || !trainer_.ahead() ? 0 : 1);
     stopped_ = stopped_ || (alone() && asked());
     last = at().evaluation_due || stopped_;
     if (last) finish(0);
@@ -63,12 +74,13 @@ LAMINA_INLINE void Trainer::Fit::finish(int left) {
     const StepResult r = trainer_.finish();
     epoch_.seconds += r.seconds;
     stopped_ = stopped_ || r.stop;
+    if (r.resize > 0) coming_.ranks = r.resize, coming_.at = at().step + 1;
     if (options_.on_step) options_.on_step(r);
   }
 }
 
 LAMINA_INLINE void Trainer::Fit::sum_up() {
-  const auto steps = double(at().batch > 0 ? at().batch : loader_.batches());
+  const auto steps = double(at().batch > 0 ? at().batch : batches_);
   epoch_.number = at().epoch + (at().batch > 0);
   epoch_.loss = at().loss / steps, epoch_.top1 = at().top1 / steps;
 }
@@ -92,7 +104,7 @@ LAMINA_INLINE void Trainer::Fit::prepare_saving() {
   check(!options_.save.empty() || (options_.keep == 0 && !options_.keep_best),
         "keep and keep_best need a file to save to");
   if (options_.save.empty()) return;
-  try_checkpoint(options_.save, trainer_.network_, trainer_.ranks_);
+  try_checkpoint(options_.save, trainer_.network(), trainer_.ranks_);
   if (options_.keep_best)
     best_ = read_score(best_checkpoint(options_.save), options_.validation != nullptr,
                        trainer_.progress_, trainer_.ranks_);

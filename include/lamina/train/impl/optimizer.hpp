@@ -206,8 +206,8 @@ inline const char* layer_name(const PlacedNetwork& network, const NamedParameter
 
 LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
                                      std::int64_t step, double scale) const {
-  check(network.micro_batch() == 0, "update: ", network.micro_batch(), " of ",
-        network.placing().micro_batches, " micro-batches have run backward");
+  check(network.turn() == 0, "update: ", network.turn(), " of ", network.placing().turns(),
+        " micro-batches have run backward");
   for (const Bucket& bucket : network.buckets())
     check(bucket.attached == key_, "update: the network's states are ",
           bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",

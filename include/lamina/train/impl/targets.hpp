@@ -39,7 +39,8 @@ LAMINA_INLINE void PendingOutcome::ask(const PlacedNetwork& network, Stream& str
 
 LAMINA_INLINE Outcome PendingOutcome::get() const {
   event_.wait();
-  return {found_[0], found_[1], found_[2], found_[3], found_[4] > 0};
+  const int resize = int(found_[4] / Outcome::unit);
+  return {found_[0], found_[1], found_[2], found_[3], found_[4] > resize * Outcome::unit, resize};
 }
 
 }  // namespace lamina

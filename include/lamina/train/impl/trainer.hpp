@@ -12,64 +12,88 @@
 
 namespace lamina {
 
+LAMINA_INLINE Trainer::Instance::Instance(PlacedNetwork placed)
+    : network(std::move(placed)), targets(network) {}
+
 LAMINA_INLINE Trainer::Trainer(Network network, const Communicator& ranks, Optimizer optimizer,
                                TrainerOptions options)
-    : ranks_(ranks),
+    : all_(ranks),
+      ranks_(ranks),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
-      network_(place(std::move(network))) {
-  states_ = optimizer_.attach(network_);
-  network_.initialize(options_.seed);
-  targets_ = Targets(network_);
-  if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
-    evaluation_.emplace(*this);
+      network_(std::move(network)) {
+  settle();
+  gather_teams();
+  std::optional<PlacedNetwork> placed;
+  if (all_.rank() < ranks_.size()) placed = prepare(placing());
+  if (options_.workers > 0) share_gradients(placed ? &*placed : nullptr);
+  if (placed) {
+    here_ = allocate(std::move(*placed));
+    here().network.initialize(options_.seed);
+    if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
+      here().evaluation.emplace(*this);
+  }
   stream_.silence(!options_.communicate);
-  under_way_.reserve(outcomes_.size());
+  under_way_.reserve(2);
   progress_.seed = options_.seed;
+}
+
+LAMINA_INLINE Memory Trainer::memory() const {
+  Memory m = optimizer_.memory(network());
+  if (here().evaluation) m += here().evaluation->network.memory();
+  return m;
 }
 
 LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
                                      const FitOptions& o) const {
-  const Network& network = network_.network();
-  const Network::Vertex& loss = network.graph().back();
-  const std::vector<Shape> xs = network.input_shapes(loss, 1);
+  const Network::Vertex& loss = network_.graph().back();
+  const std::vector<Shape> xs = network_.input_shapes(loss, 1);
   const Form target = loss.layer->targets(xs);
   check(data.target() == target, data.name(), ": its targets are ", data.target(), ", but ",
         loss.name, " takes ", target);
   check(target.dtype != DType::i32 || data.classes() <= xs[0].c, data.name(), ": has ",
         data.classes(), " classes, but the network ends in ", xs[0].c);
-  check(data.shape() == network.sample(), data.name(), ": its images are ", data.shape(),
-        ", but the network takes ", network.sample());
-  const PlacedNetwork& placed = training || !evaluation_ ? network_ : evaluation_->network;
-  const std::int64_t batch = training      ? options_.batch
-                             : evaluation_ ? options_.evaluation_batch
-                                           : at_once();
-  const LoaderOptions options{.global_batch = batch,
-                              .rank = ranks_.rank(),
-                              .ranks = ranks_.size(),
-                              .shares = placed.placing().splits[0].shares.batch,
-                              .micro_batches = training ? micro_batches() : 1,
-                              .seed = options_.seed,
-                              .shuffle = training && o.shuffle,
-                              .augment = training && o.augment,
-                              .pad_last = !training,
-                              .depth = std::max(3, o.loader_threads + 1),
-                              .threads = o.loader_threads};
+  check(data.shape() == network_.sample(), data.name(), ": its images are ", data.shape(),
+        ", but the network takes ", network_.sample());
+  const LoaderOptions options = loading(training, o, ranks_.rank(), ranks_.size());
   detail::check_alike(ranks_, data, options);
   return Loader(data, options);
 }
 
+LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o, int rank,
+                                             int ranks) const {
+  const bool apart = !training && here().evaluation, workers = options_.workers > 0;
+  const PlacedNetwork* placed = workers ? nullptr
+                                : apart ? &here().evaluation->network
+                                        : &network();
+  return {.global_batch = training || workers ? options_.batch
+                          : apart             ? options_.evaluation_batch
+                                              : at_once(),
+          .rank = rank,
+          .ranks = ranks,
+          .shares = workers ? shares(ranks) : placed->placing().splits[0].shares.batch,
+          .micro_batches = training && !workers ? micro_batches() : 1,
+          .seed = options_.seed,
+          .shuffle = training && o.shuffle,
+          .augment = training && o.augment,
+          .pad_last = !training,
+          .depth = std::max(3, o.loader_threads + 1),
+          .threads = o.loader_threads};
+}
+
 LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
-  check(under_way() < int(outcomes_.size()), "start: ", under_way(),
+  auto& outcomes = here().outcomes;
+  check(under_way() < int(outcomes.size()), "start: ", under_way(),
         " steps are under way: expected finish()");
   UnderWay step{.result = {}, .begin = now(), .samples = batch.global_valid};
   StepResult& r = step.result;
   r.count = per_epoch;
   r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
   stream_.begin_step();
-  run(batch, r.rate);
+  run_turns(batch, true, stop_);
+  optimizer_.update(network(), stream_, r.rate, progress_.step + 1);
   advance(r);
-  outcomes_[std::size_t(r.step) % outcomes_.size()].ask(network_, stream_);
+  outcomes[std::size_t(r.step) % outcomes.size()].ask(network(), stream_);
   under_way_.push_back(step);
 }
 
@@ -78,8 +102,10 @@ LAMINA_INLINE StepResult Trainer::finish() {
   const UnderWay step = under_way_.front();
   under_way_.erase(under_way_.begin());
   StepResult r = step.result;
-  const Outcome found = outcomes_[std::size_t(r.step) % outcomes_.size()].get();
-  r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0), r.stop = found.stop;
+  const auto& outcomes = here().outcomes;
+  const Outcome found = outcomes[std::size_t(r.step) % outcomes.size()].get();
+  r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0);
+  r.stop = found.stop, r.resize = found.resize;
   if (r.index == 1) progress_.loss = progress_.top1 = 0;
   progress_.loss += r.loss, progress_.top1 += r.top1;
   const double end = now();
@@ -100,14 +126,13 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
     const Dataset& data, const std::function<bool()>& stop) {
   check_finished("evaluate");
   Loader loader = this->loader(data, false);
-  PlacedNetwork& network = evaluation_ ? evaluation_->network : network_;
-  Targets& targets = evaluation_ ? evaluation_->targets : targets_;
-  if (evaluation_) network.refresh();
+  auto& apart = here().evaluation;
+  PlacedNetwork& network = apart ? apart->network : here().network;
+  if (apart) network.refresh();
+  network.average_kept(stream_);
   Evaluation e;
   for (std::int64_t i = 0; i < loader.batches(); ++i) {
-    Context context = load(next(loader), network, targets, stop());
-    context.training = false;
-    network.forward(context);
+    run_turns(next(loader), false, stop());
     const Outcome found = outcome(network, stream_);
     if (found.stop) return std::nullopt;
     e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
@@ -120,10 +145,11 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
 
 LAMINA_INLINE void Trainer::save(const std::string& path, std::optional<Score> score) {
   check_finished("save");
-  if (!stream_.silent()) detail::check_finite(network_, path, progress_.step);
+  network().average_kept(stream_);
+  if (!stream_.silent()) detail::check_finite(network(), path, progress_.step);
   describe();
   progress_.score = score;
-  save_checkpoint(path, network_, progress_, ranks_);
+  save_checkpoint(path, network(), progress_, ranks_);
 }
 
 LAMINA_INLINE std::vector<std::string> Trainer::resume(const std::string& path) {
@@ -137,18 +163,26 @@ LAMINA_INLINE std::vector<std::string> Trainer::resume(const std::string& path) 
   }
   check(p.seed == options_.seed, path, ": was saved with seed ", p.seed, ", but this run has ",
         options_.seed);
-  Resumed resumed = load_checkpoint(path, network_, ranks_);
+  Resumed resumed = load_checkpoint(path, network(), ranks_);
   progress_ = resumed;
   return std::move(resumed.averaged);
 }
 
-LAMINA_INLINE void Trainer::run(const Batch& batch, double rate) {
-  for (int i = 0; i < micro_batches(); ++i) {
-    Context context = load(batch, network_, targets_, stop_, i, micro_batches());
-    network_.forward(context);
-    network_.backward(context);
+/// Forward on a batch, and in training backward. What rank 0 announces it says once.
+LAMINA_INLINE void Trainer::run_turns(const Batch& batch, bool training, bool stop) {
+  Instance& on = here();
+  const bool apart = !training && on.evaluation;
+  PlacedNetwork& network = apart ? on.evaluation->network : on.network;
+  Targets& targets = apart ? on.evaluation->targets : on.targets;
+  const bool whole = !training && options_.workers == 0;
+  const int turns = whole ? 1 : network.placing().turns();
+  for (int i = 0; i < turns; ++i) {
+    const double says = Outcome::says(stop, std::exchange(announced_, 0));
+    Context context = load(batch, network, targets, says, i, turns);
+    context.training = training;
+    network.forward(context);
+    if (training) network.backward(context);
   }
-  optimizer_.update(network_, stream_, rate, progress_.step + 1);
 }
 
 LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
@@ -163,41 +197,76 @@ LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
           .micro_batches = int(o.batch / at_once)};
 }
 
-LAMINA_INLINE PlaceOptions Trainer::placing(std::int64_t batch) const {
+/// Workers need no other rank: one that is to join places them before it knows the others.
+LAMINA_INLINE PlaceOptions Trainer::placing() const {
   PlaceOptions o = placing_of(options_);
-  o.batch = batch, o.ranks = ranks_, o.splits = options_.splits;
   o.backend = make_backend(options_.backend, options_.dtype), o.fuse = options_.fuse;
+  if (options_.workers > 0) {
+    o.batch = options_.batch / options_.workers, o.micro_batches = options_.workers;
+    const bool joined = all_.rank() < ranks_.size();
+    o.workers = joined ? workers_of(ranks_) : Workers{options_.workers, {}, {0, 1}};
+  } else {
+    o.ranks = ranks_, o.splits = options_.splits;
+  }
   return o;
 }
 
-LAMINA_INLINE PlacedNetwork Trainer::place(Network network) {
-  detail::check_alike(ranks_, optimizer_, options_);
+/// What can be said without placing anything; the network gets its loss.
+LAMINA_INLINE void Trainer::settle() {
+  detail::check_alike(all_, optimizer_, options_);
   const std::int64_t batch = options_.batch, micro_batch = options_.micro_batch;
+  const int workers = options_.workers;
   check(batch > 0, "the global batch must be positive, got ", batch);
   check(micro_batch >= 0 && batch % at_once() == 0, "a global batch of ", batch,
         " is no multiple of the micro-batch of ", micro_batch);
-  const Layer* last = network.graph().back().layer.get();
-  if (!last || !last->is_loss()) {
-    network.add<SoftmaxCrossEntropy>({}, "loss");
-    if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
-    if (!options_.recompute.empty()) options_.recompute.push_back(false);
+  check(workers >= 0 && (workers == 0 || batch % workers == 0), "a global batch of ", batch,
+        " cannot be cut into equal parts for ", workers, " workers");
+  if (workers > 0) {
+    check(micro_batch == 0,
+          "workers and a micro-batch: expected one of the two, since what runs at "
+          "once is a worker's part");
+    check(!options_.shard_optimizer, "workers: a sharded optimizer is not for them");
+    check(options_.evaluation_batch == 0,
+          "workers: an evaluation runs as training does: expected no "
+          "evaluation batch");
+    for (const Split& s : options_.splits)
+      check(s.ways() == s.batch && s.shares.batch.empty(),
+            "workers: all layers are split by samples, "
+            "got ",
+            s);
   }
-  const auto placed = [&] { return network.place(placing(at_once())); };
-  return micro_batch > 0 ? naming("micro-batch", placed) : placed();
+  const Layer* last = network_.graph().back().layer.get();
+  if (last && last->is_loss()) return;
+  network_.add<SoftmaxCrossEntropy>({}, "loss");
+  if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
+  if (!options_.recompute.empty()) options_.recompute.push_back(false);
+}
+
+LAMINA_INLINE PlacedNetwork Trainer::prepare(PlaceOptions options) const {
+  const auto prepare = [&] { return PlacedNetwork(network_, std::move(options)); };
+  return options_.micro_batch > 0 ? naming("micro-batch", prepare) : prepare();
+}
+
+LAMINA_INLINE std::unique_ptr<Trainer::Instance> Trainer::allocate(PlacedNetwork placed) const {
+  gradients_.view() ? placed.allocate(gradients_) : placed.allocate();
+  auto made = std::make_unique<Instance>(std::move(placed));
+  made->states = optimizer_.attach(made->network);
+  return made;
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
-  PlaceOptions o = of.placing(of.options_.evaluation_batch);
+  PlaceOptions o = of.placing();
+  o.batch = of.options_.evaluation_batch;
   const Split input = input_split(o.batch, o.ranks.size());
   if (!o.splits.empty() && o.splits[0].batch != input.batch) o.splits[0] = input;
-  o.backend = of.network_.placing().backend;
+  o.backend = of.network().placing().backend;
   o.recompute.clear(), o.shard_optimizer = false;
-  o.training = false, o.parameters_of = &of.network_, o.micro_batches = 1;
-  return naming("evaluation batch", [&] { return of.network_.network().place(std::move(o)); });
+  o.training = false, o.parameters_of = &of.network(), o.micro_batches = 1;
+  return naming("evaluation batch", [&] { return of.network_.place(std::move(o)); });
 }
 
 LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& network,
-                                    Targets& targets, bool stop, int micro_batch,
+                                    Targets& targets, double stop, int micro_batch,
                                     int micro_batches) {
   const View& x = network.x();
   const std::int64_t rows = x.shape.n;
@@ -221,10 +290,11 @@ LAMINA_INLINE void Trainer::load_images(const View& images, const PlacedNetwork&
   const Backend& backend = *network.placing().backend;
   if (x.dtype == images.dtype) return put_bytes(stream_, images.data, x);
   if (backend.memory().on_host()) return backend.copy(images, x);
-  if (images_.bytes() < images.bytes()) images_ = Tensor(images.form(), backend.memory());
-  const View here = images_.view().at(0, images.form());
-  put_bytes(stream_, images.data, here);
-  backend.convert(stream_, Pass::forward, "convert batch", here, x);
+  Tensor& room = here().images;
+  if (room.bytes() < images.bytes()) room = Tensor(images.form(), backend.memory());
+  const View there = room.view().at(0, images.form());
+  put_bytes(stream_, images.data, there);
+  backend.convert(stream_, Pass::forward, "convert batch", there, x);
 }
 
 LAMINA_INLINE void Trainer::advance(StepResult& r) {

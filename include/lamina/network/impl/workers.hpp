@@ -1,0 +1,149 @@
+// Workers: parts of a batch that ranks share out and run in turn.
+#pragma once
+
+#include <lamina/base/inline.hpp>
+#include <lamina/base/random.hpp>
+#include <lamina/network/placed.hpp>
+
+#include <algorithm>
+
+namespace lamina {
+
+/// Of what is not trained each worker keeps its own, as each rank does without workers.
+LAMINA_INLINE void PlacedNetwork::plan_kept() {
+  const int workers = options_.workers.count;
+  if (workers == 0) return;
+  std::size_t bytes = StepNumbers::form().bytes() * std::size_t(workers);
+  for (const NamedParameter& n : parameters_.mine) {
+    const Parameter& p = *n.parameter;
+    if (p.trained || p.frozen || workers == 1) continue;
+    check(p.form.layout.plain(), n.name, ": workers keep what is plain, got ", p.form);
+    kept_.push_back({&n, {nullptr, {{workers, p.size(), 1, 1}, p.form.dtype, {}}}});
+    bytes += kept_.back().all.bytes();
+  }
+  steps_[0].memory.workspace += bytes, memory_.workspace += bytes;
+}
+
+LAMINA_INLINE void PlacedNetwork::allocate_kept() {
+  const int workers = options_.workers.count;
+  if (workers == 0) return;
+  MemorySpace& memory = options_.backend->memory();
+  numbers_.by_worker = Tensor({workers, 5, 1, 1}, DType::f64, memory);
+  if (kept_.empty()) return;
+  const DType t = kept_[0].all.dtype;
+  std::int64_t elements = 0;
+  for (const Kept& k : kept_) {
+    check(k.all.dtype == t, k.of->name, ": expected ", name(t), ", got ", name(k.all.dtype));
+    elements += k.all.shape.size();
+  }
+  kept_values_ = Tensor({1, elements, 1, 1}, t, memory);
+  std::size_t at = 0;
+  for (Kept& k : kept_) {
+    k.all = kept_values_.view().at(at, k.all.form());
+    at += k.all.bytes();
+  }
+  moves_.resize(kept_.size());
+}
+
+LAMINA_INLINE View PlacedNetwork::kept_of(const Parameter& p) const {
+  const auto found =
+      std::ranges::find_if(kept_, [&](const Kept& k) { return k.of->parameter == &p; });
+  return found == kept_.end() ? View() : found->all;
+}
+
+/// From where a worker's values lie to where kernels find them, or `out`, back again.
+LAMINA_INLINE void PlacedNetwork::move_kept(Stream& stream, bool out) {
+  if (kept_.empty()) return;
+  const std::int64_t worker = options_.workers.mine.begin + turn_;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const View& all = kept_[i].all;
+    const Form one{{1, all.shape.c, 1, 1}, all.dtype, {}};
+    const View row = all.at(std::size_t(worker) * one.bytes(), one);
+    const View value = kept_[i].of->parameter->value.at(0, one);
+    const Box box = Box::of(one.shape);
+    moves_[i] = out ? BoxMove{value, box, row, box, box} : BoxMove{row, box, value, box, box};
+  }
+  options_.backend->move(stream, Pass::forward, out ? "keep worker" : "take worker", moves_);
+}
+
+LAMINA_INLINE void PlacedNetwork::begin_worker(Stream& stream) {
+  if (options_.workers.count == 0) return;
+  if (kept_is_new_) learn_kept(stream);
+  move_kept(stream, false);
+}
+
+LAMINA_INLINE void PlacedNetwork::end_worker(Stream& stream) {
+  if (options_.workers.count > 0) move_kept(stream, true);
+}
+
+/// All workers start from the values of the parameters.
+LAMINA_INLINE void PlacedNetwork::learn_kept(Stream& stream) {
+  const int turn = std::exchange(turn_, 0);
+  const Part mine = options_.workers.mine;
+  for (std::int64_t w = 0; w < options_.workers.count; ++w) {
+    options_.workers.mine = {w, 1};
+    move_kept(stream, true);
+  }
+  options_.workers.mine = mine, turn_ = turn, kept_is_new_ = false;
+}
+
+LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
+  if (kept_.empty() || kept_is_new_) return;
+  const Workers& workers = options_.workers;
+  const Backend& backend = *options_.backend;
+  for (const Kept& k : kept_) {  // what others know better becomes zero
+    const Box all = Box::of(k.all.shape);
+    const std::int64_t first = workers.mine.begin, last = first + workers.mine.size;
+    for (const Part rows : {Part{0, first}, Part{last, workers.count - last}}) {
+      Box others = all;
+      others.n = rows;
+      const BoxMove zeros{{}, all, k.all, all, others};
+      if (rows.size > 0) backend.move(stream, Pass::forward, "zero", {&zeros, 1});
+    }
+  }
+  workers.ranks.all_reduce(stream, Pass::forward, kept_values_).wait(stream);
+  for (const Kept& k : kept_) {
+    const Tensor of(k.all.form());
+    copy_bytes(k.all, of);
+    const Tensor mean({1, k.all.shape.c, 1, 1}, k.all.dtype);
+    visit(k.all.dtype, [&]<Floating T>(T) {
+      for (std::int64_t i = 0; i < k.all.shape.c; ++i) {
+        double sum = 0;
+        for (std::int64_t w = 0; w < workers.count; ++w) sum += of.as<T>()[w * k.all.shape.c + i];
+        mean.as<T>()[i] = T(sum / workers.count);
+      }
+    });
+    copy_bytes(mean, k.of->parameter->value.at(0, mean.view().form()));
+  }
+}
+
+LAMINA_INLINE void PlacedNetwork::check_alike() const {
+  std::uint64_t lies = 0;
+  for (const NamedParameter& n : parameters_.mine)
+    lies = lies * 31 + n.parameter->form.fingerprint() + key_of(n.name);
+  const auto all = options_.workers.ranks.all_gather_value(lies);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    check(all[r] == all[0], "rank ", r,
+          " keeps its parameters otherwise than rank 0: with workers ",
+          "expected the same back end and instruction set");
+}
+
+LAMINA_INLINE void PlacedNetwork::make_room(const Workers& workers) {
+  parameters_.make_room(options_, Turns{workers.turns(), workers.in_row()}.places());
+}
+
+LAMINA_INLINE void PlacedNetwork::share(Workers workers) {
+  check(workers.count == options_.workers.count, "the network has ", options_.workers.count,
+        " workers, not ", workers.count);
+  check(turn_ == 0, "share: ", turn_, " of ", options_.turns(), " workers have run");
+  check(workers.mine.size > 0, "share: expected a worker for each rank");
+  options_.workers = std::move(workers);
+  check_alike();
+  for (Bucket& bucket : parameters_.buckets) {
+    bucket.ranks = options_.workers.ranks.ordered();
+    bucket.turns = options_.turns();
+  }
+  parameters_.hold(options_);
+}
+
+}  // namespace lamina

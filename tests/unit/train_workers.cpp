@@ -1,0 +1,167 @@
+// Workers: parts of a batch that ranks share out. What a training gives does not depend on how many
+// ranks there are, nor on when ranks come and go.
+#include "catch.hpp"
+#include "support/training.hpp"
+
+#include <chrono>
+#include <thread>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// Dropout, and batch norm that each worker has for itself.
+Network network() {
+  Network net({.c = 3, .h = 12, .w = 12});
+  net.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1, .bias = false}, "a");
+  net.add<BatchNorm>({}, "first");
+  net.add<ReLU>({}, "relu");
+  net.add<Dropout>({.rate = 0.25});
+  net.add<Conv2D>({.channels = 6, .kernel = 3, .stride = 2}, "b");
+  net.add<BatchNorm>({.momentum = 0.3}, "second");
+  net.add<Linear>({.features = 4}, "c");
+  return net;
+}
+
+struct Result {
+  std::vector<double> losses, weights;
+  Evaluation validation = {};
+
+  bool operator==(const Result& o) const {
+    return losses == o.losses && weights == o.weights && validation.loss == o.validation.loss &&
+           validation.top1 == o.validation.top1 && validation.samples == o.validation.samples;
+  }
+};
+
+struct Change {
+  std::int64_t step;  ///< asked for when so many are done
+  int ranks;
+};
+
+struct Run {
+  int started = 1, active = 0, workers = 8;
+  std::vector<Change> changes = {};
+  bool fast = true;
+  Optimizer optimizer = SGD{.rate = 0.05, .momentum = 0.9};
+  std::int64_t batch = 32, steps = 12;
+};
+
+Result train(const Run& run, std::vector<Resize>* resizes = nullptr) {
+  const auto data = small_data(), validation = small_data(30, false);
+  Result result;
+  run_ranks(run.started, [&](World& world) {
+    set_threads(1);
+    Trainer trainer(network(), world, run.optimizer,
+                    {.batch = run.batch,
+                     .workers = run.workers,
+                     .active = run.active,
+                     .backend = run.fast ? "auto" : "reference",
+                     .dtype = run.fast ? DType::f32 : DType::f64,
+                     .schedule = parse_schedule("cosine")});
+    std::size_t next = 0;
+    FitOptions fit{.steps = run.steps, .validation = validation.get()};
+    fit.resize = [&] {
+      const bool now = next < run.changes.size() &&
+                       trainer.progress().step >= run.changes[next].step;
+      return now ? run.changes[next++].ranks : 0;
+    };
+    fit.on_step = [&](const StepResult& r) {
+      if (world.rank() != 0) return;
+      result.losses.push_back(r.loss);
+      // Steps of this network are over before anybody could get ready.
+      if (!run.changes.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    fit.on_resize = [&](const Resize& r) {
+      if (world.rank() == 0 && resizes) resizes->push_back(r);
+    };
+    for (const Epoch& epoch : trainer.fit(*data, fit))
+      if (world.rank() == 0 && epoch.validation) result.validation = *epoch.validation;
+    if (!trainer.active()) return;
+    trainer.network().average_kept(trainer.stream());
+    if (world.rank() == 0) result.weights = weights(trainer.network());
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("losses, weights and statistics are the same bits on 1, 2, 4 and 8 ranks") {
+  const bool fast = GENERATE(false, true);
+  const int which = GENERATE(0, 1, 2);
+  Run run{.fast = fast};
+  if (which == 1) run.optimizer = AdamW{};
+  if (which == 2) run.optimizer = Optimizer(LARS{.rate = 1}).clip_norm(0.5);
+  CAPTURE(fast, which);
+  const Result one = train(run);
+  REQUIRE(one.losses.size() == 12);
+  for (const int ranks : {2, 4, 8}) {
+    run.started = ranks;
+    CAPTURE(ranks);
+    CHECK(train(run) == one);
+  }
+}
+
+TEST_CASE("on three ranks the sums round otherwise, and no more") {
+  const Result one = train({.fast = false}), three = train({.started = 3, .fast = false});
+  for (std::size_t i = 0; i < one.weights.size(); ++i)
+    CHECK(three.weights[i] == Approx(one.weights[i]).epsilon(1e-9));
+}
+
+TEST_CASE("workers that are no power of two add up rows of them") {
+  Run run{.workers = 12, .batch = 24};
+  const Result one = train(run);
+  for (const int ranks : {2, 4}) {
+    run.started = ranks;
+    CHECK(train(run) == one);
+  }
+}
+
+TEST_CASE("ranks that come and go leave no trace") {
+  Run run{.steps = 90};
+  const Result alone = train(run);
+  run.started = 8, run.active = 2;
+  run.changes = {{2, 4}, {7, 1}, {9, 8}, {15, 2}, {18, 4}, {24, 1}};
+  std::vector<Resize> resizes;
+  CHECK(train(run, &resizes) == alone);
+  REQUIRE(resizes.size() == 6);
+  int from = 2;
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(resizes[i].from == from);
+    CHECK(resizes[i].to == run.changes[i].ranks);
+    CHECK(resizes[i].step > run.changes[i].step);
+    CHECK((resizes[i].bytes > 0) == (resizes[i].to > from));
+    from = resizes[i].to;
+  }
+}
+
+TEST_CASE("a resize between two steps of one's own loop") {
+  const auto data = small_data();
+  std::vector<double> expected, losses;
+  run_ranks(4, [&](World& world) {
+    set_threads(1);
+    for (const bool resizes : {false, true}) {
+      Trainer trainer(network(), world, SGD{.rate = 0.05},
+                      {.batch = 32, .workers = 4, .active = resizes ? 1 : 4});
+      const auto steps = [&](std::int64_t first, std::int64_t count) {
+        if (!trainer.active()) return;
+        Loader loader = trainer.loader(*data, true);
+        loader.seek(first / loader.batches(), first % loader.batches());
+        for (std::int64_t i = 0; i < count; ++i) {
+          const double loss = trainer.step(loader, 9).loss;
+          if (world.rank() == 0) (resizes ? losses : expected).push_back(loss);
+        }
+      };
+      if (!resizes) {
+        steps(0, 9);
+        continue;
+      }
+      steps(0, 4);
+      trainer.resize(4, 1);
+      steps(4, 2);
+      trainer.resize(2, 4);
+      steps(6, 3);
+    }
+  });
+  CHECK(losses == expected);
+}
