@@ -1,6 +1,8 @@
 // Flags whose values are checked as they are read, each with one line for what is wrong.
 #pragma once
 
+#include <lamina/base/naming.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <concepts>
@@ -46,6 +48,12 @@ inline CLI::Option* choice(CLI::App& app, const char* flag, std::string& to,
 inline CLI::Option* word(CLI::App& app, const char* flag, std::string& to, const char* kind,
                          const char* help) {
   return app.add_option(flag, to, help)->type_name(kind);
+}
+
+/// Runs `work`, whose errors begin with the name of the file that a flag gives.
+template <class Work>
+decltype(auto) for_flag(std::string_view flag, Work&& work) {
+  return naming(flag, work, " ");
 }
 
 /// Lets --help of an app and its subcommands fit 100 columns.

@@ -43,6 +43,10 @@ void add_batch_flags(CLI::App& app, RunOptions& o) {
   count(app, "--micro-batch", o.micro_batch, 1,
         "samples over all ranks that run at once, where memory does not hold a batch; their "
         "gradients add up");
+  count(app, "--workers", o.workers, 1,
+        "equal parts of the global batch that ranks share out and run in turn: on 1, 2, 4, ... "
+        "ranks the same bits",
+        65535);
 }
 
 void add_bucket_flags(CLI::App& app, RunOptions& o) {

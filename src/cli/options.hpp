@@ -23,6 +23,7 @@ struct RunOptions {
   double label_smoothing = 0;
 
   std::int64_t batch_size = 0, global_batch = 0, micro_batch = 0;
+  int workers = 0;
   std::string scaling = "weak";
   std::string data = "synthetic";
 

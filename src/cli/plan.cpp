@@ -1,5 +1,7 @@
 #include "plan.hpp"
 
+#include "flags.hpp"
+
 #include <lamina/base/file.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/alike.hpp>
@@ -13,12 +15,6 @@ namespace {
 bool built_in(const std::string& name) {
   const auto names = plan_names();
   return std::ranges::find(names, name) != names.end();
-}
-
-/// Runs `work`, whose errors begin with the name of the file that a flag gives.
-template <class Work>
-decltype(auto) for_flag(std::string_view flag, Work&& work) {
-  return naming(flag, work, " ");
 }
 
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.

@@ -244,6 +244,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
   schedule.warmup = o.warmup_epochs;
   return {.batch = batch,
           .micro_batch = plan.micro_batch,
+          .workers = o.workers,
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
@@ -261,12 +262,12 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
 namespace {
 
 /// What layers say about their kernels, on any rank: a line each.
-std::string remarks(const PlacedNetwork& net, const World& world) {
+std::string remarks(const PlacedNetwork& net, const Communicator& ranks) {
   std::string mine, all;
   for (const Step& step : net.steps())
     if (!step.placement.remark.empty()) mine += text(step.name, ": ", step.placement.remark, '\n');
   std::set<std::string> seen;
-  for (const std::string& theirs : world.comm().all_gather_text(mine)) {
+  for (const std::string& theirs : ranks.all_gather_text(mine)) {
     std::istringstream lines(theirs);
     for (std::string line; std::getline(lines, line);)
       if (seen.insert(line).second) all += remark(line);
@@ -280,6 +281,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                      const RunPlan& plan, const World& world) {
   const PlacedNetwork& net = trainer.network();
   const auto& placing = net.placing();
+  const Communicator& ranks = trainer.ranks();
   std::int64_t parameters = 0, frozen = 0;
   for (const auto& p : net.all_parameters()) {
     if (p.trained || p.frozen) parameters += p.whole.size();
@@ -288,8 +290,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   Memory m = trainer.memory();
   const std::array mine{m.parameters,  m.gradients, m.optimizer,
                         m.activations, m.workspace, m.messages};
-  for (const auto& [w, dw, states, activations, workspace, messages] :
-       world.comm().all_gather_value(mine))
+  for (const auto& [w, dw, states, activations, workspace, messages] : ranks.all_gather_value(mine))
     if (const Memory other{w, dw, states, activations, workspace, messages};
         other.total() > m.total())
       m = other;
@@ -309,31 +310,33 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                                         : "CUDA is built in, but no GPU can be used"));
   append(s, remark(text("communication ", !trainer.options().communicate
                                               ? std::string("none (for timing only)")
-                                          : world.size() > 1 ? world.comm().carrier()
+                                          : ranks.size() > 1 ? ranks.carrier()
                                                              : std::string("none needed"))));
-  const auto rows = world.comm().all_gather_value(net.rows().size);
-  const auto counts = world.comm().all_gather_value(threads());
-  const auto devices = world.comm().all_gather_text(memory.on_host() ? "cpu" : memory.name());
-  for (int r = 0; r < world.size(); ++r)
+  const auto rows = ranks.all_gather_value(net.rows().size * placing.turns());
+  const auto counts = ranks.all_gather_value(threads());
+  const auto devices = ranks.all_gather_text(memory.on_host() ? "cpu" : memory.name());
+  for (int r = 0; r < ranks.size(); ++r)
     append(s, remark(text("rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device ",
                           devices[std::size_t(r)], "  threads ", counts[std::size_t(r)], "  batch ",
                           rows[std::size_t(r)])));
-  append(s, crowding(world));
-  const std::string micro = placing.micro_batches > 1 ? text(" in ", placing.micro_batches,
-                                                             " micro-batches of ", placing.batch)
-                                                      : std::string();
+  if (ranks.size() == world.size()) append(s, crowding(world));
+  const char* const parts =
+      placing.workers.count > 0 ? " workers' parts of " : " micro-batches of ";
+  const std::string micro = placing.micro_batches > 1
+                                ? text(" in ", placing.micro_batches, parts, placing.batch)
+                                : std::string();
   append(s, remark(text("global batch ", trainer.options().batch, micro, " over ",
-                        several(std::size_t(world.size()), "rank"), ", plan ", plan.name,
+                        several(std::size_t(ranks.size()), "rank"), ", plan ", plan.name,
                         plan.plan.shard_optimizer ? ", sharded optimizer" : "")));
   append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",
                         o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")")));
   append(s, remark(format("memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
                           "activations %.1f, workspace %.1f, messages %.1f",
-                          world.size() > 1 ? "the fullest rank" : "the rank",
+                          ranks.size() > 1 ? "the fullest rank" : "the rank",
                           double(m.parameters) / 1e6, double(m.gradients) / 1e6,
                           double(m.optimizer) / 1e6, double(m.activations) / 1e6,
                           double(m.workspace) / 1e6, double(m.messages) / 1e6)));
-  append(s, remarks(net, world));
+  append(s, remarks(net, ranks));
   if (plan.shown) {
     const int width = remark_width() - int(comment.size());
     append(s, commented(plan_table(plan.decisions, net, {.width = width, .wide = o.wide})));

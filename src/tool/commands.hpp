@@ -15,6 +15,7 @@ struct Command {
 Command train_command(CLI::App& app);
 Command plan_command(CLI::App& app);
 Command report_command(CLI::App& app);
+Command resize_command(CLI::App& app);
 Command info_command(CLI::App& app);
 
 }  // namespace lamina::cli

@@ -6,7 +6,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   using namespace lamina::cli;
   const Command commands[] = {train_command(app), plan_command(app), report_command(app),
-                              info_command(app)};
+                              resize_command(app), info_command(app)};
   return run(app, argc, argv, [&](lamina::World& world) {
     for (const Command& command : commands)
       if (command.app->parsed()) return command.run(world);

@@ -1,5 +1,6 @@
 // `lamina train`: trains a model by name on data by name, and says what every layer cost.
 #include "commands.hpp"
+#include "elastic.hpp"
 #include "flags.hpp"
 #include "progress.hpp"
 #include "session.hpp"
@@ -31,6 +32,7 @@ struct TrainOptions : RunOptions {
   bool keep_best = false;
   std::string save, resume, init, log;
   bool resumes = false;
+  ElasticOptions elastic;
 };
 
 /// Records some steps in the middle of a training: the first few are left out, and no step at the
@@ -68,6 +70,23 @@ void check_flags(const TrainOptions& o) {
   check(o.save_every == 0 || !o.save.empty(), "--save-every needs --save FILE");
   check(o.keep == 0 || !o.save.empty(), "--keep needs --save FILE");
   check(!o.keep_best || !o.save.empty(), "--keep-best needs --save FILE");
+  const ElasticOptions& e = o.elastic;
+  check(e.on || (e.ranks == 0 && e.events.empty() && e.job.empty()),
+        "--ranks, --events and --job need --elastic");
+}
+
+/// By default there is a worker for each rank that may come.
+void settle_elastic(TrainOptions& o, const World& world) {
+  if (!o.elastic.on) return;
+  check(o.trace.empty() && o.json.empty() && o.csv.empty() && o.report.empty(),
+        "--elastic: there is no profile of ranks that come and go: expected no --json, --csv, "
+        "--trace "
+        "or --report");
+  if (o.elastic.ranks == 0) o.elastic.ranks = world.size();
+  check(o.elastic.ranks <= world.size(), "--ranks ", o.elastic.ranks, ": only ", world.size(),
+        world.size() == 1 ? " rank was started" : " ranks were started");
+  if (o.workers == 0) o.workers = world.size();
+  o.profile_steps = 0;
 }
 
 /// The log, open on rank 0 and nobody else's; null on the others, and where there is none.
@@ -88,6 +107,15 @@ void log_step(JsonLog& log, const StepResult& r) {
              {"loss", r.loss},
              {"lr", r.rate},
              {"images_per_sec", r.images_per_second}});
+}
+
+void log_resize(JsonLog& log, const Resize& r) {
+  log.write({{"step", r.step},
+             {"ranks_before", r.from},
+             {"ranks", r.to},
+             {"pause_ms", 1e3 * r.pause},
+             {"bytes", r.bytes},
+             {"prepared_s", r.prepared}});
 }
 
 void log_evaluation(JsonLog& log, const Epoch& epoch, std::int64_t step) {
@@ -132,6 +160,7 @@ int train(TrainOptions& o, World& world) {
     return 0;
   }
   check_flags(o);
+  settle_elastic(o, world);
   prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
   const auto log = open_log(o, world);
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
@@ -141,19 +170,22 @@ int train(TrainOptions& o, World& world) {
   const RunPlan plan = make_plan(o, net, batch, world);
   TrainerOptions how = trainer_options(o, batch, plan);
   how.evaluation_batch = o.evaluation_batch;
+  how.active = o.elastic.ranks;
   Trainer trainer(net, world, make_optimizer(o), how);
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
-  if (!o.init.empty()) load_parameters(o.init, trainer.network(), !o.not_strict, world.comm());
+  const bool active = trainer.active();
+  if (!o.init.empty() && active)
+    load_parameters(o.init, trainer.network(), !o.not_strict, trainer.ranks());
   std::vector<std::string> averaged;
-  if (o.resumes) averaged = trainer.resume(o.resume.empty() ? o.save : o.resume);
+  if (o.resumes && active) averaged = trainer.resume(o.resume.empty() ? o.save : o.resume);
 
-  if (!o.save.empty())
+  if (!o.save.empty() && active)
     naming(
-        "--save", [&] { try_checkpoint(o.save, trainer.network(), world.comm()); }, " ");
+        "--save", [&] { try_checkpoint(o.save, trainer.network(), trainer.ranks()); }, " ");
 
   const bool first = world.rank() == 0;
-  const auto trace = open_trace(o, world, trainer.network());
+  const auto trace = o.elastic.on ? nullptr : open_trace(o, world, trainer.network());
   StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
   FitOptions fit{.epochs = o.epochs,
@@ -171,6 +203,22 @@ int train(TrainOptions& o, World& world) {
     progress->step(r, trainer.options().batch);
     if (log) log_step(*log, r);
   };
+  std::unique_ptr<ResizeRequests> requests;
+  on_first(world.comm(), [&] {
+    if (o.elastic.on) requests = std::make_unique<ResizeRequests>(o.elastic, trainer);
+    return std::string();
+  });
+  fit.resize = [&] { return requests ? requests->take() : 0; };
+  fit.on_resize = [&](const Resize& r) {
+    if (!requests) return;
+    requests->done();
+    progress->say(remark(r.text()));
+    if (log) log_resize(*log, r);
+  };
+  fit.on_refused = [&](const std::string& why) {
+    requests->done();
+    progress->say(remark(text("no resize: ", why)));
+  };
   std::optional<StopSignals> signals;
   fit.stop = [&] { return signals && signals->received() != 0; };
   auto epochs = trainer.fit(*data, fit);
@@ -186,12 +234,16 @@ int train(TrainOptions& o, World& world) {
     return std::string();
   });
 
-  const std::string head = preamble("lamina train", o, trainer, plan, world);
+  const std::string head =
+      active ? preamble("lamina train", o, trainer, plan, world) : std::string();
   if (first) {
     std::fputs(head.c_str(), stdout);
     std::string more =
         remark(text("data ", data->name(), ": ", data->size(), " images",
                     validation ? text(", validation ", validation->size()) : std::string()));
+    if (requests)
+      more += remark(text("elastic: ", trainer.ranks().size(), " of ", world.size(),
+                          " ranks train; ask with: lamina resize ", requests->job(), " N"));
     if (o.resumes) more += remark(text("resumed at step ", trainer.progress().step));
     if (!averaged.empty())
       more += remark(text(averaged.size(),
@@ -220,7 +272,7 @@ int train(TrainOptions& o, World& world) {
                   static_cast<long long>(trainer.progress().step));
   }
   signals.reset();  // whoever signals from here on wants an end
-  show_recorded(recorder, o, plan, number != 0, trainer, world);
+  if (!o.elastic.on) show_recorded(recorder, o, plan, number != 0, trainer, world);
   if (first) show_files(o);
   if (number == 0) return 0;
   std::fflush(stdout);
@@ -239,6 +291,7 @@ Command train_command(CLI::App& app) {
   count(*sub, "--epochs", o->epochs, 1, "passes over the data")->capture_default_str();
   count(*sub, "--steps", o->steps, 0, "end after this many steps in all; 0 = after the epochs");
   add_optimizer_flags(*sub, *o);
+  add_elastic_flags(*sub, o->elastic);
   count(*sub, "--limit", o->limit, 0, "use only N images of each set; 0 = all");
   sub->add_flag("--no-augment", o->no_augment, "leave the images as they are");
   sub->add_flag("--no-shuffle", o->no_shuffle, "keep the data set's order");

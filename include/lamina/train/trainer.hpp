@@ -187,6 +187,7 @@ class Trainer {
   Stream& stream() { return stream_; }
   /// Where training stands; what a checkpoint carries beside tensors.
   Progress& progress() { return progress_; }
+  const Progress& progress() const { return progress_; }
 
   /// Asks all ranks to end the training after the next step to be started, whose StepResult::stop
   /// they find set: it is known with its loss, so that they agree and no step takes longer. Where

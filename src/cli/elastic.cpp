@@ -1,0 +1,189 @@
+#include "elastic.hpp"
+
+#include "base/descriptor.hpp"
+#include "flags.hpp"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace lamina::cli {
+
+namespace {
+
+using lamina::detail::Descriptor;
+
+constexpr std::string_view greeting = "lamina job 1\n";  // before anything is asked
+constexpr std::size_t longest_line = 512;
+
+Descriptor new_socket() { return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address = {};
+  check(path.size() < sizeof address.sun_path, path, ": the path of a socket has less than ",
+        sizeof address.sun_path, " bytes");
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+bool send_all(int socket, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    bytes.remove_prefix(std::size_t(sent));
+  }
+  return true;
+}
+
+/// Without its end; empty where there is none in five seconds.
+std::string receive_line(int socket) {
+  const timeval patience{5, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::string line;
+  for (char c = 0; line.size() < longest_line && ::recv(socket, &c, 1, 0) == 1;) {
+    if (c == '\n') return line;
+    line += c;
+  }
+  return {};
+}
+
+std::string own_job() {
+  return text(std::filesystem::temp_directory_path().string(), "/lamina-", ::getpid(), ".job");
+}
+
+}  // namespace
+
+void add_elastic_flags(CLI::App& app, ElasticOptions& o) {
+  app.add_flag("--elastic", o.on, "ranks may come and go: with --workers, one per rank by default");
+  count(app, "--ranks", o.ranks, 1, "with --elastic: how many of the ranks train from the start",
+        65535);
+  word(app, "--events", o.events, "FILE",
+       "with --elastic: lines of a step and how many ranks there are from then on");
+  word(app, "--job", o.job, "PATH", "with --elastic: the socket that `lamina resize` asks");
+}
+
+std::vector<Event> read_events(const std::string& path) {
+  std::ifstream file(path);
+  check(file.good(), path, ": cannot be read: ", std::strerror(errno));
+  std::vector<Event> events;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    std::istringstream in(line.substr(0, line.find('#')));
+    Event e;
+    std::string more;
+    if (in >> std::ws; in.eof()) continue;
+    const bool read = bool(in >> e.step >> e.ranks) && !(in >> more);
+    check(read && e.step >= 0 && e.ranks >= 1, path, ", line ", number,
+          ": expected a step and a number of ranks, got '", line, "'");
+    check(events.empty() || e.step >= events.back().step, path, ", line ", number, ": step ",
+          e.step, " comes after ", events.empty() ? 0 : events.back().step);
+    events.push_back(e);
+  }
+  return events;
+}
+
+struct JobSocket::Impl {
+  Descriptor listening;
+  Ask ask;
+  std::thread thread;
+
+  void serve() {
+    while (true) {
+      const Descriptor caller(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!caller) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        return;  // shut down
+      }
+      if (send_all(caller.get(), greeting)) answer(caller.get());
+    }
+  }
+
+  void answer(int caller) {
+    std::istringstream in(receive_line(caller));
+    std::string what, more;
+    int ranks = 0;
+    const bool read = bool(in >> what >> ranks) && !(in >> more) && what == "resize";
+    const std::string no = read ? ask(ranks) : "expected 'resize RANKS'";
+    send_all(caller, no.empty() ? text("ok to ", ranks, ranks == 1 ? " rank\n" : " ranks\n")
+                                : text("no ", no, '\n'));
+  }
+};
+
+JobSocket::JobSocket(std::string path, Ask ask)
+    : path_(std::move(path)), impl_(std::make_unique<Impl>()) {
+  const sockaddr_un address = address_of(path_);
+  impl_->listening = new_socket();
+  impl_->ask = std::move(ask);
+  const int made =
+      ::bind(impl_->listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  check(made == 0, path_, ": the job's socket cannot be made: ", std::strerror(errno));
+  ::chmod(path_.c_str(), 0600);
+  check(::listen(impl_->listening.get(), 8) == 0, path_, ": ", std::strerror(errno));
+  impl_->thread = std::thread([this] { impl_->serve(); });
+}
+
+JobSocket::~JobSocket() {
+  ::shutdown(impl_->listening.get(), SHUT_RDWR);
+  impl_->thread.join();
+  ::unlink(path_.c_str());
+}
+
+std::string ask_job(const std::string& path, int ranks) {
+  struct stat status = {};
+  check(::stat(path.c_str(), &status) == 0, path, ": ", std::strerror(errno),
+        ": expected the socket of a running job, which its preamble names");
+  check(S_ISSOCK(status.st_mode), path, ": is no socket of a job");
+  const sockaddr_un address = address_of(path);
+  const Descriptor socket = new_socket();
+  check(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
+        path, ": no job answers there: ", std::strerror(errno));
+  check(receive_line(socket.get()) + '\n' == greeting, path, ": who answers there is no job");
+  check(send_all(socket.get(), text("resize ", ranks, '\n')), path, ": the job has ended");
+  const std::string answer = receive_line(socket.get());
+  check(!answer.empty(), path, ": the job did not answer");
+  check(answer.starts_with("ok "), answer.substr(std::min<std::size_t>(3, answer.size())));
+  return answer.substr(3);
+}
+
+ResizeRequests::ResizeRequests(const ElasticOptions& o, const Trainer& trainer)
+    : trainer_(trainer) {
+  if (!o.events.empty()) events_ = for_flag("--events", [&] { return read_events(o.events); });
+  socket_ = for_flag("--job", [&] {
+    return std::make_unique<JobSocket>(o.job.empty() ? own_job() : o.job,
+                                       [this](int ranks) { return ask(ranks); });
+  });
+}
+
+std::string ResizeRequests::ask(int ranks) {
+  std::string no = trainer_.why_not(ranks);
+  int none = 0;
+  if (no.empty() && !wanted_.compare_exchange_strong(none, ranks))
+    no = text("a resize to ", none, none == 1 ? " rank" : " ranks",
+              " is under way: ask again when it is done");
+  if (no.empty()) fresh_ = true;
+  return no;
+}
+
+int ResizeRequests::take() {
+  while (next_ < events_.size() && events_[next_].step <= trainer_.progress().step && !wanted_) {
+    const Event event = events_[next_++];
+    const std::string no = ask(event.ranks);
+    if (!no.empty()) World::say(text("--events: step ", event.step, ": ", no));
+  }
+  if (!fresh_.exchange(false)) return 0;
+  const int ranks = wanted_;
+  if (ranks == trainer_.ranks().size()) done();
+  return ranks;
+}
+
+}  // namespace lamina::cli
