@@ -49,6 +49,14 @@ void add_batch_flags(CLI::App& app, RunOptions& o) {
         65535);
 }
 
+void add_balance_flag(CLI::App& app, RunOptions& o) {
+  word(
+      app, "--balance", o.balance, "auto|even|N:N:...",
+      "how many workers ranks run: moved to where they are done first, as many on each, or in this "
+      "proportion")
+      ->capture_default_str();
+}
+
 void add_bucket_flags(CLI::App& app, RunOptions& o) {
   number(app, "--bucket-mb", o.bucket_mb, "size of a gradient bucket in MB; 0 = one per layer")
       ->capture_default_str();

@@ -24,6 +24,7 @@ struct RunOptions {
 
   std::int64_t batch_size = 0, global_batch = 0, micro_batch = 0;
   int workers = 0;
+  std::string balance = "even";
   std::string scaling = "weak";
   std::string data = "synthetic";
 
@@ -62,6 +63,7 @@ void add_model_flags(CLI::App& app, RunOptions& o);
 void add_run_flags(CLI::App& app, RunOptions& o);
 /// Parts of these, and of the optimizer's, that also say what is planned.
 void add_batch_flags(CLI::App& app, RunOptions& o);
+void add_balance_flag(CLI::App& app, RunOptions& o);
 void add_bucket_flags(CLI::App& app, RunOptions& o);
 void add_memory_flags(CLI::App& app, RunOptions& o);
 void add_rule_flags(CLI::App& app, RunOptions& o);

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -239,12 +240,33 @@ Optimizer make_optimizer(const RunOptions& o) {
   return optimizer;
 }
 
+namespace {
+
+/// That of --balance, where it names one.
+std::vector<int> proportion(const std::string& balance) {
+  std::vector<int> parts;
+  if (balance == "auto" || balance == "even") return parts;
+  std::istringstream in(balance);
+  for (std::string part; std::getline(in, part, ':');) {
+    int n = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
+    check(error == std::errc() && end == part.data() + part.size() && n > 0, "--balance ", balance,
+          ": expected auto, even, or numbers as in 3:1");
+    parts.push_back(n);
+  }
+  return parts;
+}
+
+}  // namespace
+
 TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const RunPlan& plan) {
   Schedule schedule = parse_schedule(o.schedule);
   schedule.warmup = o.warmup_epochs;
   return {.batch = batch,
           .micro_batch = plan.micro_batch,
           .workers = o.workers,
+          .balance = proportion(o.balance),
+          .rebalance = o.balance == "auto",
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),

@@ -77,6 +77,9 @@ void check_flags(const TrainOptions& o) {
 
 /// By default there is a worker for each rank that may come.
 void settle_elastic(TrainOptions& o, const World& world) {
+  check(o.balance == "even" || o.workers > 0 || o.elastic.on,
+        "--balance shares out workers: expected "
+        "--workers");
   if (!o.elastic.on) return;
   check(o.trace.empty() && o.json.empty() && o.csv.empty() && o.report.empty(),
         "--elastic: there is no profile of ranks that come and go: expected no --json, --csv, "
@@ -210,8 +213,7 @@ int train(TrainOptions& o, World& world) {
   });
   fit.resize = [&] { return requests ? requests->take() : 0; };
   fit.on_resize = [&](const Resize& r) {
-    if (!requests) return;
-    requests->done();
+    if (requests && r.from != r.to) requests->done();
     progress->say(remark(r.text()));
     if (log) log_resize(*log, r);
   };
@@ -291,6 +293,7 @@ Command train_command(CLI::App& app) {
   count(*sub, "--epochs", o->epochs, 1, "passes over the data")->capture_default_str();
   count(*sub, "--steps", o->steps, 0, "end after this many steps in all; 0 = after the epochs");
   add_optimizer_flags(*sub, *o);
+  add_balance_flag(*sub, *o);
   add_elastic_flags(*sub, o->elastic);
   count(*sub, "--limit", o->limit, 0, "use only N images of each set; 0 = all");
   sub->add_flag("--no-augment", o->no_augment, "leave the images as they are");

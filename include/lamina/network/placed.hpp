@@ -114,10 +114,18 @@ class PlacedNetwork {
   void share(Workers workers);
   /// Takes the memory that this needs, ahead of share().
   void make_room(const Workers& workers);
-  /// All ranks of the workers get to know what of each of them is kept, and what is not trained
-  /// becomes their mean, for inference and files: training goes on with what each has. Collective
-  /// over the ranks of the workers.
+  /// All ranks of the workers get to know what each of them keeps. Collective over these ranks.
+  void exchange_kept(Stream& stream);
+  /// The same, and what is not trained becomes the mean, for inference and files: training goes on
+  /// with what each worker has.
   void average_kept(Stream& stream);
+  /// What the workers of all ranks found in a step is put together: what found_by_step() is. An
+  /// update begins with it. Collective over the ranks of the workers; nothing without workers.
+  void add_up_workers(Stream& stream);
+  /// How long a worker of this rank took: all ranks know it when workers have been added up. On
+  /// devices that the host cannot look into, nobody does: 0.
+  void note_seconds(int turn, double seconds);
+  double seconds_of(int worker) const;
 
   /// Throws Error where the parameters are another network's that has changed them since refresh().
   void forward(Context& context);
@@ -143,7 +151,8 @@ class PlacedNetwork {
   void allocate_activations();
   void tell(Context& context);
   void add_up_found(Context& context);
-  void add_up_workers(Stream& stream);
+  void note_found(Context& context);
+  View found_of(int worker) const;
   View shared_found(Stream& stream) const;
   void check_alike() const;
   // In network/impl/workers.hpp.

@@ -6,6 +6,7 @@
 #include <lamina/train/data/impl/synthetic.hpp>
 #include <lamina/train/data/impl/transform.hpp>
 #include <lamina/train/impl/alike.hpp>
+#include <lamina/train/impl/balance.hpp>
 #include <lamina/train/impl/choose_plan.hpp>
 #include <lamina/train/impl/elastic.hpp>
 #include <lamina/train/impl/fit.hpp>

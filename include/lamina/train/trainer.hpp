@@ -3,6 +3,7 @@
 
 #include <lamina/comm/world.hpp>
 #include <lamina/network/placed.hpp>
+#include <lamina/train/balance.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/data/loader.hpp>
 #include <lamina/train/kept.hpp>
@@ -35,6 +36,12 @@ struct TrainerOptions {
   /// Of the ranks, so many train from the start, the first ones; the others are parked until
   /// resize() wants them. 0 = all of them, for good.
   int active = 0;
+  /// Workers of the ranks that train first, in proportion: {3, 1}. Empty: as many for each. What is
+  /// not alike is added up in another order, and rounded otherwise.
+  std::vector<int> balance = {};
+  /// fit() moves workers from slow ranks to fast ones when that lasts and gains. Where the host
+  /// does not know how long kernels take (devices), it does not.
+  bool rebalance = false;
   /// Of an evaluation, over all ranks. If it is another one, the network is placed once more, for
   /// inference, with the same parameters; 0 = what runs at once in training.
   std::int64_t evaluation_batch = 0;
@@ -68,15 +75,22 @@ struct StepResult {
   int resize = 0;     ///< rank 0 had announced that training goes on with so many ranks; 0 = not
 };
 
-/// How a training went on with other ranks.
+/// How a training went on with other ranks, or with workers shared out otherwise.
 struct Resize {
   std::int64_t step = 0;  ///< steps done before
   int from = 0, to = 0;   ///< ranks
-  double prepared = 0;    ///< seconds from when it was asked for until all ranks were ready
+  double prepared = 0;    ///< seconds from when it was asked for until the pause began
   double pause = 0;       ///< seconds between two steps that it took, on rank 0
   double bytes = 0;       ///< of state that ranks sent or received, summed over those that joined
+  Shares workers = {};    ///< of each rank, from then on
+  /// Where ranks are as before: the slowest rank's time over the mean, as it was and is to be.
+  double imbalance = 0, expected = 0;
 
   std::string text() const {
+    if (from == to)
+      return format("balance at step %lld: slowest over mean %.2f -> %.2f, pause %.1f ms, workers ",
+                    (long long)(step), imbalance, expected, 1e3 * pause) +
+             in_words(workers);
     return format(
         "resize at step %lld: %d -> %d ranks, pause %.1f ms, %.1f MB moved, prepared in %.2f s",
         (long long)(step), from, to, 1e3 * pause, bytes / 1e6, prepared);
@@ -182,6 +196,11 @@ class Trainer {
   /// where why_not() says so.
   Resize resize(int ranks, int from);
   Resize resize(int ranks) { return resize(ranks, ranks_.size()); }
+  /// How many workers each rank that trains runs; empty without workers.
+  Shares workers() const { return options_.workers > 0 ? shares(ranks_.size()) : Shares(); }
+  /// From the next step on it is so many, one at least for each. To be called between two steps, on
+  /// all ranks that train. Loaders are to be made anew.
+  void rebalance(Shares workers);
   /// On a parked rank: makes kernels and memory, so that resize() finds them. Others train on.
   void prepare();
   Stream& stream() { return stream_; }
@@ -298,9 +317,11 @@ class Trainer {
   LoaderOptions loading(bool training, const FitOptions& o, int rank, int ranks) const;
   // In train/impl/elastic.hpp.
   void gather_teams();
+  void settle_shares();
   void share_gradients(const PlacedNetwork* placed);
   Workers workers_of(const Communicator& ranks) const;
   Shares shares(int ranks) const;
+  void note_balance();
   void warm_up();
   double send_state(const Communicator& ranks, int from);
 
@@ -337,6 +358,8 @@ class Trainer {
   Progress progress_;
   bool stop_ = false, run_ahead_ = true;
   int announced_ = 0;  ///< on rank 0: for the next step to tell
+  Shares shares_;      ///< of workers among the ranks that train; empty: as many for each
+  Balance balance_;
 };
 
 /// A single-pass range of epochs; incrementing trains the next one.
@@ -396,6 +419,7 @@ class Trainer::Fit {
   void hear();
   void refuse(const std::string& why);
   void get_ready();
+  void look_after_balance();
   void change_ranks(int from);
   std::string try_to_prepare();
   void learn_best();
@@ -424,16 +448,22 @@ class Trainer::Fit {
   Epoch epoch_;
   bool stopped_ = false, let_go_ = false;
   std::optional<Score> best_;
-  /// A resize that is under way.
-  struct Coming {
-    int ranks = 0;        ///< 0: none
-    int ready = 0;        ///< of those that join; on rank 0
-    double asked = 0;     ///< seconds of now()
-    double prepared = 0;  ///< seconds
+  /// What rank 0 was asked for.
+  struct Request {
+    int ranks = 0;     ///< 0: nothing
+    int ready = 0;     ///< of those that join
+    double begin = 0;  ///< seconds of now()
     bool announced = false;
-    std::int64_t at = -1;  ///< after so many steps; -1: not agreed upon yet
+  };
+  /// What all that train have agreed upon.
+  struct Coming {
+    int ranks = 0;         ///< 0: nothing
+    Shares workers = {};   ///< where ranks stay, and only these are shared out anew
+    std::int64_t at = -1;  ///< after so many steps
+    double imbalance = 0, expected = 0;
     std::optional<Loader> loader = {};
   };
+  Request request_;
   Coming coming_;
 };
 

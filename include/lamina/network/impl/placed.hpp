@@ -236,7 +236,9 @@ LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
   const bool by_workers = found_by_step() && options_.workers.count > 0;
   numbers_.add_up = found_by_step() && (context.training || by_workers);
   if (numbers_.add_up) add_up_found(context);
-  if (by_workers && !context.training) turn_ = (turn_ + 1) % options_.turns();
+  if (!by_workers || context.training) return;
+  turn_ = (turn_ + 1) % options_.turns();
+  if (turn_ == 0) add_up_workers(context.stream);
 }
 
 LAMINA_INLINE void PlacedNetwork::tell(Context& context) {
@@ -245,31 +247,10 @@ LAMINA_INLINE void PlacedNetwork::tell(Context& context) {
   context.now = numbers_.now.view();
 }
 
-/// Of a worker by itself: they are put together when all have run, in one order on all ranks.
 LAMINA_INLINE void PlacedNetwork::add_up_found(Context& context) {
-  const Backend& backend = *options_.backend;
-  Stream& stream = context.stream;
-  if (options_.workers.count == 0)
-    return backend.add_found(stream, shared_found(stream), turn_ == 0, numbers_.totals);
-  const View& all = numbers_.by_worker;
-  if (turn_ == 0) {
-    const Box box = Box::of(all.shape);
-    const BoxMove zeros{{}, box, all, box, box};
-    backend.move(stream, Pass::forward, "zero", {&zeros, 1});
-  }
-  const std::size_t row = StepNumbers::form().bytes();
-  backend.add_found(stream, shared_found(stream), true,
-                    all.at(std::size_t(context.micro_batch) * row, StepNumbers::form()));
-  if (!context.training && turn_ + 1 == options_.turns()) add_up_workers(stream);
-}
-
-LAMINA_INLINE void PlacedNetwork::add_up_workers(Stream& stream) {
-  const View& all = numbers_.by_worker;
-  options_.workers.ranks.all_reduce(stream, Pass::forward, all).wait(stream);
-  for (int w = 0; w < options_.workers.count; ++w)
-    options_.backend->add_found(
-        stream, all.at(std::size_t(w) * StepNumbers::form().bytes(), StepNumbers::form()), w == 0,
-        numbers_.totals);
+  if (options_.workers.count > 0) return note_found(context);
+  options_.backend->add_found(context.stream, shared_found(context.stream), turn_ == 0,
+                              numbers_.totals);
 }
 
 LAMINA_INLINE View PlacedNetwork::found_by_step() const {
@@ -323,7 +304,6 @@ LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
   }
   turn_ = (turn_ + 1) % options_.turns();
   context.stream.enter(-1);
-  if (turn_ == 0 && options_.workers.count > 0 && found_by_step()) add_up_workers(context.stream);
 }
 
 /// What `step` reads and its layers did not keep.

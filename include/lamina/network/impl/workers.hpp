@@ -13,7 +13,7 @@ namespace lamina {
 LAMINA_INLINE void PlacedNetwork::plan_kept() {
   const int workers = options_.workers.count;
   if (workers == 0) return;
-  std::size_t bytes = StepNumbers::form().bytes() * std::size_t(workers);
+  std::size_t bytes = (StepNumbers::form().bytes() + sizeof(double)) * std::size_t(workers);
   for (const NamedParameter& n : parameters_.mine) {
     const Parameter& p = *n.parameter;
     if (p.trained || p.frozen || workers == 1) continue;
@@ -28,7 +28,8 @@ LAMINA_INLINE void PlacedNetwork::allocate_kept() {
   const int workers = options_.workers.count;
   if (workers == 0) return;
   MemorySpace& memory = options_.backend->memory();
-  numbers_.by_worker = Tensor({workers, 5, 1, 1}, DType::f64, memory);
+  const std::int64_t columns = StepNumbers::form().shape.c + 1;  // and seconds
+  numbers_.by_worker = Tensor({workers, columns, 1, 1}, DType::f64, memory);
   if (kept_.empty()) return;
   const DType t = kept_[0].all.dtype;
   std::int64_t elements = 0;
@@ -76,6 +77,45 @@ LAMINA_INLINE void PlacedNetwork::end_worker(Stream& stream) {
   if (options_.workers.count > 0) move_kept(stream, true);
 }
 
+/// Of a worker by itself: what they found is put together when all have run, in one order on all
+/// ranks.
+LAMINA_INLINE void PlacedNetwork::note_found(Context& context) {
+  const Backend& backend = *options_.backend;
+  Stream& stream = context.stream;
+  const View& all = numbers_.by_worker;
+  if (turn_ == 0) {
+    const Box box = Box::of(all.shape);
+    const BoxMove zeros{{}, box, all, box, box};
+    backend.move(stream, Pass::forward, "zero", {&zeros, 1});
+  }
+  backend.add_found(stream, shared_found(stream), true, found_of(context.micro_batch));
+}
+
+LAMINA_INLINE View PlacedNetwork::found_of(int worker) const {
+  const std::size_t row = std::size_t(numbers_.by_worker.view().shape.c) * sizeof(double);
+  return numbers_.by_worker.view().at(std::size_t(worker) * row, StepNumbers::form());
+}
+
+LAMINA_INLINE void PlacedNetwork::note_seconds(int turn, double seconds) {
+  const View& all = numbers_.by_worker;
+  if (!options_.backend->memory().on_host() || !all) return;
+  const std::int64_t worker = options_.workers.mine.begin + turn;
+  all.as<double>()[(worker + 1) * all.shape.c - 1] = seconds;
+}
+
+LAMINA_INLINE double PlacedNetwork::seconds_of(int worker) const {
+  const View& all = numbers_.by_worker;
+  return options_.backend->memory().on_host() ? all.as<double>()[(worker + 1) * all.shape.c - 1]
+                                              : 0;
+}
+
+LAMINA_INLINE void PlacedNetwork::add_up_workers(Stream& stream) {
+  if (options_.workers.count == 0 || !found_by_step()) return;
+  options_.workers.ranks.all_reduce(stream, Pass::forward, numbers_.by_worker).wait(stream);
+  for (int w = 0; w < options_.workers.count; ++w)
+    options_.backend->add_found(stream, found_of(w), w == 0, numbers_.totals);
+}
+
 /// All workers start from the values of the parameters.
 LAMINA_INLINE void PlacedNetwork::learn_kept(Stream& stream) {
   const int turn = std::exchange(turn_, 0);
@@ -87,7 +127,7 @@ LAMINA_INLINE void PlacedNetwork::learn_kept(Stream& stream) {
   options_.workers.mine = mine, turn_ = turn, kept_is_new_ = false;
 }
 
-LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
+LAMINA_INLINE void PlacedNetwork::exchange_kept(Stream& stream) {
   if (kept_.empty() || kept_is_new_) return;
   const Workers& workers = options_.workers;
   const Backend& backend = *options_.backend;
@@ -102,15 +142,21 @@ LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
     }
   }
   workers.ranks.all_reduce(stream, Pass::forward, kept_values_).wait(stream);
+}
+
+LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
+  exchange_kept(stream);
+  const int workers = kept_is_new_ ? 0 : options_.workers.count;
   for (const Kept& k : kept_) {
+    if (workers == 0) continue;
     const Tensor of(k.all.form());
     copy_bytes(k.all, of);
     const Tensor mean({1, k.all.shape.c, 1, 1}, k.all.dtype);
     visit(k.all.dtype, [&]<Floating T>(T) {
       for (std::int64_t i = 0; i < k.all.shape.c; ++i) {
         double sum = 0;
-        for (std::int64_t w = 0; w < workers.count; ++w) sum += of.as<T>()[w * k.all.shape.c + i];
-        mean.as<T>()[i] = T(sum / workers.count);
+        for (std::int64_t w = 0; w < workers; ++w) sum += of.as<T>()[w * k.all.shape.c + i];
+        mean.as<T>()[i] = T(sum / workers);
       }
     });
     copy_bytes(mean, k.of->parameter->value.at(0, mean.view().form()));

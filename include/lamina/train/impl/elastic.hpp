@@ -9,6 +9,7 @@
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/train/trainer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <sstream>
@@ -38,6 +39,17 @@ LAMINA_INLINE void Trainer::gather_teams() {
   ranks_ = all_.rank() < active ? teams_[std::size_t(active) - 1] : Communicator();
 }
 
+/// Those of the options, for the ranks that train first.
+LAMINA_INLINE void Trainer::settle_shares() {
+  const std::vector<int>& balance = options_.balance;
+  if (balance.empty()) return;
+  const int ranks = options_.active > 0 ? options_.active : all_.size();
+  check(options_.workers > 0, "balance: expected workers, which it shares out");
+  check(int(balance.size()) == ranks, "balance: expected a number for each of ", ranks,
+        " ranks, got ", balance.size());
+  shares_ = apportion(options_.workers, std::vector<double>(balance.begin(), balance.end()));
+}
+
 /// Where gradients are to lie on each rank, also those that are to join: where ranks of a node
 /// reach them. Memory of ranks that are parked is not touched.
 LAMINA_INLINE void Trainer::share_gradients(const PlacedNetwork* placed) {
@@ -56,9 +68,35 @@ LAMINA_INLINE Workers Trainer::workers_of(const Communicator& ranks) const {
 
 /// Workers of each rank.
 LAMINA_INLINE Shares Trainer::shares(int ranks) const {
+  if (int(shares_.size()) == ranks) return shares_;
   Shares s;
   for (int r = 0; r < ranks; ++r) s.push_back(int(part(options_.workers, ranks, r).size));
   return s;
+}
+
+LAMINA_INLINE void Trainer::rebalance(Shares workers) {
+  check_finished("rebalance");
+  const int all = std::accumulate(workers.begin(), workers.end(), 0);
+  check(options_.workers > 0 && all == options_.workers && int(workers.size()) == ranks_.size() &&
+            std::ranges::all_of(workers, [](int w) { return w > 0; }),
+        "rebalance: expected ", options_.workers, " workers for ", ranks_.size(),
+        " ranks, one at least for each, got ", all, " for ", workers.size());
+  network().exchange_kept(stream_);
+  shares_ = std::move(workers);
+  network().share(workers_of(ranks_));
+  balance_.restart();
+}
+
+/// What a worker took on each rank in the last step.
+LAMINA_INLINE void Trainer::note_balance() {
+  std::vector<double> seconds;
+  int first = 0;
+  for (const int workers : shares(ranks_.size())) {
+    double all = 0;
+    for (int w = first; w < first + workers; ++w) all += network().seconds_of(w);
+    seconds.push_back(all / workers), first += workers;
+  }
+  balance_.add(std::move(seconds));
 }
 
 LAMINA_INLINE std::string Trainer::why_not(int ranks) const {
@@ -128,12 +166,13 @@ LAMINA_INLINE Resize Trainer::resize(int to, int from) {
   check_finished("resize");
   const double begin = now();
   const int me = all_.rank();
-  if (me < from) network().average_kept(stream_);
+  if (me < from) network().exchange_kept(stream_);
   if (me >= from && !prepared_) prepare();
   if (me >= from) here_ = std::move(prepared_);
   Resize r{.from = from, .to = to};
   if (to > from) r.bytes = send_state(teams_[std::size_t(to) - 1], from);
   r.step = progress_.step;
+  shares_.clear(), balance_.restart();
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (me < to) {
     network().share(workers_of(ranks_));
@@ -141,6 +180,7 @@ LAMINA_INLINE Resize Trainer::resize(int to, int from) {
     here_.reset();
     if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());
   }
+  if (me < to) r.workers = workers();
   r.pause = now() - begin;
   return r;
 }
@@ -210,36 +250,35 @@ LAMINA_INLINE std::string Trainer::Fit::try_to_prepare() {
 
 /// On rank 0, before each step.
 LAMINA_INLINE void Trainer::Fit::lead() {
-  if (!leads() || coming_.announced) return;
+  if (!leads() || request_.announced || coming_.at >= 0) return;
   const int from = trainer_.ranks_.size();
-  if (coming_.ranks == 0) {
+  if (request_.ranks == 0) {
     const int asked = options_.resize ? options_.resize() : 0;
     if (asked == 0 || asked == from) return;
     const std::string why = trainer_.why_not(asked);
     check(why.empty(), "resize: ", why);
-    coming_.ranks = asked, coming_.asked = now();
+    request_.ranks = asked, request_.begin = now();
     tell(from, asked, "prepare");
   }
   hear();
   const bool another = at().step + 2 < total_;  // or nobody would train with them
-  if (coming_.ranks == 0 || coming_.ready < coming_.ranks - from || !another) return;
-  coming_.prepared = now() - coming_.asked;
-  trainer_.announced_ = coming_.ranks, coming_.announced = true;
+  if (request_.ranks == 0 || request_.ready < request_.ranks - from || !another) return;
+  trainer_.announced_ = request_.ranks, request_.announced = true;
 }
 
 /// What those say that are to join.
 LAMINA_INLINE void Trainer::Fit::hear() {
   for (std::string note; !(note = trainer_.all_.collect()).empty();) {
     if (note == "ready")
-      ++coming_.ready;
-    else if (coming_.ranks > 0)
+      ++request_.ready;
+    else if (request_.ranks > 0)
       refuse(note.substr(note.find(' ') + 1));
   }
 }
 
 LAMINA_INLINE void Trainer::Fit::refuse(const std::string& why) {
-  tell(trainer_.ranks_.size(), coming_.ranks, "cancel");
-  coming_ = {};
+  tell(trainer_.ranks_.size(), request_.ranks, "cancel");
+  request_ = {};
   if (options_.on_refused) options_.on_refused(why);
 }
 
@@ -251,19 +290,42 @@ LAMINA_INLINE void Trainer::Fit::get_ready() {
   const std::int64_t epoch = at().epoch + ends, batch = ends ? 0 : at().batch + 1;
   if (leads()) tell(from, to, text("join ", to, ' ', from, ' ', epoch, ' ', batch));
   if (me >= to) return;
+  std::swap(trainer_.shares_, coming_.workers);
+  const Communicator& team = to == from ? trainer_.ranks_ : trainer_.teams_[std::size_t(to) - 1];
+  trainer_.network().make_room(trainer_.workers_of(team));
   coming_.loader = loader_of(me, to, epoch, batch);
-  if (to < from) trainer_.network().make_room(trainer_.workers_of(trainer_.teams_[std::size_t(to) - 1]));
+  std::swap(trainer_.shares_, coming_.workers);
+}
+
+/// After a step: all ranks know how long workers took on each, and come to the same result.
+LAMINA_INLINE void Trainer::Fit::look_after_balance() {
+  const TrainerOptions& o = trainer_.options_;
+  if (!o.rebalance || o.workers == 0 || trainer_.ahead() || coming_.ranks > 0 || alone()) return;
+  trainer_.note_balance();
+  const std::vector<double> seconds = trainer_.balance_.seconds();
+  Shares better = trainer_.balance_.due(trainer_.workers());
+  if (better.empty() || at().step + 2 >= total_) return;
+  coming_.ranks = trainer_.ranks_.size(), coming_.at = at().step + 1;
+  coming_.imbalance = imbalance(trainer_.workers(), seconds);
+  coming_.expected = imbalance(better, seconds);
+  coming_.workers = std::move(better);
 }
 
 LAMINA_INLINE void Trainer::Fit::change_ranks(int from) {
   const double begin = now();
   const int to = coming_.ranks;
   if (leads()) tell(from, to, text("go ", to, ' ', from));
-  Resize r = trainer_.resize(to, from);
+  Resize r{.step = at().step, .from = from, .to = to, .workers = coming_.workers};
+  if (from == to)
+    trainer_.rebalance(coming_.workers);
+  else
+    r = trainer_.resize(to, from);
   loader_ = std::move(coming_.loader);
   if (options_.keep_best && trainer_.active() && to > from) learn_best();
-  r.prepared = coming_.prepared, r.pause = now() - begin;
+  r.prepared = from == to ? 0 : begin - request_.begin, r.pause = now() - begin;
+  r.imbalance = coming_.imbalance, r.expected = coming_.expected;
   coming_ = {};
+  if (from != to) request_ = {};
   if (options_.on_resize) options_.on_resize(r);
 }
 

@@ -74,7 +74,8 @@ LAMINA_INLINE void Trainer::Fit::finish(int left) {
     const StepResult r = trainer_.finish();
     epoch_.seconds += r.seconds;
     stopped_ = stopped_ || r.stop;
-    if (r.resize > 0) coming_.ranks = r.resize, coming_.at = at().step + 1;
+    look_after_balance();
+    if (r.resize > 0) coming_ = {.ranks = r.resize, .at = at().step + 1};
     if (options_.on_step) options_.on_step(r);
   }
 }

@@ -213,6 +213,7 @@ LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, dou
           bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",
           ": expected attach() before");
   network.changed();
+  network.add_up_workers(stream);
   network.update_values().put(stream, {rate, double(step), scale});
   const UpdateStep all = step_of(network);
   const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());

@@ -23,6 +23,7 @@ LAMINA_INLINE Trainer::Trainer(Network network, const Communicator& ranks, Optim
       options_(std::move(options)),
       network_(std::move(network)) {
   settle();
+  settle_shares();
   gather_teams();
   std::optional<PlacedNetwork> placed;
   if (all_.rank() < ranks_.size()) placed = prepare(placing());
@@ -180,8 +181,10 @@ LAMINA_INLINE void Trainer::run_turns(const Batch& batch, bool training, bool st
     const double says = Outcome::says(stop, std::exchange(announced_, 0));
     Context context = load(batch, network, targets, says, i, turns);
     context.training = training;
+    const double begin = now();
     network.forward(context);
     if (training) network.backward(context);
+    network.note_seconds(i, now() - begin);
   }
 }
 

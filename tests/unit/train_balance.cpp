@@ -1,0 +1,155 @@
+// Workers that are shared out unevenly: the best way to, and ranks that find it while they train.
+#include "catch.hpp"
+#include "support/training.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+double done(const Shares& shares, const std::vector<double>& speeds) {
+  double last = 0;
+  for (std::size_t r = 0; r < shares.size(); ++r) last = std::max(last, shares[r] / speeds[r]);
+  return last;
+}
+
+/// The least over all ways to share out so many workers.
+double least(int workers, const std::vector<double>& speeds, Shares shares = {}) {
+  if (shares.size() + 1 == speeds.size()) {
+    shares.push_back(workers);
+    return done(shares, speeds);
+  }
+  double best = 1e300;
+  for (int n = 1; n <= workers - int(speeds.size() - shares.size()) + 1; ++n) {
+    Shares more = shares;
+    more.push_back(n);
+    best = std::min(best, least(workers - n, speeds, more));
+  }
+  return best;
+}
+
+thread_local double nap = 0;  // seconds that this rank takes longer for each worker
+
+/// y = x, late.
+class Late final : public Layer {
+ public:
+  struct Options {};
+  explicit Late(Options) {}
+  std::string_view type() const override { return "Late"; }
+  Shape output(std::span<const Shape> xs) const override { return only(xs); }
+  Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
+  Placement place(std::span<const Spec> xs, const Site&) const override {
+    Placement p;
+    p.output = p.inputs.emplace_back(Form{xs[0].shape, xs[0].dtype, {}});
+    p.layer = std::make_unique<Placed>();
+    return p;
+  }
+
+ private:
+  struct Placed final : PlacedLayer {
+    void forward(Context&, std::span<const View> xs, const View& y) override {
+      std::this_thread::sleep_for(std::chrono::duration<double>(nap));
+      copy_bytes(xs[0], y);
+    }
+    void backward(Context&, std::span<const View>, const View&, const View& dy,
+                  std::span<const View> dxs) override {
+      if (dxs[0]) copy_bytes(dy, dxs[0]);
+    }
+  };
+};
+
+Network network() {
+  Network net({.c = 3, .h = 12, .w = 12});
+  net.add<Late>();
+  net.add<Conv2D>({.channels = 4, .kernel = 3}, "a");
+  net.add<BatchNorm>({}, "norm");
+  net.add<Linear>({.features = 4}, "b");
+  return net;
+}
+
+}  // namespace
+
+TEST_CASE("workers are shared out so that the last rank is done as early as can be") {
+  const std::vector<std::vector<double>> all = {
+      {1}, {1, 1}, {2, 1}, {1, 3}, {1, 1, 0.5}, {0.1, 5, 1, 1}, {1.0 / 3, 0.7, 0.9}};
+  for (const auto& speeds : all)
+    for (int workers = int(speeds.size()); workers <= 12; ++workers) {
+      const Shares shares = apportion(workers, speeds);
+      CHECK(std::accumulate(shares.begin(), shares.end(), 0) == workers);
+      CHECK(*std::ranges::min_element(shares) >= 1);
+      CHECK(done(shares, speeds) == Approx(least(workers, speeds)));
+    }
+  CHECK(apportion(12, std::vector<double>{2, 1}) == Shares{8, 4});
+  CHECK(imbalance({6, 6}, std::vector<double>{1, 2}) == Approx(2 * 6 / 9.0));
+  CHECK(imbalance({8, 4}, std::vector<double>{1, 2}) == Approx(1));
+  CHECK_THROWS_WITH(apportion(1, std::vector<double>{1, 1}), Contains("a worker for each of 2"));
+  CHECK_THROWS_WITH(apportion(2, std::vector<double>{1, 0}), Contains("above 0"));
+}
+
+TEST_CASE("shares change when they gain, twice in a row") {
+  Balance balance;
+  const auto window = [&](std::vector<double> seconds) {
+    for (int i = 0; i < 6; ++i) balance.add(seconds);
+    return balance.due({6, 6});
+  };
+  CHECK(window({1, 1.02}).empty());
+  CHECK(window({1, 2}).empty());
+  CHECK(window({1, 1}).empty());  // it did not last
+  CHECK(window({1, 2}).empty());
+  CHECK(window({1, 2}) == Shares{8, 4});
+  CHECK(window({0, 0}).empty());  // nobody knows
+}
+
+TEST_CASE("a rank that is slow gets fewer workers, and nothing is lost") {
+  const auto data = small_data();
+  std::vector<Resize> changes;
+  Shares last;
+  std::vector<std::vector<double>> weights_of(2);
+  for (const bool moves : {false, true})
+    run_ranks(2, [&](World& world) {
+      set_threads(1);
+      nap = !moves ? 0 : world.rank() == 1 ? 8e-3 : 4e-3;
+      Trainer trainer(network(), world, SGD{.rate = 0.02},
+                      {.batch = 24,
+                       .workers = 12,
+                       .rebalance = moves,
+                       .backend = "reference",
+                       .dtype = DType::f64});
+      FitOptions fit{.steps = 24};
+      fit.on_resize = [&](const Resize& r) {
+        if (world.rank() == 0) changes.push_back(r);
+      };
+      for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;
+      trainer.network().average_kept(trainer.stream());
+      if (world.rank() == 0)
+        weights_of[moves] = weights(trainer.network()), last = trainer.workers();
+    });
+  REQUIRE(changes.size() == 1);
+  CHECK(changes[0].from == changes[0].to);
+  CHECK(changes[0].workers == Shares{8, 4});
+  CHECK(last == Shares{8, 4});
+  CHECK(changes[0].imbalance > 1.2);
+  CHECK(changes[0].expected < 1.1);
+  REQUIRE(weights_of[0].size() == weights_of[1].size());
+  for (std::size_t i = 0; i < weights_of[0].size(); ++i)
+    CHECK(weights_of[1][i] == Approx(weights_of[0][i]).epsilon(1e-8));
+}
+
+TEST_CASE("shares by proportion, and those that cannot be") {
+  World world;
+  const auto make = [&](TrainerOptions o) { Trainer(network(), world, SGD{}, o); };
+  CHECK_THROWS_WITH(make({.batch = 24, .balance = {1}}), Contains("expected workers"));
+  CHECK_THROWS_WITH(make({.batch = 24, .workers = 4, .balance = {3, 1}}),
+                    Contains("a number for each of 1 ranks, got 2"));
+  run_ranks(2, [&](World& w) {
+    Trainer trainer(network(), w, SGD{}, {.batch = 24, .workers = 8, .balance = {3, 1}});
+    check(trainer.workers() == Shares{6, 2}, "got ", in_words(trainer.workers()));
+    trainer.rebalance({1, 7});
+    check(trainer.workers() == Shares{1, 7}, "got ", in_words(trainer.workers()));
+  });
+}
