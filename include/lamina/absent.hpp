@@ -118,10 +118,14 @@ inline void File::read(void*, std::size_t, std::uint64_t) const {
   detail::absent(detail::no_files);
 }
 inline void File::write(const void*, std::size_t) { detail::absent(detail::no_files); }
+inline void File::write_at(std::uint64_t, const void*, std::size_t) {
+  detail::absent(detail::no_files);
+}
 inline void File::cut(std::uint64_t) { detail::absent(detail::no_files); }
 inline File::Lock File::lock() { detail::absent(detail::no_files); }
 inline void File::reserve(std::uint64_t) { detail::absent(detail::no_files); }
 inline void File::sync_and_close() { detail::absent(detail::no_files); }
+inline bool in_memory(const std::string&) { return false; }
 inline NewFile::NewFile(std::string, const char*) { detail::absent(detail::no_files); }
 inline NewFile& NewFile::operator=(NewFile&&) noexcept { return *this; }
 inline NewFile::~NewFile() = default;
