@@ -180,7 +180,8 @@ int train(TrainOptions& o, World& world) {
           "--log",
           [&] {
             const Progress& at = trainer.progress();
-            o.resumes ? log->resume_at(at.step, at.evaluation_due && validation) : log->restart();
+            at.step > 0 || o.resumes ? log->resume_at(at.step, at.evaluation_due && validation)
+                                     : log->restart();
           },
           " ");
     return std::string();
@@ -192,7 +193,8 @@ int train(TrainOptions& o, World& world) {
     std::string more =
         remark(text("data ", data->name(), ": ", data->size(), " images",
                     validation ? text(", validation ", validation->size()) : std::string()));
-    if (o.resumes) more += remark(text("resumed at step ", trainer.progress().step));
+    if (o.resumes || trainer.progress().step > 0)
+      more += remark(text("resumed at step ", trainer.progress().step));
     if (!averaged.empty())
       more += remark(text(averaged.size(),
                           " running statistics go on from their mean over the ranks: the "

@@ -19,6 +19,7 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
   check(loader_.batches() > 0, data.name(), ": has fewer images than the global batch of ",
         trainer.options_.batch);
   if (options_.steps > 0) total_ = options_.steps;
+  trainer.recover();
   detail::check_alike(trainer.ranks_, options_, trainer.progress_);
   if (options_.validation) {
     check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
@@ -48,12 +49,14 @@ LAMINA_INLINE void Trainer::Fit::train() {
     trainer_.start(loader_, total_);
     at().evaluation_due = at().batch == 0 || at().step == total_;
     const bool due = options_.save_every > 0 && at().step % options_.save_every == 0;
-    finish(at().evaluation_due || due || !trainer_.ahead() ? 0 : 1);
+    const bool snapshot = trainer_.snapshot_due();
+    finish(at().evaluation_due || due || snapshot || !trainer_.ahead() ? 0 : 1);
     stopped_ = stopped_ || (alone() && asked());
     last = at().evaluation_due || stopped_;
     if (last) finish(0);
     images += trainer_.options_.batch;
     if (!options_.save.empty() && (due || last)) save();
+    if (snapshot) trainer_.snapshot();
   }
   epoch_.images_per_second = double(images) / epoch_.seconds;
 }
