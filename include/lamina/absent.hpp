@@ -24,6 +24,7 @@
 #include <lamina/train/json_log.hpp>
 #include <lamina/train/kept.hpp>
 #include <lamina/train/safetensors.hpp>
+#include <lamina/train/snapshot.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <algorithm>
@@ -118,10 +119,14 @@ inline void File::read(void*, std::size_t, std::uint64_t) const {
   detail::absent(detail::no_files);
 }
 inline void File::write(const void*, std::size_t) { detail::absent(detail::no_files); }
+inline void File::write_at(std::uint64_t, const void*, std::size_t) {
+  detail::absent(detail::no_files);
+}
 inline void File::cut(std::uint64_t) { detail::absent(detail::no_files); }
 inline File::Lock File::lock() { detail::absent(detail::no_files); }
 inline void File::reserve(std::uint64_t) { detail::absent(detail::no_files); }
 inline void File::sync_and_close() { detail::absent(detail::no_files); }
+inline bool in_memory(const std::string&) { return false; }
 inline NewFile::NewFile(std::string, const char*) { detail::absent(detail::no_files); }
 inline NewFile& NewFile::operator=(NewFile&&) noexcept { return *this; }
 inline NewFile::~NewFile() = default;
@@ -162,6 +167,7 @@ inline std::optional<Score> read_score(const std::string&, bool, const Progress&
                                        const Communicator&) {
   detail::absent(detail::no_checkpoints);
 }
+inline std::shared_ptr<Snapshots> Snapshots::find(const Communicator&) { return nullptr; }
 inline std::int64_t StoredTensor::size() const { detail::absent(detail::no_checkpoints); }
 inline SafetensorsFile::SafetensorsFile(const std::string&) {
   detail::absent(detail::no_checkpoints);

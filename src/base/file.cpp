@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -81,9 +82,10 @@ std::string temporary_of(const std::string& path) {
 
 File::File(std::string path, Mode mode) : path_(std::move(path)) {
   // O_NONBLOCK: a pipe without a writer is refused below instead of waited for.
-  const int flags = mode == Mode::read     ? O_RDONLY | O_NONBLOCK
-                    : mode == Mode::create ? O_WRONLY | O_CREAT | O_TRUNC
-                                           : O_WRONLY | O_CREAT | O_APPEND;
+  const int flags = mode == Mode::read        ? O_RDONLY | O_NONBLOCK
+                    : mode == Mode::create    ? O_WRONLY | O_CREAT | O_TRUNC
+                    : mode == Mode::overwrite ? O_WRONLY
+                                              : O_WRONLY | O_CREAT | O_APPEND;
   do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC, 0666);
   while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) fail(path_, mode == Mode::read ? "open" : "create");
@@ -126,6 +128,16 @@ void File::write(const void* from, std::size_t bytes) {
   }
 }
 
+void File::write_at(std::uint64_t offset, const void* from, std::size_t bytes) {
+  auto* at = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(descriptor_, at, bytes, off_t(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path_, "write");
+    at += n, bytes -= std::size_t(n), offset += std::uint64_t(n);
+  }
+}
+
 void File::cut(std::uint64_t size) {
   int failed;
   do failed = ::ftruncate(descriptor_, off_t(size));
@@ -158,9 +170,25 @@ void File::sync_and_close() {
 
 // ---- complete or not at all ------------------------------------------------------------------
 
-NewFile::NewFile(std::string path, const char* failed)
-    : path_(std::move(path)), temporary_(temporary_of(path_)), failed_(failed) {
+bool in_memory(const std::string& path) {
+  constexpr std::string_view start = "/memfd:";
+  char name[start.size()];
+  return path.starts_with("/proc/") &&
+         ::readlink(path.c_str(), name, sizeof name) == ssize_t(sizeof name) &&
+         std::string_view(name, sizeof name) == start;
+}
+
+NewFile::NewFile(std::string path, const char* failed) : path_(std::move(path)), failed_(failed) {
+  if (in_memory(path_)) {
+    head_.emplace();
+    naming(text(path_, ": ", failed_), [&] {
+      file_ = File(path_, File::Mode::overwrite);
+      file_.write(head_->bytes, sizeof head_->bytes);
+    });
+    return;
+  }
   remove_left_behind(path_);
+  temporary_ = temporary_of(path_);
   naming(text(path_, ": ", failed_), [&] { file_ = File(temporary_, File::Mode::create); });
   file_.lock();
 }
@@ -168,7 +196,7 @@ NewFile::NewFile(std::string path, const char* failed)
 NewFile& NewFile::operator=(NewFile&& other) noexcept {
   std::swap(path_, other.path_), std::swap(temporary_, other.temporary_);
   std::swap(failed_, other.failed_), std::swap(synced_, other.synced_);
-  std::swap(file_, other.file_);
+  std::swap(head_, other.head_), std::swap(file_, other.file_);
   return *this;
 }
 
@@ -177,24 +205,35 @@ NewFile::~NewFile() {
 }
 
 void NewFile::reserve(std::uint64_t bytes) {
-  naming(text(path_, ": ", failed_), [&] { file_.reserve(bytes); });
+  naming(text(path_, ": ", failed_), [&] {
+    if (head_) file_.cut(bytes);
+    file_.reserve(bytes);
+  });
 }
 
 void NewFile::write(const void* from, std::size_t bytes) {
-  naming(text(path_, ": ", failed_), [&] { file_.write(from, bytes); });
+  auto* at = static_cast<const char*>(from);
+  if (head_) {
+    const std::size_t held = std::min(bytes, sizeof head_->bytes - head_->size);
+    std::copy_n(at, held, head_->bytes + head_->size);
+    head_->size += held, at += held, bytes -= held;
+  }
+  naming(text(path_, ": ", failed_), [&] { file_.write(at, bytes); });
 }
 
 void NewFile::sync() {
-  naming(text(path_, ": ", failed_), [&] { file_.sync_and_close(); });
+  if (!head_) naming(text(path_, ": ", failed_), [&] { file_.sync_and_close(); });
   synced_ = true;
 }
 
 void NewFile::commit() {
   if (!synced_) sync();
   naming(text(path_, ": ", failed_), [&] {
+    if (head_) return file_.write_at(0, head_->bytes, head_->size);
     check(std::rename(temporary_.c_str(), path_.c_str()) == 0, "cannot rename ", temporary_, ": ",
           std::strerror(errno));
   });
+  if (head_) return;
   temporary_.clear();
   sync_directory(path_);
 }

@@ -111,9 +111,10 @@ void set_help(CLI::App& app) {
 
 void refuse_flags_as_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options())
-    option->check([](const std::string& s) {
-      return s.starts_with("--") ? text("expected a value, got '", s, "'") : std::string();
-    });
+    if (!option->get_positional())  // of a program, perhaps: what is behind -- is no flag of ours
+      option->check([](const std::string& s) {
+        return s.starts_with("--") ? text("expected a value, got '", s, "'") : std::string();
+      });
   for (CLI::App* sub : app.get_subcommands({})) refuse_flags_as_values(*sub);
 }
 

@@ -13,6 +13,7 @@ struct Command {
 };
 
 Command train_command(CLI::App& app);
+Command launch_command(CLI::App& app);
 Command plan_command(CLI::App& app);
 Command report_command(CLI::App& app);
 Command resize_command(CLI::App& app);

@@ -230,7 +230,8 @@ int train(TrainOptions& o, World& world) {
           "--log",
           [&] {
             const Progress& at = trainer.progress();
-            o.resumes ? log->resume_at(at.step, at.evaluation_due && validation) : log->restart();
+            at.step > 0 || o.resumes ? log->resume_at(at.step, at.evaluation_due && validation)
+                                     : log->restart();
           },
           " ");
     return std::string();
@@ -246,7 +247,8 @@ int train(TrainOptions& o, World& world) {
     if (requests)
       more += remark(text("elastic: ", trainer.ranks().size(), " of ", world.size(),
                           " ranks train; ask with: lamina resize ", requests->job(), " N"));
-    if (o.resumes) more += remark(text("resumed at step ", trainer.progress().step));
+    if (o.resumes || trainer.progress().step > 0)
+      more += remark(text("resumed at step ", trainer.progress().step));
     if (!averaged.empty())
       more += remark(text(averaged.size(),
                           " running statistics go on from their mean over the ranks: the "

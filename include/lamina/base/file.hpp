@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,10 +13,11 @@ namespace lamina {
 /// Move-only; the destructor closes.
 class File {
  public:
-  enum class Mode { read, create, append };
+  enum class Mode { read, create, append, overwrite };
 
   File() = default;
-  /// `read` insists on a regular file; `create` empties the file; `append` makes it if need be.
+  /// `read` insists on a regular file; `create` empties the file; `append` makes it if need be;
+  /// `overwrite` leaves what is in it, and writes from its beginning on.
   File(std::string path, Mode mode);
   File(File&& other) noexcept
       : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -32,7 +34,9 @@ class File {
   void read(void* to, std::size_t bytes, std::uint64_t offset) const;
   /// All `bytes`, at the end.
   void write(const void* from, std::size_t bytes);
-  /// Removes all from byte `size` on.
+  /// All `bytes`, from `offset` on.
+  void write_at(std::uint64_t offset, const void* from, std::size_t bytes);
+  /// Removes all from byte `size` on, or adds zeros up to there.
   void cut(std::uint64_t size);
   /// Keeps other processes, on this host and where the file system has locks for all hosts on
   /// those, from locking the file until it is closed.
@@ -53,10 +57,16 @@ class File {
 /// file exists.
 bool names_a_file(const std::string& word);
 
+/// Whether `path` is memory that a process holds open as a file: /proc/PID/fd/N, of memfd_create.
+bool in_memory(const std::string& path);
+
 /// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
 /// into a temporary file beside it, which commit() puts there. One that goes without a commit
 /// removes the temporary file; those that processes of this host left behind when they were killed
 /// go when the next NewFile of this path is made. Errors read "path: failed: reason".
+///
+/// A file in memory has no place beside it. It is written in place, as long as reserve() says, its
+/// first 8 bytes by commit(): until then they are zero, and the previous content is lost.
 class NewFile {
  public:
   NewFile() = default;
@@ -75,9 +85,16 @@ class NewFile {
   void commit();
 
  private:
-  std::string path_, temporary_;
+  /// Of a file in memory: the first 8 bytes, with which it will be whole.
+  struct Head {
+    char bytes[8] = {};
+    std::size_t size = 0;
+  };
+
+  std::string path_, temporary_;  ///< no temporary: in place, or done
   const char* failed_ = "";
   bool synced_ = false;
+  std::optional<Head> head_;  ///< in place
   File file_;
 };
 

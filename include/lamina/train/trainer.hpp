@@ -9,6 +9,7 @@
 #include <lamina/train/kept.hpp>
 #include <lamina/train/optimizer.hpp>
 #include <lamina/train/schedule.hpp>
+#include <lamina/train/snapshot.hpp>
 #include <lamina/train/targets.hpp>
 
 #include <array>
@@ -263,6 +264,16 @@ class Trainer {
   /// before anything has changed, if it is of others. Returns Resumed::averaged.
   std::vector<std::string> resume(const std::string& path);
 
+  /// Where `lamina launch` watches over the job: goes on from the newest snapshot, if that is ahead
+  /// of where training stands, and says whether it does; from here on snapshots can be taken.
+  /// Elsewhere it does nothing. fit() calls it; a loop of one's own does so once, before its first
+  /// step. Collective; throws Error as resume() does.
+  bool recover();
+  /// Whether it is time to take one: the same on all ranks.
+  bool snapshot_due() const { return snapshots_ && snapshots_->due(progress_.step); }
+  /// Takes one. No step may be under way. Collective; throws Error as save() does.
+  void snapshot();
+
   class Fit;
   /// Trains epoch by epoch as the result is iterated:
   /// `for (const Epoch& epoch : trainer.fit(data, {.epochs = 10})) ...`
@@ -356,6 +367,7 @@ class Trainer {
   std::vector<UnderWay> under_way_;
   double finished_ = 0;  ///< when the last step was: seconds of now()
   Progress progress_;
+  std::shared_ptr<Snapshots> snapshots_;  ///< null where no launcher asks for any
   bool stop_ = false, run_ahead_ = true;
   int announced_ = 0;  ///< on rank 0: for the next step to tell
   Shares shares_;      ///< of workers among the ranks that train; empty: as many for each

@@ -19,6 +19,7 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
       total_(options_.steps > 0 ? options_.steps : batches_ * options_.epochs) {
   check(batches_ > 0, data.name(), ": has fewer images than the global batch of ",
         trainer.options_.batch);
+  trainer.recover();
   if (options_.validation)
     check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
   if (!trainer.active()) return;
@@ -58,13 +59,15 @@ LAMINA_INLINE void Trainer::Fit::train() {
     trainer_.start(*loader_, total_);
     at().evaluation_due = at().batch == 0 || at().step == total_;
     const bool due = options_.save_every > 0 && at().step % options_.save_every == 0;
-    const bool changes = coming_.at == at().step;
-    finish(at().evaluation_due || due || changes || !trainer_.ahead() ? 0 : 1);
+    const bool changes = coming_.at == at().step, snapshot = trainer_.snapshot_due();
+    const bool waits = at().evaluation_due || due || changes || snapshot;
+    finish(waits || !trainer_.ahead() ? 0 : 1);
     stopped_ = stopped_ || (alone() && asked());
     last = at().evaluation_due || stopped_;
     if (last) finish(0);
     images += trainer_.options_.batch;
     if (!options_.save.empty() && (due || last)) save();
+    if (snapshot) trainer_.snapshot();
   }
   epoch_.images_per_second = double(images) / epoch_.seconds;
 }

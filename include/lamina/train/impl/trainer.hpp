@@ -113,6 +113,7 @@ LAMINA_INLINE StepResult Trainer::finish() {
   r.seconds = end - std::max(step.begin, finished_);
   r.images_per_second = double(step.samples) / r.seconds;
   finished_ = end;
+  if (snapshots_) snapshots_->done(r.step);
   check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
         std::isnan(r.loss) ? "not a number" : "infinite",
         ": a lower learning rate, warm-up or gradient clipping may help");
@@ -167,6 +168,29 @@ LAMINA_INLINE std::vector<std::string> Trainer::resume(const std::string& path) 
   Resumed resumed = load_checkpoint(path, network(), ranks_);
   progress_ = resumed;
   return std::move(resumed.averaged);
+}
+
+LAMINA_INLINE bool Trainer::recover() {
+  if (snapshots_) return false;
+  snapshots_ = Snapshots::find(all_);
+  if (!snapshots_) return false;
+  const std::string path = snapshots_->newest();
+  if (!active()) return false;
+  snapshots_->share(ranks_);
+  const bool ahead = !path.empty() && read_progress(path, ranks_).step > progress_.step;
+  if (ahead) naming("snapshot of lamina launch", [&] { resume(path); });
+  snapshots_->begin(progress_.step);
+  return ahead;
+}
+
+LAMINA_INLINE void Trainer::snapshot() {
+  check_finished("snapshot");
+  if (!snapshots_) return;
+  network().average_kept(stream_);
+  if (!stream_.silent()) detail::check_finite(network(), "snapshot", progress_.step);
+  describe();
+  progress_.score = {};
+  snapshots_->take(network(), progress_);
 }
 
 /// Forward on a batch, and in training backward. What rank 0 announces it says once.

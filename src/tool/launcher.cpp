@@ -1,0 +1,251 @@
+#include "launcher.hpp"
+
+#include <lamina/base/clock.hpp>
+#include <lamina/base/error.hpp>
+#include <lamina/comm/world.hpp>
+#include <lamina/kernels/threads.hpp>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+namespace lamina::cli {
+
+namespace {
+
+constexpr int most_stalled = 3;            ///< jobs in a row without progress
+constexpr int most_errors = 3;             ///< of the program, in a row
+constexpr double in_a_row = 600;           ///< seconds between two errors
+constexpr double between_asks = 5;         ///< seconds between two looks at a lost host, at least
+constexpr double soon = 0.02, late = 0.5;  ///< seconds between two looks at the board
+
+std::string ranks_text(int n) { return text(n, n == 1 ? " rank" : " ranks"); }
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream all(line);
+  for (std::string word; all >> word;) words.push_back(word);
+  return words;
+}
+
+/// Up to a signal.
+void pause(double seconds) { poll(nullptr, 0, int(1e3 * seconds)); }
+
+/// What the ranks inherit.
+void set_environment(const std::string& memory, std::int64_t every) {
+  setenv(lamina::detail::snapshot_variable, memory.c_str(), 1);
+  unsetenv(lamina::detail::every_variable);
+  if (every > 0) setenv(lamina::detail::every_variable, text(every).c_str(), 1);
+  // Open MPI waits twice so long, seconds, for ranks that are to end because one was lost.
+  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
+  // A host that says nothing more is given up after so many seconds; by default after minutes.
+  setenv("OMPI_MCA_oob_tcp_keepalive_time", "3", 0);
+  setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "1", 0);
+  setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 0);
+  unsetenv("OMPI_MCA_orte_execute_quiet");  // its notices are read
+}
+
+}  // namespace
+
+// ---- memory ----------------------------------------------------------------------------------
+
+LaunchMemory::LaunchMemory() {
+  for (lamina::detail::Descriptor& file : files_) {
+    file = lamina::detail::Descriptor(memfd_create("lamina-launch", MFD_CLOEXEC));
+    check(bool(file), "cannot make a file in memory: ", std::strerror(errno));
+  }
+  check(ftruncate(files_[0].get(), sizeof(lamina::detail::Board)) == 0,
+        "cannot make a file in memory: ", std::strerror(errno));
+  board_ = lamina::detail::BoardMap(where().substr(0, where().find(',')).c_str());
+}
+
+std::string LaunchMemory::where() const {
+  std::string all;
+  for (const lamina::detail::Descriptor& file : files_)
+    all += text(all.empty() ? "" : ",", "/proc/", getpid(), "/fd/", file.get());
+  return all;
+}
+
+// ---- jobs ------------------------------------------------------------------------------------
+
+Launcher::Launcher(LaunchOptions options)
+    : options_(std::move(options)),
+      hosts_(options_.hosts.empty() ? Hosts(options_.max > 0 ? options_.max : processors())
+                                    : Hosts(options_.hosts)) {
+  if (options_.max == 0) options_.max = hosts_.all();
+  check(options_.min <= options_.max, "launch: --min ", options_.min, ", but ",
+        options_.hosts.empty() ? "--max is " : "there is room for ", options_.max);
+  check(hosts_.all() >= options_.min, "launch: --min ", options_.min, ", but --hosts has room for ",
+        hosts_.all());
+  const auto starter = words_of(options_.mpirun);
+  check(!starter.empty() && !find_program(starter[0]).empty(),
+        "launch: ", starter.empty() ? std::string("mpirun") : starter[0],
+        ": not found: install MPI's, or say where it is with --mpirun");
+  check(!find_program(program()).empty(), "launch: ", program(), ": no such program");
+  set_environment(memory_.where(), options_.every);
+}
+
+std::vector<std::string> Launcher::command(int ranks) const {
+  std::vector<std::string> all = words_of(options_.mpirun);
+  const auto add = [&](const std::vector<std::string>& words) {
+    all.insert(all.end(), words.begin(), words.end());
+  };
+  add({"-n", text(ranks)});
+  if (const auto hosts = hosts_.flags(now()); !hosts.empty()) {
+    add(hosts);
+    add({"-x", lamina::detail::snapshot_variable});
+    if (options_.every > 0) add({"-x", lamina::detail::every_variable});
+  }
+  add(options_.program);
+  return all;
+}
+
+int Launcher::run() {
+  while (true) {
+    const Ended ended = watch(std::min(options_.max, hosts_.room(now())));
+    const int asked = signals_.received();
+    if (asked != 0 || (ended.status == 0 && !ended.to_grow)) return ended.status;
+    const Verdict verdict = judge(ended);
+    if (!verdict.again) {
+      World::say(verdict.why);
+      return ended.status;
+    }
+    if (signals_.received() != 0) return 128 + signals_.received();
+    note_restart(verdict.why);
+  }
+}
+
+Launcher::Ended Launcher::watch(int ranks) {
+  memory_.clear_made();
+  start_ = Start{hosts_, now()};
+  MpiJob job(command(ranks));
+  std::optional<std::int64_t> taken;  // snapshots, when there was room for more ranks
+  bool passed_on = false, to_grow = false;
+  while (!job.wait(restart_ || taken ? soon : late)) {
+    announce(ranks);
+    if (signals_.received() != 0 && !passed_on) job.pass_on(signals_.received()), passed_on = true;
+    if (!taken && can_grow(ranks)) taken = memory_.board().taken;
+    if (taken && !to_grow && memory_.board().taken > *taken) job.end(), to_grow = true;
+  }
+  announce(ranks);
+  return {.status = job.status(),
+          .lost = job.lost(),
+          .notice = job.held(),
+          .mpirun_killed = job.killed(),
+          .to_grow = to_grow,
+          .made_steps = memory_.board().made > 0};
+}
+
+bool Launcher::can_grow(int ranks) {
+  const double time = now();
+  if (ranks >= options_.max || time < next_look_) return false;
+  next_look_ = time + 1;
+  hosts_.ask_closed(time, std::max(options_.regrow, between_asks));
+  return hosts_.room(now()) > ranks;
+}
+
+// ---- what is said of a restart ---------------------------------------------------------------
+
+Launcher::Reached Launcher::reached() const {
+  const lamina::detail::Board& board = memory_.board();
+  return {board.training, board.step};
+}
+
+void Launcher::note_restart(const std::string& why) {
+  if (restart_)  // the ranks that were to go on did not come to a step
+    restart_->why += ", then " + why;
+  else
+    restart_ = Restart{why, reached(), memory_.board().last};
+}
+
+void Launcher::announce(int ranks) {
+  const lamina::detail::Board& board = memory_.board();
+  if (!restart_ || board.made == 0) return;
+  std::string line = text("lamina launch: ", restart_->why, ": going on with ", ranks_text(ranks));
+  const auto [training, step] = restart_->reached;
+  if (step > 0) append(line, text(" from step ", board.from.load()));
+  if (step > 0 && training == board.training) {
+    const std::int64_t repeated = std::max(step - board.from, std::int64_t(0));
+    append(line, text(", ", repeated, repeated == 1 ? " step" : " steps", " repeated, ",
+                      format("%.1f s", board.first - restart_->last)));
+  }
+  std::fprintf(stderr, "%s\n", line.c_str());
+  restart_.reset();
+}
+
+// ---- whether it goes on ----------------------------------------------------------------------
+
+Launcher::Verdict Launcher::judge(const Ended& ended) {
+  const bool further = ended.made_steps && reached() > furthest_;
+  if (further) furthest_ = reached();
+  stalled_ = further || ended.to_grow ? 0 : stalled_ + 1;
+  const double again = now() + std::max(options_.regrow, between_asks);
+  if (before_growth_ && !ended.made_steps) {  // with as many as before, for a while
+    hosts_.close_since(before_growth_->hosts, before_growth_->time, again);
+    before_growth_.reset();
+    std::fputs(ended.notice.c_str(), stderr);
+    return {true, "they could not be started"};
+  }
+  before_growth_.reset();
+  if (ended.to_grow) {
+    before_growth_ = std::move(start_);
+    return {true, "there is room again"};
+  }
+  if (const std::string what = close_lost(ended, again); !what.empty()) return judge_loss(what);
+  std::fputs(ended.notice.c_str(), stderr);
+  return judge_error(ended, further);
+}
+
+std::string Launcher::close_lost(const Ended& ended, double again) {
+  std::string hosts;
+  for (const std::string& host : hosts_.ask_open(again))
+    append(hosts, text(hosts.empty() ? "" : ", then ", Lost{.host = host}.text()));
+  if (!hosts.empty()) return hosts;
+  if (ended.mpirun_killed) return text("mpirun was lost (signal ", ended.status - 128, ')');
+  if (!ended.lost) return "";
+  if (ended.lost->rank < 0 && !ended.lost->host.empty())
+    hosts_.close_host(ended.lost->host, again);
+  else
+    hosts_.close_slot(ended.lost->host, now() + options_.regrow);
+  return ended.lost->text();
+}
+
+Launcher::Verdict Launcher::judge_loss(const std::string& what) {
+  const int room = hosts_.room(now());
+  if (stalled_ >= most_stalled)
+    return {false, text(what, ": ", stalled_, " times in a row without a new step: given up")};
+  if (room < options_.min)
+    return {false, text(what, ": ", ranks_text(room), " left, expected --min ", options_.min,
+                        " or more: given up after step ", furthest_.second)};
+  return {true, what};
+}
+
+Launcher::Verdict Launcher::judge_error(const Ended& ended, bool further) {
+  const std::string what = text(program(), " ended with status ", ended.status);
+  for (const int asked : {SIGINT, SIGTERM, SIGUSR1})
+    if (ended.status == 128 + asked) return {};  // as it was asked to, by somebody else
+  if (furthest_.second == 0) return {false, text(what, " before its first step: not tried again")};
+  if (!further)
+    return {false,
+            text(what, " again, and came no further than step ", furthest_.second, ": given up")};
+  errors_ = now() - last_error_ < in_a_row ? errors_ + 1 : 1;
+  if (errors_ > most_errors)
+    return {false, text(what, " after step ", furthest_.second, ", the ", errors_,
+                        "th time in a row: given up")};
+  const double seconds = 1 << (errors_ - 1);
+  std::fprintf(stderr, "lamina launch: %s after step %lld: trying again in %.0f s\n", what.c_str(),
+               static_cast<long long>(furthest_.second), seconds);
+  pause(seconds);
+  last_error_ = now();
+  return {true, what};
+}
+
+}  // namespace lamina::cli

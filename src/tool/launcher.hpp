@@ -1,0 +1,107 @@
+// Launcher: watches over a job under mpirun, and goes on without the ranks that are lost.
+#pragma once
+
+#include "hosts.hpp"
+#include "mpi_job.hpp"
+#include "signals.hpp"
+#include "train/board.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lamina::cli {
+
+struct LaunchOptions {
+  int min = 1, max = 0;    ///< ranks; max 0: as many as there are processors, or slots of the hosts
+  std::int64_t every = 0;  ///< steps between snapshots; 0: so that they take 1 % of the time
+  double regrow = 60;      ///< seconds after which a lost slot is used again
+  std::string hosts, mpirun = "mpirun";
+  std::vector<std::string> program;
+};
+
+/// Memory that outlives the ranks, as files that they open by way of this process.
+class LaunchMemory {
+ public:
+  /// Throws Error.
+  LaunchMemory();
+
+  const lamina::detail::Board& board() const { return *board_; }
+  void clear_made() { board_->made = 0; }
+  /// "/proc/PID/fd/N,...": the board, two snapshots.
+  std::string where() const;
+
+ private:
+  lamina::detail::Descriptor files_[3];
+  lamina::detail::BoardMap board_;
+};
+
+class Launcher {
+ public:
+  /// Throws Error where mpirun or the program is not found, or the hosts are not understood.
+  explicit Launcher(LaunchOptions options);
+  /// The exit status of the job.
+  int run();
+
+ private:
+  /// How far training has come: number of the training within the program, step.
+  using Reached = std::pair<std::int64_t, std::int64_t>;
+
+  /// How a job ended.
+  struct Ended {
+    int status = 0;
+    std::optional<Lost> lost = {};
+    std::string notice = {};  ///< of mpirun, where no host was lost
+    bool mpirun_killed = false;
+    bool to_grow = false;  ///< ended from here, to go on with more ranks
+    bool made_steps = false;
+  };
+  struct Verdict {
+    bool again = false;
+    std::string why;
+  };
+  /// What is said when the ranks that there are now have made a step.
+  struct Restart {
+    std::string why;
+    Reached reached;  ///< by those before
+    double last = 0;  ///< when they made their last step: seconds of now()
+  };
+
+  Ended watch(int ranks);
+  /// Whether there is room for more ranks, once hosts that did not answer were asked again.
+  bool can_grow(int ranks);
+  void announce(int ranks);
+
+  Verdict judge(const Ended& ended);
+  Verdict judge_loss(const std::string& what);
+  Verdict judge_error(const Ended& ended, bool further);
+  /// Closes what was lost, and says what it was; "" where nothing was. Hosts are asked at `again`.
+  std::string close_lost(const Ended& ended, double again);
+  void note_restart(const std::string& why);
+
+  Reached reached() const;
+  std::vector<std::string> command(int ranks) const;
+  std::string program() const { return options_.program[0]; }
+
+  LaunchOptions options_;
+  Hosts hosts_;
+  LaunchMemory memory_;
+  StopSignals signals_;
+  std::optional<Restart> restart_;
+  /// Where ranks were, and when they were started: of the job that is under way, and of that which
+  /// ended to go on with more, up to their first step.
+  struct Start {
+    Hosts hosts;
+    double time = 0;
+  };
+  std::optional<Start> start_, before_growth_;
+  Reached furthest_;
+  int stalled_ = 0;        ///< jobs in a row that came no further than those before
+  int errors_ = 0;         ///< of the program, in a row
+  double last_error_ = 0;  ///< seconds of now()
+  double next_look_ = 0;   ///< for more room
+};
+
+}  // namespace lamina::cli

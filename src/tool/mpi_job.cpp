@@ -1,0 +1,108 @@
+#include "mpi_job.hpp"
+
+#include <lamina/base/text.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace lamina::cli {
+
+namespace {
+
+constexpr std::size_t rule = 74;  ///< dashes above and below each of Open MPI's notices
+constexpr int most_lines = 30;    ///< of a notice: what is longer is none
+
+bool is_rule(std::string_view line) {
+  return line.size() == rule && line.find_first_not_of('-') == line.npos;
+}
+
+/// That which a notice says was lost. The parts are as Open MPI words them; where a line ends
+/// does not matter to scanf.
+std::optional<Lost> read_loss(const std::string& notice) {
+  Lost lost;
+  char host[256] = "";
+  if (const auto at = notice.find("noticed that process rank"); at != notice.npos)
+    if (std::sscanf(notice.c_str() + at,
+                    "noticed that process rank %d with PID %*d on node %255s exited on signal %d",
+                    &lost.rank, host, &lost.signal) == 3) {
+      lost.host = host;
+      return lost;
+    }
+  if (const auto at = notice.find("Remote daemon:"); at != notice.npos)
+    if (std::sscanf(notice.c_str() + at, "Remote daemon: %*s on node %255s", host) == 1)
+      return Lost{.host = host};
+  return std::nullopt;
+}
+
+/// Whether a notice says no more than what this program says in a line.
+bool is_known(const std::string& notice) {
+  return notice.find("job  terminated normally, but") != notice.npos ||
+         notice.find("exited with non-zero status, thus causing") != notice.npos;
+}
+
+void print(std::string_view words) { std::fwrite(words.data(), 1, words.size(), stderr); }
+
+}  // namespace
+
+std::string Lost::text() const {
+  const std::string what = rank >= 0      ? lamina::text("rank ", rank)
+                           : host.empty() ? "a rank"
+                                          : lamina::text("host ", host);
+  return lamina::text(what, " was lost", signal > 0 ? lamina::text(" (signal ", signal, ')') : "");
+}
+
+void Notices::line(std::string_view line) {
+  const bool ends = is_rule(line.substr(0, line.size() - 1));  // without its end of line
+  if (box_.empty() && !ends) return print(line);
+  const bool begins = box_.empty();
+  box_ += line;
+  if (begins || (!ends && ++lines_ < most_lines)) return;
+  ends ? notice(std::exchange(box_, "")) : print(std::exchange(box_, ""));
+  lines_ = 0;
+}
+
+void Notices::notice(const std::string& words) {
+  if (const auto loss = read_loss(words)) {
+    if (!lost_) lost_ = loss;
+  } else if (words.find("unable to reliably start one or more daemons") != words.npos) {
+    held_ += words;
+  } else if (!is_known(words)) {
+    print(words);
+  }
+}
+
+void Notices::take(const std::string& said) {
+  rest_ += said;
+  std::size_t at = 0;
+  for (std::size_t end; (end = rest_.find('\n', at)) != rest_.npos; at = end + 1)
+    line(std::string_view(rest_).substr(at, end + 1 - at));
+  rest_.erase(0, at);
+}
+
+void Notices::flush() {
+  print(box_), print(rest_);
+  box_.clear(), rest_.clear(), lines_ = 0;
+}
+
+bool MpiJob::wait(double seconds) {
+  const bool ended = child_.wait(seconds);
+  notices_.take(child_.said());
+  if (ended) notices_.flush();
+  return ended;
+}
+
+std::optional<Lost> MpiJob::lost() const {
+  if (notices_.lost()) return notices_.lost();
+  // Of ranks that were lost all at once mpirun says nothing.
+  for (const int signal : {SIGKILL, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
+    if (status() == 128 + signal) return Lost{.signal = signal};
+  return std::nullopt;
+}
+
+void MpiJob::pass_on(int signal) const {
+  // Not to what it reaches other hosts with.
+  if (child_.signal_children(signal, "OMPI_COMM_WORLD_RANK") == 0) child_.signal(signal);
+}
+
+}  // namespace lamina::cli

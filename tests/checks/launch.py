@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+# `lamina launch`: ranks are killed, and training goes on to the same bits; where it cannot go on,
+# one line says why, and no process is left behind. With -v says what it does;
+# names of functions are those checks alone.
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+lamina = str(pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin/lamina")
+cluster = pathlib.Path(os.environ["LAMINA_SOURCE"]) / "tests/cluster"
+verbose = "-v" in sys.argv
+for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
+    del os.environ[variable]
+os.environ["OMP_WAIT_POLICY"] = "passive"
+root = pathlib.Path(tempfile.mkdtemp(prefix="launch."))
+failures = 0
+patience = 60  # seconds, for a machine that has much else to do
+every = 50  # steps between snapshots
+training = (lamina, "train", "--model", "lenet", "--limit", "480", "--global-batch", "24",
+            "--epochs", "1000", "--no-validation", "--profile-steps", "0", "--threads", "1",
+            "--log", "log", "--save", "save")
+
+
+def expect(that, what, out=""):
+    global failures
+    if not that:
+        failures += 1
+        print(f"{what}\n{out[-3000:]}---", flush=True)
+    return that
+
+
+class Job:
+    def __init__(self, folder, launch, *program, **environment):
+        self.folder = root / folder
+        self.folder.mkdir()
+        self.mark = f"LAUNCH_CHECK={self.folder}".encode()
+        self.line = launch and [lamina, "launch", *map(str, launch), "--"] or []
+        self.line += list(map(str, program))
+        with open(self.folder / "out", "w") as out, open(self.folder / "err", "w") as err:
+            self.process = subprocess.Popen(
+                self.line, stdout=out, stderr=err, cwd=self.folder, stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment, "LAUNCH_CHECK": str(self.folder)})
+
+    def err(self):
+        return (self.folder / "err").read_text(errors="replace")
+
+    def processes(self, of_rank=None):
+        """All but the launcher; those of one rank, or of the one that is None's: all."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                variables = (process / "environ").read_bytes().split(b"\0")
+                state = (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if self.mark not in variables or state == "Z" or int(process.name) == self.process.pid:
+                continue
+            rank = [v for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")]
+            if of_rank is None or (rank and int(rank[0].split(b"=")[1]) == of_rank):
+                found.append(int(process.name))
+        return found
+
+    def logged(self):
+        log = self.folder / "log"
+        return log.read_bytes().count(b"\n") if log.is_file() else 0
+
+    def wait_for(self, what):
+        end = time.monotonic() + patience
+        while not what() and self.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        return expect(what(), f"{' '.join(self.line)}: does not come to it", self.err())
+
+    def kill(self, rank, after, number=signal.SIGKILL):
+        """The rank, once so many steps are in the log."""
+        self.wait_for(lambda: self.logged() >= after)
+        for process in self.processes(rank):
+            os.kill(process, number)
+
+    def ends(self, status, *lines):
+        """With this status, and these patterns as the lines on stderr."""
+        try:
+            found = self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            found = "none: it does not end"
+        out = self.err()
+        if verbose:
+            print(f"{' '.join(self.line)}: status {found}\n{out}", end="", flush=True)
+        expect(found == status, f"{' '.join(self.line)}: status {found}, expected {status}", out)
+        said = out.splitlines()
+        expect(len(said) == len(lines) and all(map(re.fullmatch, lines, said)),
+               f"{' '.join(self.line)}: expected the lines\n" + "\n".join(lines), out)
+        self.leaves_nothing()
+        return out
+
+    def leaves_nothing(self):
+        end = time.monotonic() + 10
+        while self.processes() and time.monotonic() < end:
+            time.sleep(0.05)
+        expect(not self.processes(), f"{' '.join(self.line)}: left behind: {self.processes()}")
+
+    def steps(self):
+        return [json.loads(line)["step"] for line in (self.folder / "log").open()]
+
+    def losses(self):
+        return [json.loads(line)["loss"] for line in (self.folder / "log").open()]
+
+    def saved(self):
+        return (self.folder / "save").read_bytes()
+
+
+def goes_on(why, ranks):
+    return (rf"lamina launch: {why}: going on with {ranks} from step (\d+), (\d+) steps? repeated, "
+            r"[0-9.]+ s")
+
+
+def check_restart(line):
+    step, repeated = map(int, (re.findall(r"step (\d+), (\d+) step", line) or [(1, 0)])[0])
+    expect(step % every == 0 and repeated <= every, f"from another step: {line}")
+
+
+def same_ranks():
+    """Killed on the same number of ranks, it ends with the bits of one that was left alone."""
+    steps = ("--steps", "700")
+    alone = Job("left-alone", None, "mpirun", "-n", "2", *training, *steps)
+    flags = ("--min", 2, "--max", 2, "--regrow", 0, "--snapshot-every", every)
+    job = Job("killed", flags, *training, *steps)
+    job.kill(0, after=180)  # that which takes the snapshots
+    job.wait_for(lambda: "rank 0" in job.err())
+    job.kill(1, after=420, number=signal.SIGSEGV)
+    job.wait_for(lambda: "rank 1" in job.err())
+    status = alone.process.wait(patience)
+    expect(status == 0, "left alone", alone.err())
+    expect(job.process.wait(patience) == 0, "killed twice", job.err())
+    said = [line for line in job.err().splitlines() if line.startswith("lamina launch: ")]
+    lines = (goes_on(r"rank 0 was lost \(signal 9\)", "2 ranks"),
+             goes_on(r"rank 1 was lost \(signal 11\)", "2 ranks"))
+    if expect(len(said) == 2 and all(map(re.fullmatch, lines, said)), "two lines", job.err()):
+        check_restart(said[0]), check_restart(said[1])
+    if verbose:
+        print(job.err(), end="", flush=True)
+    expect(job.steps() == list(range(1, 701)), f"steps of the log are {job.steps()}")
+    expect(job.losses() == alone.losses(), "other losses")
+    expect(job.saved() == alone.saved(), "other bits")
+    expect(sorted(p.name for p in job.folder.iterdir()) == ["err", "log", "out", "save"],
+           "files are left behind")
+    job.leaves_nothing()
+
+
+def fewer_and_more():
+    """One rank less; a second later as many as before."""
+    job = Job("fewer", ("--max", 3, "--regrow", 1, "--snapshot-every", every), *training,
+              "--steps", "100000", "--save-every", "1000")
+    job.kill(1, after=120)
+    job.wait_for(lambda: job.err().count("\n") >= 2)
+    at = job.logged()
+    job.wait_for(lambda: job.logged() > at)
+    os.kill(job.process.pid, signal.SIGTERM)
+    out = job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "2 ranks"),
+                   goes_on("there is room again", "3 ranks"))
+    for line in out.splitlines():
+        check_restart(line)
+    steps = job.steps()
+    expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps}")
+    expect("# SIGTERM: ended after step" in (job.folder / "out").read_text(), "not told to end")
+
+
+def given_up():
+    job = Job("below-min", ("--min", 2, "--max", 2), *training)
+    job.kill(1, after=20)
+    job.ends(137, r"lamina: error: rank 1 was lost \(signal 9\): 1 rank left, expected --min 2 or "
+             r"more: given up after step \d+")
+    Job("not-found", ("--max", 2), "no/such/program").ends(
+        1, "lamina: error: launch: no/such/program: no such program")
+    Job("no-mpirun", ("--mpirun", "no-mpirun -q"), lamina).ends(
+        1, "lamina: error: launch: no-mpirun: not found: .*")
+    Job("bad-flags", ("--max", 2), lamina, "train", "--modle", "lenet").ends(
+        2, r"lamina: error: unknown flag --modle \(did you mean --model\?\): see --help",
+        "lamina: error: .*/lamina ended with status 2 before its first step: not tried again")
+    Job("more-than-max", ("--min", 3, "--max", 2), lamina).ends(
+        1, "lamina: error: launch: --min 3, but --max is 2")
+    Job("crashes", ("--max", 2, "--regrow", 0), "sh", "-c", "kill -9 $$").ends(
+        137, r"lamina: error: (rank \d|a rank) was lost \(signal 9\): 3 times in a row without a "
+        "new step: given up")
+    # An error of its own, at the same step each time.
+    error = "lamina: error: step .*: the loss is .*"
+    job = Job("diverges", ("--max", 1, "--snapshot-every", 2), *training, "--lr", "1e9")
+    job.process.wait(patience)
+    out = job.err()
+    expect(job.process.returncode == 1 and out.count("given up") + out.count("not tried") == 1,
+           f"a loss that is not finite ({error})", out)
+    job.leaves_nothing()
+
+
+def killed_launcher():
+    for number in signal.SIGKILL, signal.SIGHUP:
+        job = Job(f"launcher-{number}", ("--max", 2), *training)
+        job.wait_for(lambda: job.logged() >= 20)
+        expect(len(job.processes()) >= 3, "expected mpirun and two ranks")
+        os.kill(job.process.pid, number)
+        job.process.wait()
+        job.leaves_nothing()
+    job = Job("mpirun-killed", ("--max", 2, "--snapshot-every", every), *training, "--steps", 900)
+    job.wait_for(lambda: job.logged() >= 120)
+    ranks = job.processes(0) + job.processes(1)
+    for process in set(job.processes()) - set(ranks):
+        os.kill(process, signal.SIGKILL)
+    job.ends(0, goes_on(r"mpirun was lost \(signal 9\)", "2 ranks"))
+    expect(job.steps() == list(range(1, 901)), f"steps of the log are {job.steps()}")
+
+
+# On the first of two virtual hosts. The link of the other one is cut, and repaired: `enter` stands
+# in for ssh, which would not get through.
+LOST_HOST = r"""
+enter=$1 lamina=$2
+shift 2
+cat >agent <<END
+#!/bin/sh
+ip -n \$1 link show eth0 | grep -q ',UP' && exec $enter "\$@"
+END
+chmod +x agent
+export OMPI_MCA_plm_rsh_agent=$PWD/agent
+wait_for() { for i in $(seq 600); do ! eval "$1" || break; sleep 0.1; done; }
+logged() { cat log 2>/dev/null | wc -l; }
+"$lamina" launch --hosts host0:1,host1:1 --regrow 1 --snapshot-every 50 -- "$@" &
+wait_for '[ $(logged) -gt 120 ]'
+ip -n host1 link set eth0 down
+wait_for 'grep -q "host1 was lost" err'
+ip -n host1 link set eth0 up
+wait_for 'grep -q "room again" err'
+at=$(logged)
+wait_for '[ $(logged) -gt $((at + 10)) ]'
+kill -TERM $!
+wait $!
+"""
+
+
+def lost_host():
+    job = Job("lost-host", None, cluster / "run", "--alone", "--", "bash", "-c", LOST_HOST, "bash",
+              cluster / "enter", *training[:1], *training)
+    try:
+        if job.process.wait(patience) == 77:
+            print(f"without hosts: {job.err()}", end="")
+            return
+    except subprocess.TimeoutExpired:
+        job.process.kill()
+    out = job.ends(143, goes_on("host host1 was lost", "1 rank"),
+                   goes_on("there is room again", "2 ranks"))
+    for line in out.splitlines():
+        check_restart(line)
+    steps = job.steps()
+    expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps}")
+
+
+if not shutil.which("mpirun"):
+    print("mpirun is missing")
+    sys.exit(77)
+begin = time.monotonic()
+checks = [check for check in (same_ranks, fewer_and_more, given_up, killed_launcher, lost_host)
+          if not set(sys.argv[1:]) - {"-v"} or check.__name__ in sys.argv]
+try:
+    for check in checks:
+        check()
+        if verbose:
+            print(f"{check.__name__}: up to {time.monotonic() - begin:.1f} s", flush=True)
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+print("all well" if failures == 0 else f"{failures} failures")
+sys.exit(failures > 0)
