@@ -129,7 +129,7 @@ class InMemory final : public Snapshots {
   std::string newest() const override {
     return on_first(ranks_, [&] { return memory_->newest(); });
   }
-  void share(const Communicator& ranks) override {
+  void go_on(const Communicator& ranks) override {
     ranks_ = ranks;
     next_ = std::stoll(on_first(ranks_, [&] { return text(next_); }));
   }

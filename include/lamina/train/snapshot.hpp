@@ -24,7 +24,7 @@ class Snapshots {
   /// Collective.
   virtual std::string newest() const = 0;
   /// Goes on with other ranks, of which rank 0 is the same as before. Collective over them.
-  virtual void share(const Communicator& ranks) = 0;
+  virtual void go_on(const Communicator& ranks) = 0;
   /// That the training goes on from this step.
   virtual void begin(std::int64_t step) = 0;
   /// That a step is done. Takes some stores.

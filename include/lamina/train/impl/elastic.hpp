@@ -176,7 +176,7 @@ LAMINA_INLINE Resize Trainer::resize(int to, int from) {
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (me < to) {
     network().share(workers_of(ranks_));
-    if (snapshots_) snapshots_->share(ranks_);
+    if (snapshots_) snapshots_->go_on(ranks_);
   } else {
     here_.reset();
     if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());

@@ -176,7 +176,7 @@ LAMINA_INLINE bool Trainer::recover() {
   if (!snapshots_) return false;
   const std::string path = snapshots_->newest();
   if (!active()) return false;
-  snapshots_->share(ranks_);
+  snapshots_->go_on(ranks_);
   const bool ahead = !path.empty() && read_progress(path, ranks_).step > progress_.step;
   if (ahead) naming("snapshot of lamina launch", [&] { resume(path); });
   snapshots_->begin(progress_.step);
