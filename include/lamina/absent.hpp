@@ -127,6 +127,8 @@ inline File::Lock File::lock() { detail::absent(detail::no_files); }
 inline void File::reserve(std::uint64_t) { detail::absent(detail::no_files); }
 inline void File::sync_and_close() { detail::absent(detail::no_files); }
 inline bool in_memory(const std::string&) { return false; }
+inline MemoryFile::MemoryFile() { detail::absent(detail::no_files); }
+inline MemoryFile::~MemoryFile() = default;
 inline NewFile::NewFile(std::string, const char*) { detail::absent(detail::no_files); }
 inline NewFile& NewFile::operator=(NewFile&&) noexcept { return *this; }
 inline NewFile::~NewFile() = default;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -177,6 +178,13 @@ bool in_memory(const std::string& path) {
          ::readlink(path.c_str(), name, sizeof name) == ssize_t(sizeof name) &&
          std::string_view(name, sizeof name) == start;
 }
+
+MemoryFile::MemoryFile() : descriptor_(::memfd_create("lamina", MFD_CLOEXEC)) {
+  check(descriptor_ >= 0, "cannot make a file in memory: ", std::strerror(errno));
+  path_ = text("/proc/", ::getpid(), "/fd/", descriptor_);
+}
+
+MemoryFile::~MemoryFile() { ::close(descriptor_); }
 
 NewFile::NewFile(std::string path, const char* failed) : path_(std::move(path)), failed_(failed) {
   if (in_memory(path_)) {

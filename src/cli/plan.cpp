@@ -33,12 +33,18 @@ Plan plan_in_file(const std::string& path, const World& world) {
 }  // namespace
 
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world) {
+  return make_plan(o, net, batch, world, world.size());
+}
+
+RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world,
+                  int ranks) {
   RunPlan run{.name = o.plan, .micro_batch = o.micro_batch};
-  const int ranks = world.size();
   std::int64_t at_once = o.at_once(batch);
   if (o.plan == "data" && o.split.empty()) check_batch(at_once, ranks);
   Plan plan;
   if (o.plan == "auto") {
+    check(ranks == world.size(), "--plan auto times plans on all ranks: expected another --plan with "
+          "--elastic");
     ChosenPlan chosen = auto_plan(o, net, batch, world);
     plan = std::move(chosen.plan);
   } else if (built_in(o.plan)) {

@@ -23,6 +23,9 @@ struct RunPlan {
 /// The plan that --plan names, or has in a file that rank 0 reads, with the other flags on top, for
 /// so many samples a step. Collective.
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world);
+/// The same on so many of them; there --plan auto is no choice.
+RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world,
+                  int ranks);
 
 /// The plan of --plan auto for so many samples a step: see lamina::plan(). Rank 0 says what it
 /// found. Collective.

@@ -12,6 +12,7 @@
 #include <lamina/profile/profile.hpp>
 #include <lamina/train/json_log.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -88,7 +89,10 @@ void settle_elastic(TrainOptions& o, const World& world) {
   if (o.elastic.ranks == 0) o.elastic.ranks = world.size();
   check(o.elastic.ranks <= world.size(), "--ranks ", o.elastic.ranks, ": only ", world.size(),
         world.size() == 1 ? " rank was started" : " ranks were started");
-  if (o.workers == 0) o.workers = world.size();
+  const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
+  if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
+  check(o.plan != "auto" && std::ranges::count(plan_names(), o.plan) == 1, "--elastic --plan ", o.plan,
+        ": expected a plan for any number of ranks: ", in_words(plan_names()));
   o.profile_steps = 0;
 }
 
@@ -170,8 +174,12 @@ int train(TrainOptions& o, World& world) {
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   const Network net = make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 32);
-  const RunPlan plan = make_plan(o, net, batch, world);
+  const int ranks = o.elastic.on ? o.elastic.ranks : world.size();
+  const RunPlan plan = make_plan(o, net, batch, world, ranks);
   TrainerOptions how = trainer_options(o, batch, plan);
+  how.splits_for = [&o, net, batch, &world](int n) {
+    return splits_of(make_plan(o, net, batch, world, n).decisions);
+  };
   how.evaluation_batch = o.evaluation_batch;
   how.active = o.elastic.ranks;
   Trainer trainer(net, world, make_optimizer(o), how);

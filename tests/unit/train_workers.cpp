@@ -1,6 +1,7 @@
 // Workers: parts of a batch that ranks share out. What a training gives does not depend on how many
 // ranks there are, nor on when ranks come and go.
 #include "catch.hpp"
+#include "support/splits.hpp"
 #include "support/training.hpp"
 
 #include <chrono>
@@ -62,8 +63,8 @@ Result train(const Run& run, std::vector<Resize>* resizes = nullptr) {
     std::size_t next = 0;
     FitOptions fit{.steps = run.steps, .validation = validation.get()};
     fit.resize = [&] {
-      const bool now = next < run.changes.size() &&
-                       trainer.progress().step >= run.changes[next].step;
+      const bool now =
+          next < run.changes.size() && trainer.progress().step >= run.changes[next].step;
       return now ? run.changes[next++].ranks : 0;
     };
     fit.on_step = [&](const StepResult& r) {
@@ -164,4 +165,50 @@ TEST_CASE("a resize between two steps of one's own loop") {
     }
   });
   CHECK(losses == expected);
+}
+
+TEST_CASE("layers that are split, sharded states and other plans go on with other ranks") {
+  const int which = GENERATE(0, 1, 2, 3);
+  CAPTURE(which);
+  const auto data = small_data();
+  const Network net = small_network(true);
+  const auto splits = [&](int ranks) {
+    std::map<std::string, Split> some;
+    if (which == 1) some = {{"b", {.channel = ranks}}, {"c", {.input = ranks}}};
+    if (which == 2) some = {{"a", {.height = ranks}}, {"d", {.channel = std::min(ranks, 2)}}};
+    return splits_of(net, {.batch = 24, .splits = some}, ranks);
+  };
+  std::vector<std::vector<double>> found(2);
+  for (const bool changes : {false, true})
+    run_ranks(4, [&](World& world) {
+      set_threads(1);
+      Trainer trainer(net, world, Adam{},
+                      {.batch = 24,
+                       .active = changes ? 2 : 4,
+                       .splits_for = splits,
+                       .backend = "reference",
+                       .dtype = DType::f64,
+                       .splits = splits(changes ? 2 : 4),
+                       .shard_optimizer = which == 3});
+      FitOptions fit{.steps = 40};
+      const std::vector<Change> wanted = {{3, 4}, {10, 1}, {15, 3}, {22, 2}};
+      std::size_t next = 0;
+      fit.resize = [&] {
+        const bool now =
+            changes && next < wanted.size() && trainer.progress().step >= wanted[next].step;
+        return now ? wanted[next++].ranks : 0;
+      };
+      int resizes = 0;
+      fit.on_resize = [&](const Resize&) { ++resizes; };
+      fit.on_step = [&](const StepResult& r) {
+        if (world.rank() == 0) found[changes].push_back(r.loss);
+        if (changes) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      };
+      for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;
+      if (world.rank() != 0) return;
+      check(!changes || resizes == 4, "resized ", resizes, " times");
+    });
+  REQUIRE(found[1].size() == found[0].size());
+  for (std::size_t i = 0; i < found[0].size(); ++i)
+    CHECK(found[1][i] == Approx(found[0][i]).epsilon(1e-9));
 }

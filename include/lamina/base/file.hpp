@@ -60,6 +60,21 @@ bool names_a_file(const std::string& word);
 /// Whether `path` is memory that a process holds open as a file: /proc/PID/fd/N, of memfd_create.
 bool in_memory(const std::string& path);
 
+/// A file in memory, without a name: there for all processes of this host under path(), as long as
+/// this lives.
+class MemoryFile {
+ public:
+  /// Throws Error where there is no such thing.
+  MemoryFile();
+  MemoryFile(const MemoryFile&) = delete;
+  ~MemoryFile();
+  const std::string& path() const { return path_; }
+
+ private:
+  int descriptor_ = -1;
+  std::string path_;
+};
+
 /// Writes, so that the file under `path` is at any moment either the previous or the whole new one:
 /// into a temporary file beside it, which commit() puts there. One that goes without a commit
 /// removes the temporary file; those that processes of this host left behind when they were killed

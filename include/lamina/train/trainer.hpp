@@ -37,6 +37,9 @@ struct TrainerOptions {
   /// Of the ranks, so many train from the start, the first ones; the others are parked until
   /// resize() wants them. 0 = all of them, for good.
   int active = 0;
+  /// How layers are split on another number of ranks than trains first, as `splits` says for those.
+  /// Without it, resize() is for workers and for what is split by samples. The same on all ranks.
+  std::function<std::vector<Split>(int ranks)> splits_for = {};
   /// Workers of the ranks that train first, in proportion: {3, 1}. Empty: as many for each. What is
   /// not alike is added up in another order, and rounded otherwise.
   std::vector<int> balance = {};
@@ -332,6 +335,9 @@ class Trainer {
   void share_gradients(const PlacedNetwork* placed);
   Workers workers_of(const Communicator& ranks) const;
   Shares shares(int ranks) const;
+  std::vector<Split> splits(int ranks) const;
+  void place_anew(int to, int from, Resize& resize);
+  void share_anew(int to, int from, Resize& resize);
   void note_balance();
   void warm_up();
   double send_state(const Communicator& ranks, int from);

@@ -5,6 +5,7 @@
 // then, all have their next loaders.
 #pragma once
 
+#include <lamina/base/file.hpp>
 #include <lamina/base/inline.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/train/trainer.hpp>
@@ -105,11 +106,29 @@ LAMINA_INLINE std::string Trainer::why_not(int ranks) const {
   if (ranks < 1) return text("expected a rank or more, got ", ranks);
   if (ranks > all_.size()) return text(ranks, " are more ranks than the ", all_.size(), " started");
   if (most > 0 && ranks > most) return text(ranks, " ranks cannot share ", most, " workers");
+  if (most == 0 && ranks > at_once())
+    return text(ranks, " ranks are more than the samples that run at once, ", at_once());
+  const auto by_samples = [](const Split& s) {
+    return s.ways() == s.batch && s.shares.batch.empty();
+  };
+  if (most == 0 && !options_.splits_for && !std::ranges::all_of(options_.splits, by_samples))
+    return "nobody says how layers are split on other ranks";
   return {};
+}
+
+/// Of each layer, as it is on so many ranks.
+LAMINA_INLINE std::vector<Split> Trainer::splits(int ranks) const {
+  const int first = options_.active > 0 ? options_.active : all_.size();
+  if (ranks == first) return options_.splits;
+  std::vector<Split> s;
+  if (options_.splits_for) s = options_.splits_for(ranks);
+  if (!s.empty() && s.size() + 1 == network_.graph().size()) s.push_back(s[0]);  // the loss
+  return s;
 }
 
 LAMINA_INLINE void Trainer::prepare() {
   check(here_ == nullptr, "prepare: this rank trains already");
+  if (options_.workers == 0) return;  // it depends on the others what it is to have
   prepared_ = allocate(prepare(placing()));
   std::swap(here_, prepared_);
   warm_up();
@@ -160,30 +179,56 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
   return bytes;
 }
 
+/// What is split otherwise on other ranks lies otherwise: it goes through rank 0, as a checkpoint
+/// in memory.
+LAMINA_INLINE void Trainer::place_anew(int to, int from, Resize& resize) {
+  const int me = all_.rank();
+  std::optional<MemoryFile> file;
+  if (me == 0) file.emplace();
+  const std::string path = file ? file->path() : std::string("state in memory");
+  if (me < from) {
+    describe();
+    save_checkpoint(path, network(), progress_, ranks_);
+  }
+  here_.reset();
+  ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
+  if (me >= to) return;
+  here_ = allocate(prepare(placing()));
+  if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
+    here().evaluation.emplace(*this);
+  progress_ = load_checkpoint(path, network(), ranks_);
+  if (file) resize.bytes = double(File(path, File::Mode::read).size());
+}
+
 LAMINA_INLINE Resize Trainer::resize(int to, int from) {
   const std::string why = why_not(to);
   check(why.empty(), "resize: ", why);
   check_finished("resize");
   const double begin = now();
   const int me = all_.rank();
+  Resize r{.from = from, .to = to};
+  if (options_.workers > 0)
+    share_anew(to, from, r);
+  else
+    place_anew(to, from, r);
+  if (me < to && snapshots_) snapshots_->go_on(ranks_);
+  r.step = progress_.step, r.workers = active() ? workers() : Shares();
+  r.pause = now() - begin;
+  return r;
+}
+
+/// Workers depend on no rank: those who stay have all they need.
+LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
+  const int me = all_.rank();
   if (me < from) network().exchange_kept(stream_);
   if (me >= from && !prepared_) prepare();
   if (me >= from) here_ = std::move(prepared_);
-  Resize r{.from = from, .to = to};
-  if (to > from) r.bytes = send_state(teams_[std::size_t(to) - 1], from);
-  r.step = progress_.step;
+  if (to > from) resize.bytes = send_state(teams_[std::size_t(to) - 1], from);
   shares_.clear(), balance_.restart();
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
-  if (me < to) {
-    network().share(workers_of(ranks_));
-    if (snapshots_) snapshots_->go_on(ranks_);
-  } else {
-    here_.reset();
-    if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());
-  }
-  if (me < to) r.workers = workers();
-  r.pause = now() - begin;
-  return r;
+  if (me < to) return network().share(workers_of(ranks_));
+  here_.reset();
+  if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());
 }
 
 // ---- in fit() --------------------------------------------------------------------------------
@@ -293,7 +338,7 @@ LAMINA_INLINE void Trainer::Fit::get_ready() {
   if (me >= to) return;
   std::swap(trainer_.shares_, coming_.workers);
   const Communicator& team = to == from ? trainer_.ranks_ : trainer_.teams_[std::size_t(to) - 1];
-  trainer_.network().make_room(trainer_.workers_of(team));
+  if (trainer_.options_.workers > 0) trainer_.network().make_room(trainer_.workers_of(team));
   coming_.loader = loader_of(me, to, epoch, batch);
   std::swap(trainer_.shares_, coming_.workers);
 }

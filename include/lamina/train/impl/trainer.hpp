@@ -64,15 +64,16 @@ LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
 LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o, int rank,
                                              int ranks) const {
   const bool apart = !training && here().evaluation, workers = options_.workers > 0;
-  const PlacedNetwork* placed = workers ? nullptr
-                                : apart ? &here().evaluation->network
-                                        : &network();
+  const auto split = splits(ranks);
   return {.global_batch = training || workers ? options_.batch
                           : apart             ? options_.evaluation_batch
                                               : at_once(),
           .rank = rank,
           .ranks = ranks,
-          .shares = workers ? shares(ranks) : placed->placing().splits[0].shares.batch,
+          .shares = workers         ? shares(ranks)
+                    : apart         ? here().evaluation->network.placing().splits[0].shares.batch
+                    : split.empty() ? Shares()
+                                    : split[0].shares.batch,
           .micro_batches = training && !workers ? micro_batches() : 1,
           .seed = options_.seed,
           .shuffle = training && o.shuffle,
@@ -233,7 +234,7 @@ LAMINA_INLINE PlaceOptions Trainer::placing() const {
     const bool joined = all_.rank() < ranks_.size();
     o.workers = joined ? workers_of(ranks_) : Workers{options_.workers, {}, {0, 1}};
   } else {
-    o.ranks = ranks_, o.splits = options_.splits;
+    o.ranks = ranks_, o.splits = splits(ranks_.size());
   }
   return o;
 }
