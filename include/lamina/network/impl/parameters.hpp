@@ -342,8 +342,9 @@ LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memor
   for (const Bucket& bucket : buckets) part_bytes += bucket.part.bytes();
   const Form form = gradient_form(options);
   gradients = given.view() ? std::move(given) : options.ranks.tensor(form, memory);
-  check(gradients.bytes() == form.bytes(), "memory for gradients: expected ", form.bytes(),
-        " bytes, got ", gradients.bytes());
+  check(gradients.bytes() == form.bytes(), "there is memory for ", gradients.bytes(),
+        " bytes of gradients, not ", form.bytes(),
+        ": this rank keeps its parameters otherwise than the others, by another instruction set");
   parts = Tensor(detail::flat(part_bytes, gradient), memory);
   std::size_t grad = 0, part = 0;
   for (Bucket& bucket : buckets) {

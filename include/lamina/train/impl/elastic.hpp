@@ -57,7 +57,12 @@ LAMINA_INLINE void Trainer::share_gradients(const PlacedNetwork* placed) {
   const DType t = options_.dtype.gradients;
   const bool host = placed && placed->placing().backend->memory().on_host();
   const std::size_t mine = host ? placed->gradient_form().bytes() : 0;
-  const std::size_t bytes = all_.all_reduce_value(mine, ReduceOp::max);
+  const auto all = all_.all_gather_value(mine);
+  const std::size_t bytes = all[0];  // rank 0 always trains
+  for (std::size_t r = 1; r < all.size(); ++r)
+    check(all[r] == bytes || all[r] == 0, "rank ", r,
+          " keeps its parameters otherwise than rank 0: ",
+          "with workers expected the same back end and instruction set");
   if (bytes == 0) return;
   const Form form{{1, std::int64_t(bytes / size_of(t)), 1, 1}, t, {}};
   gradients_ = all_.tensor(form, host_memory(), placed != nullptr);
