@@ -128,7 +128,8 @@ JobSocket::JobSocket(std::string path, Ask ask)
       ::bind(impl_->listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   check(made == 0, path_, ": the job's socket cannot be made: ", std::strerror(errno));
   ::chmod(path_.c_str(), 0600);
-  check(::listen(impl_->listening.get(), 8) == 0, path_, ": ", std::strerror(errno));
+  const int listening = ::listen(impl_->listening.get(), 8);
+  check(listening == 0, path_, ": ", std::strerror(errno));
   impl_->thread = std::thread([this] { impl_->serve(); });
 }
 
@@ -140,13 +141,15 @@ JobSocket::~JobSocket() {
 
 std::string ask_job(const std::string& path, int ranks) {
   struct stat status = {};
-  check(::stat(path.c_str(), &status) == 0, path, ": ", std::strerror(errno),
+  const int found = ::stat(path.c_str(), &status);
+  check(found == 0, path, ": ", std::strerror(errno),
         ": expected the socket of a running job, which its preamble names");
   check(S_ISSOCK(status.st_mode), path, ": is no socket of a job");
   const sockaddr_un address = address_of(path);
   const Descriptor socket = new_socket();
-  check(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
-        path, ": no job answers there: ", std::strerror(errno));
+  const int connected =
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  check(connected == 0, path, ": no job answers there: ", std::strerror(errno));
   check(receive_line(socket.get()) + '\n' == greeting, path, ": who answers there is no job");
   check(send_all(socket.get(), text("resize ", ranks, '\n')), path, ": the job has ended");
   const std::string answer = receive_line(socket.get());

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, parked
+# ranks sleep, and what cannot be is one line, after which the training goes on.
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+lamina = str(pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin/lamina")
+if not shutil.which("mpirun"):
+    print("no mpirun")
+    sys.exit(77)
+for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
+    del os.environ[variable]
+os.environ |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
+root = pathlib.Path(tempfile.mkdtemp(prefix="elastic."))
+failures = 0
+training = ["train", "--model", "lenet", "--limit", "480", "--global-batch", "24", "--epochs", "1000",
+            "--no-validation", "--profile-steps", "0"]
+elastic = ["--elastic", "--workers", "4"]
+
+
+def expect(that, what, out=""):
+    global failures
+    if not that:
+        failures += 1
+        print(f"{what}\n{out[-3000:]}---", flush=True)
+    return that
+
+
+def start(ranks, *flags):
+    return subprocess.Popen(["mpirun", "-n", str(ranks), lamina, *map(str, flags)], cwd=root,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def end(process, patience=100):
+    try:
+        return process.communicate(timeout=patience)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        expect(False, f"{process.args}: does not end")
+        return ""
+
+
+def run(ranks, *flags, status=0):
+    process = start(ranks, *flags)
+    out = end(process)
+    expect(process.returncode == status, f"{flags}: status {process.returncode}", out)
+    return out
+
+
+def log_of(name):
+    lines = [json.loads(line) for line in (root / name).read_text().splitlines()]
+    return [x["loss"] for x in lines if "loss" in x], [x for x in lines if "ranks_before" in x]
+
+
+def resize(job, ranks):
+    return subprocess.run([lamina, "resize", str(job), str(ranks)], capture_output=True, text=True,
+                          cwd=root)
+
+
+def wait_for(what, seconds=60):
+    limit = time.monotonic() + seconds
+    while not what() and time.monotonic() < limit:
+        time.sleep(0.02)
+    return what()
+
+
+def processes_of(process):
+    """Those of the ranks, by rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        rank = [v for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")]
+        if rank and parent == process.pid:
+            found[int(rank[0].split(b"=")[1])] = int(entry.name)
+    return found
+
+
+def ticks(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def events_leave_no_trace():
+    steps = 600
+    for ranks in (1, 2):
+        run(ranks, *training, "--workers", 4, "--steps", steps, "--log", f"{ranks}.log", "--save",
+            f"{ranks}.save")
+    (root / "events").write_text("# step, ranks\n20 4\n200 1\n\n260 2  # and back\n")
+    out = run(4, *training, *elastic, "--ranks", 2, "--steps", steps, "--events", "events", "--log",
+              "e.log", "--save", "e.save")
+    losses, resizes = log_of("e.log")
+    expect(losses == log_of("1.log")[0] == log_of("2.log")[0], "losses differ", out)
+    saves = [(root / f"{name}.save").read_bytes() for name in ("1", "2", "e")]
+    expect(saves[0] == saves[1] == saves[2], "checkpoints differ", out)
+    expect([r["ranks"] for r in resizes] == [4, 1, 2], f"resized: {resizes}", out)
+
+
+def asked_from_outside():
+    job = root / "job"
+    process = start(4, *training, *elastic, "--ranks", 1, "--steps", 100000, "--job", "job", "--log",
+                    "o.log", "--save", "o.save")
+    expect(wait_for(lambda: job.exists() and (root / "o.log").exists()), "no job")
+    ranks = processes_of(process)
+    time.sleep(0.5)
+    before = ticks(ranks[3])
+    time.sleep(1)
+    slept = ticks(ranks[3]) - before  # of hundred
+    expect(slept <= 5, f"a parked rank took {slept} ms/10 of a second")
+    for asked, said in ((5, "5 are more ranks than the 4 started"), (0, "expected a rank or more, got 0"),
+                        (-1, "expected a rank or more"), ("x", "RANKS")):
+        answer = resize("job", asked)
+        expect(answer.returncode != 0 and said in answer.stderr, f"resize {asked}", answer.stderr)
+    answer = resize("job", 4)
+    expect(answer.returncode == 0 and "goes on with 4 ranks" in answer.stdout, "resize 4",
+           answer.stdout + answer.stderr)
+    answer = resize("job", 2)
+    expect("a resize to 4 ranks is under way" in answer.stderr, "a resize during a resize",
+           answer.stderr)
+    expect(wait_for(lambda: len(log_of("o.log")[1]) == 1), "no resize")
+    expect(resize("job", 1).returncode == 0, "resize 1")
+    expect(wait_for(lambda: len(log_of("o.log")[1]) == 2), "no second resize")
+    resize("job", 2)
+    os.kill(ranks[0], signal.SIGTERM)  # in the middle of it
+    out = end(process)
+    expect("SIGTERM: ended after step" in out, "does not end in order", out)
+    expect(not job.exists(), "the socket is left behind")
+    done = len(log_of("o.log")[0])
+    more = done + 200
+    run(2, *training, "--workers", 4, "--steps", more, "--resume", "o.save", "--log", "o.log")
+    run(1, *training, "--workers", 4, "--steps", more, "--log", "u.log")
+    expect(log_of("o.log")[0] == log_of("u.log")[0], "resumed losses differ")
+
+
+def killed():
+    for victim in (0, 2):
+        job = root / f"k{victim}"
+        process = start(3, *training, *elastic, "--ranks", 1, "--steps", 100000, "--job", job)
+        expect(wait_for(job.exists), "no job")
+        ranks = processes_of(process)
+        resize(job, 2)
+        os.kill(ranks[victim], signal.SIGKILL)
+        end(process, 60)
+        expect(process.returncode != 0, f"rank {victim} killed: status 0")
+        job.unlink(missing_ok=True)
+
+
+def bad_input():
+    (root / "plain").write_text("no job")
+    (root / "bad").write_text("3 2\n1 4\n")
+    (root / "worse").write_text("3 two\n")
+    short = [*training, "--steps", 4]
+    for ranks, flags, said in (
+            (1, ["--ranks", 1], "need --elastic"),
+            (2, ["--elastic", "--ranks", 3], "only 2 ranks were started"),
+            (1, ["--workers", 5], "cannot be cut into equal parts for 5 workers"),
+            (2, ["--workers", 1], "2 ranks cannot share 1 worker"),
+            (1, ["--workers", 2, "--micro-batch", 12], "expected one of the two"),
+            (1, ["--workers", 2, "--shard-optimizer"], "a sharded optimizer"),
+            (1, ["--balance", "3:1"], "expected --workers"),
+            (1, ["--workers", 2, "--balance", "3:x"], "expected auto, even, or numbers"),
+            (1, ["--elastic", "--events", "bad"], "line 2: step 1 comes after 3"),
+            (1, ["--elastic", "--events", "worse"], "line 1: expected a step and a number"),
+            (1, ["--elastic", "--job", "plain"], "cannot be made"),
+            (1, ["--elastic", "--job", "x" * 200], "has less than")):
+        process = start(ranks, *short, *flags)
+        out = end(process)
+        lines = [line for line in out.splitlines() if "error" in line]
+        expect(process.returncode != 0 and len(lines) == 1 and said in lines[0], f"{flags}", out)
+    for job, said in (("plain", "is no socket of a job"), ("nothing", "No such file")):
+        answer = resize(job, 2)
+        expect(answer.returncode != 0 and said in answer.stderr, f"resize {job}", answer.stderr)
+
+
+chosen = [a for a in sys.argv[1:] if a != "-v"]
+for check in (bad_input, events_leave_no_trace, asked_from_outside, killed):
+    if not chosen or check.__name__ in chosen:
+        begin = time.monotonic()
+        check()
+        print(f"{check.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
+if failures == 0:
+    shutil.rmtree(root)
+sys.exit(failures > 0)
