@@ -34,9 +34,9 @@ def expect(that, what, out=""):
 
 
 def start(ranks, *flags):
-    return subprocess.Popen(["mpirun", "-n", str(ranks), lamina, *map(str, flags)], cwd=root,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+    return subprocess.Popen([*launcher, lamina, *map(str, flags)], cwd=root,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def end(process, patience=100):
