@@ -20,8 +20,8 @@ for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
 os.environ |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
 root = pathlib.Path(tempfile.mkdtemp(prefix="elastic."))
 failures = 0
-training = ["train", "--model", "lenet", "--limit", "480", "--global-batch", "24", "--epochs", "1000",
-            "--no-validation", "--profile-steps", "0"]
+training = ["train", "--model", "lenet", "--limit", "480", "--global-batch", "24", "--epochs",
+            "1000", "--no-validation", "--profile-steps", "0"]
 elastic = ["--elastic", "--workers", "4"]
 
 
@@ -36,7 +36,8 @@ def expect(that, what, out=""):
 def start(ranks, *flags):
     launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
     return subprocess.Popen([*launcher, lamina, *map(str, flags)], cwd=root,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def end(process, patience=100):
@@ -109,8 +110,8 @@ def events_leave_no_trace():
 
 def asked_from_outside():
     job = root / "job"
-    process = start(4, *training, *elastic, "--ranks", 1, "--steps", 100000, "--job", "job", "--log",
-                    "o.log", "--save", "o.save")
+    process = start(4, *training, *elastic, "--ranks", 1, "--steps", 100000, "--job", "job",
+                    "--log", "o.log", "--save", "o.save")
     expect(wait_for(lambda: job.exists() and (root / "o.log").exists()), "no job")
     ranks = processes_of(process)
     time.sleep(0.5)
@@ -118,8 +119,8 @@ def asked_from_outside():
     time.sleep(1)
     slept = ticks(ranks[3]) - before  # of hundred
     expect(slept <= 5, f"a parked rank took {slept} ms/10 of a second")
-    for asked, said in ((5, "5 are more ranks than the 4 started"), (0, "expected a rank or more, got 0"),
-                        (-1, "expected a rank or more"), ("x", "RANKS")):
+    for asked, said in ((5, "5 are more ranks than the 4 started"),
+                        (0, "expected a rank or more, got 0"), (-1, "expected a rank or more"), ("x", "RANKS")):
         answer = resize("job", asked)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {asked}", answer.stderr)
     answer = resize("job", 4)
