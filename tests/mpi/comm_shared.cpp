@@ -188,8 +188,7 @@ TEST_CASE("sums are by halves in shared memory, and wherever that is asked for")
   const Communicator& all = world.comm();
   std::vector<Communicator> groups = {all.ordered(), test::split(all, 0, -world.rank()).ordered(),
                                       test::split(all, world.rank() % 2).ordered(),
-                                      test::split(all, world.rank() / 3).ordered(),
-                                      all.plain().ordered()};
+                                      test::split(all, world.rank() / 3).ordered()};
   if (all.carrier() == "shared memory") groups.push_back(all);
   Stream s;
   for (const Communicator& comm : groups)
