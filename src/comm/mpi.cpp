@@ -262,7 +262,10 @@ class MpiTransport final : public Transport {
   void post(int to, const std::string& note) override {
     session_->post(members_[std::size_t(to)], note);
   }
-  std::string collect() override { return session_->collect(); }
+  std::string collect() override {
+    poll();  // the thread is never idle for long where notes are waited for
+    return session_->collect();
+  }
 
   void run(const Operation& op) override {
     if (session_->check_collectives) compare(op);

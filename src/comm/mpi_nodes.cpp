@@ -31,6 +31,10 @@ NodeGroup::NodeGroup(SharedNode& node, Lookout& lookout, MPI_Comm comm,
     firsts_.push_back(i);
   }
   firsts_.push_back(order_.size());
+  const std::size_t nodes = firsts_.size() - 1;
+  by_halves_ = in_order_ && (nodes & (nodes - 1)) == 0;
+  for (std::size_t i = 0; i < nodes; ++i)
+    by_halves_ = by_halves_ && firsts_[i + 1] - firsts_[i] == order_.size() / nodes;
 
   MPI_Comm owners = MPI_COMM_NULL;
   const int number = shared_.number();
@@ -42,7 +46,11 @@ NodeGroup::NodeGroup(SharedNode& node, Lookout& lookout, MPI_Comm comm,
   parts_.resize(firsts_.size() - 1);
 }
 
-bool NodeGroup::carries(const Operation& op) {
+/// Node by node an ordered sum is taken where nodes are halves, or halves of halves, of the ranks.
+bool NodeGroup::carries(const Operation& op) const {
+  const std::size_t nodes = firsts_.size() - 1;
+  const bool scatter = op.collective == Collective::reduce_scatter;  // by a ring, in its own order
+  if (op.ordered && op.reduces() && (!by_halves_ || (scatter && nodes > 2))) return false;
   return op.collective == Collective::all_reduce || op.collective == Collective::reduce_scatter ||
          op.collective == Collective::all_gather;
 }

@@ -21,7 +21,7 @@ class NodeGroup {
   /// Collective over `comm`. `members`: its ranks, by their rank in the world.
   NodeGroup(SharedNode& node, Lookout& lookout, MPI_Comm comm, const std::vector<int>& members);
 
-  static bool carries(const Operation&);
+  bool carries(const Operation&) const;
   void run(const Operation&);
   /// Our part of the group that is on this node.
   SharedGroup& shared() { return shared_; }
@@ -42,6 +42,7 @@ class NodeGroup {
   std::vector<std::size_t> firsts_;   // of each node, where its ranks begin in order_; and the end
   std::size_t here_ = 0;              // number of this node
   bool in_order_ = true;              // ranks are numbered node by node
+  bool by_halves_ = false;            // and adds_halves() adds up nodes by themselves
   std::vector<char> ordered_, sums_;  // a buffer node by node; our parts, summed over this node
   std::vector<Range> parts_;
 };

@@ -71,6 +71,18 @@ Slot local_slot(const WholeParameter& p) {
   return slot;
 }
 
+/// Of what workers have values of their own of, which all ranks know: a row for each.
+Slot kept_slot(const WholeParameter& p, const View& kept) {
+  Slot slot{.name = text(local_prefix, p.name),
+            .dims = {kept.shape.n},
+            .whole = kept.form(),
+            .blocks = {Box::of(kept.shape)},
+            .mine = kept,
+            .local = true};
+  slot.dims.insert(slot.dims.end(), p.dims.begin(), p.dims.end());
+  return slot;
+}
+
 /// State number `i` of the optimizer, the last of which are master weights where it keeps those.
 Slot state_slot(const PlacedNetwork& network, const WholeParameter& p, std::size_t i) {
   const DType t = network.placing().dtype.states;
@@ -130,8 +142,11 @@ std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
             " of the optimizer");
       slots.push_back(state_slot(network, p, i));
     }
-  for (const WholeParameter& p : network.all_parameters())
+  for (const WholeParameter& p : network.all_parameters()) {
     if (with_states && p.variants > 1) slots.push_back(local_slot(p));
+    const View kept = with_states && p.mine ? network.kept_of(*p.mine) : View();
+    if (kept) slots.push_back(kept_slot(p, kept));
+  }
   // The format wants wide elements first.
   std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
     return size_of(a.whole.dtype) > size_of(b.whole.dtype);
@@ -473,8 +488,9 @@ Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
   std::erase_if(slots, [&](const Slot& s) {
     return s.local && averaged.contains(s.name.substr(local_prefix.size()));
   });
-  network.changed();
+  network.changed(), network.values_are_new();
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
+  if (averaged.empty()) network.kept_is_known();
   return {to_progress(path, answer[0].get<std::map<std::string, std::string>>()),
           {averaged.begin(), averaged.end()}};
 }
@@ -504,7 +520,7 @@ Unmatched load_parameters(const std::string& path, PlacedNetwork& network, bool 
   });
   const auto names = answer[0].get<std::set<std::string>>();
   std::erase_if(slots, [&](const Slot& s) { return !names.contains(s.name); });
-  network.changed();
+  network.changed(), network.values_are_new();
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
   return {answer[1], answer[2], answer[3]};
 }

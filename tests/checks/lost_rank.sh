@@ -24,6 +24,7 @@ expect() {
 expect same   1 1 '^lamina: error: data/missing: no such file$'
 expect usage  2 0 ''
 expect thrown 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
+expect parked 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
 expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
 export LAMINA_COMM_TIMEOUT=2
 expect stuck  1 1 'all_reduce .* in layer 10 .*no answer from rank 1 '

@@ -4,6 +4,7 @@
 #include "mpi/world.hpp"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <string_view>
 
@@ -11,18 +12,24 @@ namespace {
 
 lamina::World* current = nullptr;
 
-/// Twenty steps of one all-reduce, in the middle of which rank 1 fails.
+/// Twenty steps of one all-reduce, in the middle of which rank 1 fails. A parked rank takes part in
+/// nothing but notes.
 int fail(lamina::World& world, std::string_view how) {
   using namespace lamina;
   if (how == "same") throw Error("data/missing: no such file");
   if (how == "usage") return 2;
   Stream stream;
   Tensor x({1000, 1, 1, 1}, DType::f32);
+  const bool parks = how == "parked", parked = parks && world.rank() > 1;
+  const std::vector<int> first = {0, 1};
+  const Communicator ranks =
+      parks ? world.comm().group(parked ? std::vector<int>() : first) : world.comm();
+  while (parked) world.comm().collect(), usleep(10'000);
   for (int step = 0; step < 20; ++step) {
     stream.enter(step);
     if (step == 10 && world.rank() == 1) {
       if (how == "killed") raise(SIGKILL);
-      if (how == "thrown") throw Error("images/7.jpg: not a JPEG");
+      if (how == "thrown" || parks) throw Error("images/7.jpg: not a JPEG");
       if (how == "early") return 0;
       if (how == "stuck") pause();
       if (how == "mixed") x = Tensor({999, 1, 1, 1}, DType::f32);
@@ -36,7 +43,7 @@ int fail(lamina::World& world, std::string_view how) {
           .exchange(stream, Pass::forward, out, (rank + 1) % n, in, (rank + n - 1) % n)
           .wait(stream);
     }
-    world.comm().all_reduce(stream, Pass::weight_grad, x).wait(stream);
+    ranks.all_reduce(stream, Pass::weight_grad, x).wait(stream);
   }
   return 0;
 }

@@ -9,13 +9,15 @@ using namespace lamina::test;
 
 namespace {
 
-Allocated allocated(int ranks, const std::string& backend, DType dtype = DType::f32) {
+Allocated allocated(int ranks, const std::string& backend, DType dtype = DType::f32,
+                    int workers = 0) {
   const auto data = small_data();
   Allocated result{1, 1};
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
     Trainer trainer(small_network(true), world, Adam{},
                     {.batch = 16,
+                     .workers = workers,
                      .backend = backend,
                      .dtype = dtype,
                      .bucket_mb = 0.001,
@@ -34,5 +36,6 @@ TEST_CASE("a step allocates nothing once training is under way") {
   CAPTURE(ranks);
   CHECK(allocated(ranks, "reference").count == 0);
   CHECK(allocated(ranks, "reference", DType::bf16).count == 0);
+  CHECK(allocated(ranks, "reference", DType::f32, 8).count == 0);
   if (has_onednn()) CHECK(allocated(ranks, "onednn").largest < 4096);
 }

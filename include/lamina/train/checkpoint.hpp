@@ -46,7 +46,7 @@ struct Progress {
 /// A training that goes on from a checkpoint.
 struct Resumed : Progress {
   /// Running statistics that go on from their mean, since the checkpoint does not have those of
-  /// each rank, or of another number of ranks. All else is as it was saved.
+  /// each rank (or worker), or of another number of them. All else is as it was saved.
   std::vector<std::string> averaged = {};
 };
 
@@ -55,7 +55,7 @@ struct Resumed : Progress {
 /// and all ranks throw the same Error. The same state gives the same bytes under every plan.
 /// `ranks` are those of the network. Of running statistics that each rank has of its own (local
 /// batch norm) it writes their mean, which inference takes, and beside it each rank's; nothing of
-/// the network changes.
+/// the network changes. Of those of workers it writes what PlacedNetwork::average_kept() found.
 void save_checkpoint(const std::string& path, const PlacedNetwork&, const Progress&,
                      const Communicator& ranks = {});
 

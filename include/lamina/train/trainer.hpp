@@ -376,6 +376,7 @@ class Trainer {
   std::shared_ptr<Snapshots> snapshots_;  ///< null where no launcher asks for any
   bool stop_ = false, run_ahead_ = true;
   int announced_ = 0;  ///< on rank 0: for the next step to tell
+  int requests_ = 0;   ///< on rank 0: resizes that it asked others to prepare for
   Shares shares_;      ///< of workers among the ranks that train; empty: as many for each
   Balance balance_;
 };
@@ -439,7 +440,7 @@ class Trainer::Fit {
   void get_ready();
   void look_after_balance();
   void change_ranks(int from);
-  std::string try_to_prepare();
+  std::string try_to_prepare(int request);
   void learn_best();
   void let_go() noexcept;
   Loader loader_of(int rank, int ranks, std::int64_t epoch, std::int64_t batch) const;

@@ -128,7 +128,8 @@ LAMINA_INLINE void PlacedNetwork::learn_kept(Stream& stream) {
 }
 
 LAMINA_INLINE void PlacedNetwork::exchange_kept(Stream& stream) {
-  if (kept_.empty() || kept_is_new_) return;
+  if (kept_.empty()) return;
+  if (kept_is_new_) return learn_kept(stream);  // on all ranks the same
   const Workers& workers = options_.workers;
   const Backend& backend = *options_.backend;
   for (const Kept& k : kept_) {  // what others know better becomes zero
@@ -145,10 +146,10 @@ LAMINA_INLINE void PlacedNetwork::exchange_kept(Stream& stream) {
 }
 
 LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
+  if (kept_is_new_) return;
   exchange_kept(stream);
-  const int workers = kept_is_new_ ? 0 : options_.workers.count;
+  const int workers = options_.workers.count;
   for (const Kept& k : kept_) {
-    if (workers == 0) continue;
     const Tensor of(k.all.form());
     copy_bytes(k.all, of);
     const Tensor mean({1, k.all.shape.c, 1, 1}, k.all.dtype);

@@ -226,8 +226,10 @@ LAMINA_INLINE Resize Trainer::resize(int to, int from) {
 LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
   const int me = all_.rank();
   if (me < from) network().exchange_kept(stream_);
-  if (me >= from && !prepared_) prepare();
-  if (me >= from) here_ = std::move(prepared_);
+  if (me >= from && me < to) {
+    if (!prepared_) prepare();
+    here_ = std::move(prepared_);
+  }
   if (to > from) resize.bytes = send_state(teams_[std::size_t(to) - 1], from);
   shares_.clear(), balance_.restart();
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
@@ -258,6 +260,7 @@ LAMINA_INLINE bool Trainer::Fit::park() {
     const std::string note = trainer_.all_.collect();
     if (note.starts_with("end")) {
       stopped_ = note == "end stopped";
+      trainer_.prepared_.reset();
       return false;
     }
     if (note.empty())
@@ -275,9 +278,11 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
   std::int64_t epoch = 0, batch = 0;
   in >> what >> to >> from >> epoch >> batch;
   if (what == "prepare") {
-    trainer_.all_.post(0, try_to_prepare());
+    trainer_.all_.post(0, try_to_prepare(to));
   } else if (what == "join") {
     coming_.loader = loader_of(trainer_.all_.rank(), to, epoch, batch);
+    if (const auto& next = trainer_.prepared_)
+      next->network.make_room(trainer_.workers_of(trainer_.teams_[std::size_t(to) - 1]));
   } else if (what == "cancel") {
     coming_ = {}, trainer_.prepared_.reset();
   } else if (what == "go") {
@@ -288,14 +293,14 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
   return false;
 }
 
-LAMINA_INLINE std::string Trainer::Fit::try_to_prepare() {
+LAMINA_INLINE std::string Trainer::Fit::try_to_prepare(int request) {
   try {
     trainer_.prepare();
-    return "ready";
+    return text("ready ", request);
   } catch (const PeerError&) {
     throw;
   } catch (const std::exception& e) {
-    return text("failed rank ", trainer_.all_.rank(), ": ", e.what());
+    return text("failed ", request, " rank ", trainer_.all_.rank(), ": ", e.what());
   }
 }
 
@@ -309,7 +314,7 @@ LAMINA_INLINE void Trainer::Fit::lead() {
     const std::string why = trainer_.why_not(asked);
     check(why.empty(), "resize: ", why);
     request_.ranks = asked, request_.begin = now();
-    tell(from, asked, "prepare");
+    tell(from, asked, text("prepare ", ++trainer_.requests_));
   }
   hear();
   const bool another = at().step + 2 < total_;  // or nobody would train with them
@@ -317,13 +322,16 @@ LAMINA_INLINE void Trainer::Fit::lead() {
   trainer_.announced_ = request_.ranks, request_.announced = true;
 }
 
-/// What those say that are to join.
+/// What those say that are to join. A request that came to nothing may be answered late.
 LAMINA_INLINE void Trainer::Fit::hear() {
   for (std::string note; !(note = trainer_.all_.collect()).empty();) {
-    if (note == "ready")
-      ++request_.ready;
-    else if (request_.ranks > 0)
-      refuse(note.substr(note.find(' ') + 1));
+    std::istringstream in(note);
+    std::string what, why;
+    int request = 0;
+    in >> what >> request >> std::ws;
+    std::getline(in, why);
+    if (request != trainer_.requests_ || request_.ranks == 0) continue;
+    what == "ready" ? void(++request_.ready) : refuse(why);
   }
 }
 

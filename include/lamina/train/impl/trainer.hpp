@@ -47,6 +47,7 @@ LAMINA_INLINE Memory Trainer::memory() const {
 
 LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
                                      const FitOptions& o) const {
+  here();  // a parked rank has no part of a batch
   const Network::Vertex& loss = network_.graph().back();
   const std::vector<Shape> xs = network_.input_shapes(loss, 1);
   const Form target = loss.layer->targets(xs);
