@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, parked
-# ranks sleep, and what cannot be is one line, after which the training goes on.
+# Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, and
+# parked ranks sleep; what cannot be is one line, after which the training goes on.
 import json
 import os
 import pathlib
