@@ -148,6 +148,9 @@ void print_held(const std::vector<Held>& seen, const World& world) {
 void settle(ElasticOptions& o, const World& world) {
   check(o.ranks.size() > 1 && o.ranks.front() == o.ranks.back(),
         "--ranks: expected numbers of which the last is the first");
+  check(*std::ranges::min_element(o.ranks) > 0 &&
+            std::ranges::adjacent_find(o.ranks) == o.ranks.end(),
+        "--ranks: expected numbers from 1, none of them twice in a row");
   const int most = *std::ranges::max_element(o.ranks);
   check(most <= world.size(), "--ranks: ", most, " are more than the ", world.size(), " started");
   if (o.workers == 0) o.workers = most;
@@ -208,7 +211,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    std::fprintf(stderr, "%s\n", cli::usage_error(app, e).c_str());
+    std::fprintf(stderr, "lamina: error: %s\n", cli::usage_error(app, e).c_str());
     return 2;
   }
   return lamina::run(argc, argv, [&](World& world) { return bench(o, world); });

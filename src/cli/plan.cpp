@@ -43,7 +43,8 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
   if (o.plan == "data" && o.split.empty()) check_batch(at_once, ranks);
   Plan plan;
   if (o.plan == "auto") {
-    check(ranks == world.size(), "--plan auto times plans on all ranks: expected another --plan with "
+    check(ranks == world.size(),
+          "--plan auto times plans on all ranks: expected another --plan with "
           "--elastic");
     ChosenPlan chosen = auto_plan(o, net, batch, world);
     plan = std::move(chosen.plan);

@@ -91,8 +91,8 @@ void settle_elastic(TrainOptions& o, const World& world) {
         world.size() == 1 ? " rank was started" : " ranks were started");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
   if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
-  check(o.plan != "auto" && std::ranges::count(plan_names(), o.plan) == 1, "--elastic --plan ", o.plan,
-        ": expected a plan for any number of ranks: ", in_words(plan_names()));
+  check(o.plan != "auto" && std::ranges::count(plan_names(), o.plan) == 1, "--elastic --plan ",
+        o.plan, ": expected a plan for any number of ranks: ", in_words(plan_names()));
   o.profile_steps = 0;
 }
 

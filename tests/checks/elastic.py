@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, parked
-# ranks sleep, and what cannot be is one line, after which the training goes on.
+# Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, and
+# parked ranks sleep; what cannot be is one line, after which the training goes on.
 import json
 import os
 import pathlib
@@ -120,7 +120,8 @@ def asked_from_outside():
     slept = ticks(ranks[3]) - before  # of hundred
     expect(slept <= 5, f"a parked rank took {slept} ms/10 of a second")
     for asked, said in ((5, "5 are more ranks than the 4 started"),
-                        (0, "expected a rank or more, got 0"), (-1, "expected a rank or more"), ("x", "RANKS")):
+                        (0, "expected a rank or more, got 0"),
+                        (-1, "expected a rank or more"), ("x", "RANKS")):
         answer = resize("job", asked)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {asked}", answer.stderr)
     answer = resize("job", 4)

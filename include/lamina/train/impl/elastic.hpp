@@ -264,7 +264,7 @@ LAMINA_INLINE bool Trainer::Fit::park() {
       return false;
     }
     if (note.empty())
-      sleep(coming_.loader ? 2e-4 : 50e-3);
+      sleep(trainer_.prepared_ ? 2e-4 : 50e-3);
     else if (answer(note))
       return true;
   }
