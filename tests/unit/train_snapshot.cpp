@@ -7,7 +7,7 @@
 
 #include <lamina/train/safetensors.hpp>
 
-#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -16,25 +16,15 @@ using namespace lamina::test;
 
 namespace {
 
-/// A file in memory, and its path.
-struct MemoryFile {
-  int number = memfd_create("lamina-test", MFD_CLOEXEC);
-  std::string path = text("/proc/", getpid(), "/fd/", number);
-
-  MemoryFile() = default;
-  MemoryFile(const MemoryFile&) = delete;
-  ~MemoryFile() { close(number); }
-};
-
 /// What a launcher gives to its ranks.
 struct Launch {
   MemoryFile board, snapshots[2];
   detail::BoardMap map;
 
   explicit Launch(int every) {
-    if (ftruncate(board.number, sizeof(detail::Board)) != 0) throw Error("ftruncate");
-    map = detail::BoardMap(board.path.c_str());
-    const std::string all = text(board.path, ',', snapshots[0].path, ',', snapshots[1].path);
+    if (truncate(board.path().c_str(), sizeof(detail::Board)) != 0) throw Error("truncate");
+    map = detail::BoardMap(board.path().c_str());
+    const std::string all = text(board.path(), ',', snapshots[0].path(), ',', snapshots[1].path());
     setenv(detail::snapshot_variable, all.c_str(), 1);
     setenv(detail::every_variable, text(every).c_str(), 1);
   }
@@ -57,14 +47,14 @@ TEST_CASE("a file in memory is the same checkpoint as one on a disk") {
   const MemoryFile file;
   World world;
   Trainer trainer = trainer_on(world);
-  CHECK(in_memory(file.path));
+  CHECK(in_memory(file.path()));
   CHECK_FALSE(in_memory(folder / "a"));
   trainer.save(folder / "a");
   for (int i = 0; i < 2; ++i) {  // the second over the first
-    trainer.save(file.path);
-    CHECK(checkpoint_files::read(file.path) == checkpoint_files::read(folder / "a"));
+    trainer.save(file.path());
+    CHECK(checkpoint_files::read(file.path()) == checkpoint_files::read(folder / "a"));
   }
-  CHECK_NOTHROW(trainer_on(world).resume(file.path));
+  CHECK_NOTHROW(trainer_on(world).resume(file.path()));
 }
 
 TEST_CASE("what is written into memory is none before it is whole") {
@@ -72,19 +62,19 @@ TEST_CASE("what is written into memory is none before it is whole") {
   const std::vector<StoredTensor> tensors = {{.name = "a", .dtype = "F32", .dims = {3}}};
   const float values[] = {1, 2, 3};
   const auto written = [&](std::size_t bytes) {
-    SafetensorsWriter writer(file.path, tensors);
+    SafetensorsWriter writer(file.path(), tensors);
     writer.write(values, bytes);
     return writer;
   };
   written(sizeof values).commit();
-  CHECK_NOTHROW(SafetensorsFile(file.path));
+  CHECK_NOTHROW(SafetensorsFile(file.path()));
   for (const std::size_t bytes : {std::size_t(0), std::size_t(4), sizeof values}) {
     written(bytes);  // and no commit, as of a process that was killed
-    CHECK_THROWS_AS(SafetensorsFile(file.path), Error);
+    CHECK_THROWS_AS(SafetensorsFile(file.path()), Error);
   }
   written(sizeof values).commit();
   float back[3] = {};
-  const SafetensorsFile whole(file.path);
+  const SafetensorsFile whole(file.path());
   whole.read(*whole.find("a"), DType::f32, back);
   CHECK(std::equal(back, back + 3, values));
 }
@@ -122,7 +112,7 @@ TEST_CASE("a training goes on from the newest snapshot, bit by bit") {
   CHECK(launch.map->taken == newest / 3);
   // One that is under way does not count.
   const auto other = std::size_t(2 - launch.map->newest);
-  if (ftruncate(launch.snapshots[other].number, 100) != 0) throw Error("ftruncate");
+  if (truncate(launch.snapshots[other].path().c_str(), 100) != 0) throw Error("truncate");
   parts.resize(std::size_t(newest));
   job(steps);
   CHECK(launch.map->from == newest);
