@@ -24,8 +24,7 @@ namespace {
 
 struct TrainOptions : RunOptions {
   std::int64_t epochs = 1, steps = 0, limit = 0, save_every = 0;
-  std::int64_t evaluation_batch = 0;
-  int loader_threads = 1, profile_steps = 10;
+  int profile_steps = 10;
   int keep = 0;
   bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
   bool keep_best = false;
@@ -139,9 +138,7 @@ int train(TrainOptions& o, World& world) {
   const Network net = make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 32);
   const RunPlan plan = make_plan(o, net, batch, world);
-  TrainerOptions how = trainer_options(o, batch, plan);
-  how.evaluation_batch = o.evaluation_batch;
-  Trainer trainer(net, world, make_optimizer(o), how);
+  Trainer trainer(net, world, make_optimizer(o), trainer_options(o, batch, plan));
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
   if (!o.init.empty()) load_parameters(o.init, trainer.network(), !o.not_strict, world.comm());
