@@ -21,6 +21,7 @@
 #include <lamina/profile/report.hpp>
 #include <lamina/profile/trace.hpp>
 #include <lamina/profile/usage.hpp>
+#include <lamina/tensor/memory_space.hpp>
 #include <lamina/train/json_log.hpp>
 #include <lamina/train/kept.hpp>
 #include <lamina/train/safetensors.hpp>
@@ -62,6 +63,7 @@ inline std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport>, Dev
   detail::absent("NCCL is not built in");
 }
 
+inline std::size_t available_memory() { return HostMemory::pages(_SC_AVPHYS_PAGES); }
 inline int processors() { return std::max(1, int(std::thread::hardware_concurrency())); }
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}

@@ -3,7 +3,9 @@
 #include "session.hpp"
 #include "terminal.hpp"
 
+#include <lamina/kernels/backends.hpp>
 #include <lamina/train/choose_plan.hpp>
+#include <lamina/train/micro_batch.hpp>
 
 #include <cstdio>
 #include <utility>
@@ -34,7 +36,14 @@ ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch
   check(o.comm != "none", "--plan auto times plans, and so needs communication: got --comm none");
   TrainerOptions training = trainer_options(o, batch, {.micro_batch = o.micro_batch});
   training.shard_optimizer = o.shard_optimizer;
-  ChosenPlan chosen = lamina::plan(net, world, make_optimizer(o), std::move(training));
+  training.evaluation_batch = 0;  // does nothing to a step
+  const auto backend = make_backend(o.backend, training.dtype);
+  Cluster cluster = measure_cluster(world, *backend);
+  if (o.memory > 0)
+    for (Nodes& nodes : cluster.nodes)
+      nodes.device.memory = memory_per_rank(world, backend->memory(), o.memory);
+  ChosenPlan chosen =
+      lamina::plan(net, world, make_optimizer(o), std::move(training), std::move(cluster));
   if (world.rank() == 0) say(chosen);
   return chosen;
 }

@@ -5,6 +5,8 @@
 
 #include <charconv>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 namespace lamina::cli {
 
@@ -25,6 +27,30 @@ CLI::Validator whole(std::uint64_t least, std::uint64_t most) {
             std::uint64_t n = 0;
             if (parse(s, n) && n >= least && n <= most) return {};
             return text("expected a whole number from ", least, " to ", most, ", got '", s, "'");
+          },
+          ""};
+}
+
+CLI::Validator whole_or(std::string word, std::uint64_t least, std::uint64_t most) {
+  return {[=](std::string& s) -> std::string {
+            std::uint64_t n = 0;
+            if (s == word || (parse(s, n) && n >= least && n <= most)) return {};
+            return text("expected ", word, " or a whole number from ", least, " to ", most,
+                        ", got '", s, "'");
+          },
+          ""};
+}
+
+CLI::Validator size() {
+  return {[](std::string& s) -> std::string {
+            constexpr std::pair<std::string_view, double> units[] = {
+                {"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20},
+                {"TB", 1e12},    {"GB", 1e9},     {"MB", 1e6}};
+            for (const auto& [unit, bytes] : units)
+              if (double x = 0; s.ends_with(unit) &&
+                                parse(s.substr(0, s.size() - unit.size()), x) && x > 0 && x < 1e9)
+                return s = exact(x * bytes), std::string();
+            return text("expected a size as 800MB, 4GB or 1.5GiB, got '", s, "'");
           },
           ""};
 }

@@ -16,6 +16,10 @@ namespace lamina::cli {
 namespace detail {
 
 CLI::Validator whole(std::uint64_t least, std::uint64_t most);
+/// Or this word.
+CLI::Validator whole_or(std::string word, std::uint64_t least, std::uint64_t most);
+/// Of "1.5GB" makes "1500000000".
+CLI::Validator size();
 CLI::Validator real(double least, double most);
 CLI::Validator one_of(std::vector<std::string> names);
 
@@ -34,6 +38,11 @@ template <class T>
 CLI::Option* number(CLI::App& app, const char* flag, T& to, const char* help, double least = 0,
                     double most = std::numeric_limits<double>::max()) {
   return app.add_option(flag, to, help)->type_name("X")->check(detail::real(least, most));
+}
+
+/// --flag SIZE: bytes, more than 0, as in 800MB, 4GB or 1.5GiB.
+inline CLI::Option* bytes(CLI::App& app, const char* flag, double& to, const char* help) {
+  return app.add_option(flag, to, help)->type_name("SIZE")->transform(detail::size());
 }
 
 /// --flag a|b|c: one of the names.

@@ -40,9 +40,16 @@ void add_model_flags(CLI::App& app, RunOptions& o) {
 void add_batch_flags(CLI::App& app, RunOptions& o) {
   count(app, "--batch-size", o.batch_size, 1, "samples per rank (with --scaling strong: in all)");
   count(app, "--global-batch", o.global_batch, 1, "samples over all ranks");
-  count(app, "--micro-batch", o.micro_batch, 1,
-        "samples over all ranks that run at once, where memory does not hold a batch; their "
-        "gradients add up");
+  app.add_option_function<std::string>(
+         "--micro-batch",
+         [&o](const std::string& s) {
+           o.fits_memory = s == "auto";
+           o.micro_batch = o.fits_memory ? 0 : std::stoll(s);
+         },
+         "samples over all ranks that run at once, where memory does not hold a batch; their "
+         "gradients add up; auto = as many as fit")
+      ->type_name("N|auto")
+      ->check(detail::whole_or("auto", 1, 0x7FFFFFFF));
   count(app, "--workers", o.workers, 1,
         "equal parts of the global batch that ranks share out and run in turn: on 1, 2, 4, ... "
         "ranks the same bits",
@@ -87,6 +94,8 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   choice(app, "--scaling", o.scaling, {"weak", "strong"},
          "what --batch-size counts: weak = per rank, strong = in all")
       ->capture_default_str();
+  bytes(app, "--memory", o.memory,
+        "of each host or GPU, for --micro-batch auto and --plan auto; by default what is free");
   word(app, "--data", o.data, "SOURCE",
        "synthetic, mnist:DIR, cifar10:DIR, cifar100:DIR or images:DIR")
       ->capture_default_str();

@@ -25,6 +25,8 @@ struct RunOptions {
   std::int64_t batch_size = 0, global_batch = 0, micro_batch = 0;
   int workers = 0;
   std::string balance = "even";
+  bool fits_memory = false;  // --micro-batch auto
+  double memory = 0;         // bytes of a host or GPU; 0 = what is free
   std::string scaling = "weak";
   std::string data = "synthetic";
 
@@ -47,6 +49,9 @@ struct RunOptions {
   bool nesterov = false;
   double warmup_epochs = 0, clip_norm = 0;
 
+  std::int64_t evaluation_batch = 0;
+  int loader_threads = 1;
+
   std::string json, csv, trace, report;
   bool wide = false;
   int top = 0;
@@ -55,7 +60,8 @@ struct RunOptions {
 
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;
-  /// Those of it that run at once. Throws Error where --micro-batch does not divide it.
+  /// Those of it that run at once, all where --micro-batch is no number. Throws Error where it does
+  /// not divide them.
   std::int64_t at_once(std::int64_t batch) const;
 };
 

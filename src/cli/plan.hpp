@@ -15,13 +15,15 @@ namespace lamina::cli {
 struct RunPlan {
   std::string name = {};  // "owt, with --split fc6=batch:2"
   std::vector<Decision> decisions = {};
-  std::int64_t micro_batch = 0;  // see TrainerOptions: that of --micro-batch, or bought
+  std::int64_t micro_batch = 0;  // see TrainerOptions: as --micro-batch says, or bought
+  std::string fits = {};         // into what memory, with --micro-batch auto: for the preamble
   Plan plan = {};                // these, and what is known of it: what --plan-out writes
   bool shown = false;            // whether it is worth a table
 };
 
 /// The plan that --plan names, or has in a file that rank 0 reads, with the other flags on top, for
-/// so many samples a step. Collective.
+/// so many samples a step. With --micro-batch auto those run at once that fit into memory, unless
+/// --plan auto finds how many. Collective.
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world);
 /// The same on so many of them; there --plan auto is no choice.
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world,

@@ -267,6 +267,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .workers = o.workers,
           .balance = proportion(o.balance),
           .rebalance = o.balance == "auto",
+          .evaluation_batch = o.evaluation_batch,
           .backend = o.backend,
           .dtype = parse_dtype(o.dtype),
           .splits = splits_of(plan.decisions),
@@ -350,6 +351,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   append(s, remark(text("global batch ", trainer.options().batch, micro, " over ",
                         several(std::size_t(ranks.size()), "rank"), ", plan ", plan.name,
                         plan.plan.shard_optimizer ? ", sharded optimizer" : "")));
+  if (!plan.fits.empty()) append(s, remark(plan.fits));
   append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",
                         o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")")));
   append(s, remark(format("memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "

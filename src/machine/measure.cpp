@@ -216,25 +216,6 @@ double memory_set(double told, int threads, double available) {
   return std::min(std::max(4 * told, unknown), available / 4);
 }
 
-double available_memory() {
-  double available = 1e18;
-  std::ifstream machine("/proc/meminfo");
-  for (std::string word; machine >> word;)
-    if (double kib = 0; word == "MemAvailable:" && machine >> kib) available = 1024 * kib;
-  const auto number = [](const char* path) {  // "max" where there is no limit
-    double value = -1;
-    return std::ifstream(path) >> value ? value : -1;
-  };
-  const double most = number("/sys/fs/cgroup/memory.max");
-  double taken = number("/sys/fs/cgroup/memory.current");
-  std::ifstream parts("/sys/fs/cgroup/memory.stat");
-  for (std::string word; parts >> word;)  // what files have in it goes when it is needed
-    if (double bytes = 0; word.ends_with("active_file") && parts >> bytes) taken -= bytes;
-  if (most >= 0 && taken >= 0) available = std::min(available, std::clamp(most - taken, 0.0, most));
-  const double first = number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-  return first >= 0 ? std::min(available, first) : available;
-}
-
 std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effort) {
   std::vector<MemoryCeiling> all;
   const auto team = std::size_t(threads());
@@ -259,7 +240,7 @@ std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effo
     told = double(std::max(share * node, level.bytes));
   }
   const Communicator& ranks = world.comm();
-  const double available = ranks.all_reduce_value(available_memory(), ReduceOp::min);
+  const double available = ranks.all_reduce_value(double(available_memory()), ReduceOp::min);
   const double set = std::min(memory_set(told, int(node), available), effort.memory);
   add("memory", 0, std::size_t(set) / team, std::size_t(set) / node);
   all.back().disturbed |= set < 2 * told;  // too little memory is left to tell

@@ -23,8 +23,6 @@ struct Effort {
 /// more than 100 MB of the last level beside a core, or 1.2 GB in all. At most a quarter of what is
 /// `available`.
 double memory_set(double told, int threads, double available);
-/// Bytes that this process may still take: of the machine, and of its control group.
-double available_memory();
 
 std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort = {});
 /// The best GEMM of each dtype, and the best convolution of each kernel size and algorithm.

@@ -123,7 +123,7 @@ Cluster measure_cluster(const World& world, const Backend& backend) {
   const Machine machine = machine_of(world, backend);
   DeviceModel device{
       .name = machine.cpu, .bandwidth = machine.bandwidth(), .launch = machine.launch};
-  device.memory = world.comm().all_reduce_value(detail::available_memory() / each, ReduceOp::min);
+  device.memory = world.comm().all_reduce_value(double(available_memory()) / each, ReduceOp::min);
   for (const DType dtype : {DType::f32, DType::f64})
     if (const auto f = flops_of(machine, dtype); f.gemm > 0 && f.conv > 0)
       device.flops.push_back(f);

@@ -26,8 +26,7 @@ namespace {
 
 struct TrainOptions : RunOptions {
   std::int64_t epochs = 1, steps = 0, limit = 0, save_every = 0;
-  std::int64_t evaluation_batch = 0;
-  int loader_threads = 1, profile_steps = 10;
+  int profile_steps = 10;
   int keep = 0;
   bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
   bool keep_best = false;
@@ -89,6 +88,7 @@ void settle_elastic(TrainOptions& o, const World& world) {
   if (o.elastic.ranks == 0) o.elastic.ranks = world.size();
   check(o.elastic.ranks <= world.size(), "--ranks ", o.elastic.ranks, ": only ", world.size(),
         world.size() == 1 ? " rank was started" : " ranks were started");
+  check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
   if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
   check(o.plan != "auto" && std::ranges::count(plan_names(), o.plan) == 1, "--elastic --plan ",
@@ -180,7 +180,6 @@ int train(TrainOptions& o, World& world) {
   how.splits_for = [&o, net, batch, &world](int n) {
     return splits_of(make_plan(o, net, batch, world, n).decisions);
   };
-  how.evaluation_batch = o.evaluation_batch;
   how.active = o.elastic.ranks;
   Trainer trainer(net, world, make_optimizer(o), how);
   write_plan_out(o, plan, world);

@@ -153,6 +153,13 @@ def help_and_usage():
     usage("--epochs: expected a whole number from 1 .*0", "train", "--epochs", "0")
     usage("--batch-size.*-1", "train", "--batch-size", "-1")
     usage("--batch-size: .* to 2147483647", "train", "--batch-size", "99999999999999999999")
+    usage("--micro-batch: expected auto or a whole number from 1 .*many", "train", "--micro-batch",
+          "many")
+    usage("--micro-batch: expected auto or a whole number .*'0'", "train", "--micro-batch", "0")
+    usage("--memory: expected a size as 800MB, 4GB or 1.5GiB, got '4'", "train", "--memory", "4")
+    usage("--memory: expected a size .*'0GB'", "train", "--memory", "0GB")
+    usage("--memory: expected a size .*'-1MB'", "train", "--memory", "-1MB")
+    usage("--memory: expected a size .*'nanMB'", "train", "--memory", "nanMB")
     usage("--seed: .* to 18446744073709551615", "train", "--seed", "-1")
     usage("--image-size: .* to 65535", "train", "--image-size", "65536")
     usage("--threads: .* to 1024", "train", "--threads", "1000000")
@@ -305,6 +312,12 @@ def shapes():
         "--batch-size", "100", program="bench_network")
     bad("pool1 .*does not fit", "train", "--image-size", "1")
     bad("not enough memory", "train", "--batch-size", "2000000000")
+    bad("--memory: expected --micro-batch auto or --plan auto", *train("--memory", "4GB"))
+    bad("--micro-batch auto: no micro-batch fits into memory: the smallest, 1 of 8 samples, takes "
+        "[0-9.]+ MB of a rank's 0.5 MB", *train("--micro-batch", "auto", "--memory", "0.5MB"))
+    bad("the smallest, 2 of 8 samples, takes [0-9.]+ MB of a rank's 0.2 MB", "--model", "lenet",
+        "--global-batch", "8", "--micro-batch", "auto", "--memory", "0.5MB", ranks=2,
+        program="bench_network")
     bad("not enough memory", "train", "--image-size", "65535", "--batch-size", "1000")
 
 

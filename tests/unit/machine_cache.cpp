@@ -291,6 +291,4 @@ TEST_CASE("memory is measured with a set that no cache holds", "[machine]") {
   CHECK(detail::memory_set(32 * mib, 64, 100 * gib) == 4 * gib);  // more than any socket has
   CHECK(detail::memory_set(1152 * mib, 96, 100 * gib) == 4 * 1152 * mib);
   CHECK(detail::memory_set(32 * mib, 1, 2 * gib) == gib / 2);  // of memory, a quarter
-  CHECK(detail::available_memory() > 0);
-  CHECK(detail::available_memory() < 1e17);
 }

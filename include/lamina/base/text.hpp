@@ -105,4 +105,9 @@ std::string format(const char* pattern, Values... values) {
   return big;
 }
 
+/// "12.3 MB", or "2.10 GB".
+inline std::string in_bytes(double bytes) {
+  return bytes < 1e9 ? format("%.1f MB", bytes / 1e6) : format("%.2f GB", bytes / 1e9);
+}
+
 }  // namespace lamina

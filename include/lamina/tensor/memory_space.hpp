@@ -42,6 +42,11 @@ class MemorySpace {
   virtual std::size_t free_bytes() const = 0;
 };
 
+/// Bytes of the host's memory that this process may still take: of the machine's, those that are
+/// free or that others give back at once; and no more than its control groups leave it. Ranks of
+/// the same host share them.
+std::size_t available_memory();
+
 class HostMemory : public MemorySpace {
  public:
   std::string name() const override { return "host"; }
@@ -68,9 +73,9 @@ class HostMemory : public MemorySpace {
     copy(from, to, bytes);
   }
   std::size_t total_bytes() const override { return pages(_SC_PHYS_PAGES); }
-  std::size_t free_bytes() const override { return pages(_SC_AVPHYS_PAGES); }
+  std::size_t free_bytes() const override { return available_memory(); }
 
- private:
+  /// Bytes of the pages of which there are sysconf(which).
   static std::size_t pages(int which) {
     return std::size_t(sysconf(which)) * std::size_t(sysconf(_SC_PAGESIZE));
   }
