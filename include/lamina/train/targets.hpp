@@ -51,6 +51,9 @@ struct Outcome {
 /// An outcome that is on its way: to be read while the next step runs.
 class PendingOutcome {
  public:
+  PendingOutcome() = default;
+  PendingOutcome(const PendingOutcome&) = delete;
+  ~PendingOutcome();  ///< what was asked for arrives first, well or not
   /// Of PlacedNetwork::found(), which may be collective.
   void ask(const PlacedNetwork& network, Stream& stream);
   /// Waits for what was asked for last.

@@ -37,6 +37,13 @@ LAMINA_INLINE void PendingOutcome::ask(const PlacedNetwork& network, Stream& str
   event_ = stream.event();
 }
 
+LAMINA_INLINE PendingOutcome::~PendingOutcome() {
+  try {
+    event_.wait();
+  } catch (...) {  // whoever wanted to know has asked
+  }
+}
+
 LAMINA_INLINE Outcome PendingOutcome::get() const {
   event_.wait();
   const int resize = int(found_[4] / Outcome::unit);
