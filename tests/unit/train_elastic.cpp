@@ -53,7 +53,7 @@ struct How {
   Network net = local_network();
   Optimizer optimizer = SGD{.rate = 0.05, .momentum = 0.9};
   int workers = 8;
-  bool fast = true;
+  bool fast = false;  ///< in f32, by what is fastest; else in f64, by the reference
 };
 
 TrainerOptions options_of(const How& how, int active) {
