@@ -17,8 +17,8 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
       data_(data),
       batches_(data.size() / trainer.options_.batch),
       total_(options_.steps > 0 ? options_.steps : batches_ * options_.epochs) {
-  check(batches_ > 0, data.name(), ": has fewer images than the global batch of ",
-        trainer.options_.batch);
+  check(batches_ > 0, data.name(), ": a global batch of ", trainer.options_.batch,
+        " is larger than the data set of ", data.size(), " images");
   trainer.recover();
   if (options_.validation)
     check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
