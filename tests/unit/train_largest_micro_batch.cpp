@@ -158,7 +158,7 @@ TEST_CASE("where no micro-batch fits, a line says what the smallest takes and wh
              ContainsSubstring("a global batch of 24 is smaller than the 25 ranks"));
 }
 
-TEST_CASE("the splits may depend on the micro-batch; those without any are not taken") {
+TEST_CASE("the splits may depend on the micro-batch, and those without any are not taken") {
   const Network net = thin("lenet");
   constexpr std::int64_t batch = 16;
   std::set<std::int64_t> asked;

@@ -86,6 +86,7 @@ TEST_CASE("a training goes on from the newest snapshot, bit by bit") {
   const auto data = small_data();
   std::vector<double> whole, parts, expected, found;
   run_ranks(ranks, [&](World& world) {
+    set_threads(1);
     Trainer alone = trainer_on(world);
     const auto all = losses(alone, *data, steps);
     if (world.rank() == 0) whole = all, expected = weights(alone.network());
