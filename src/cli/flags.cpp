@@ -161,7 +161,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error))
     what = what.substr(0, what.find(':')) + ": expected one value";
-  if (dynamic_cast<const CLI::RequiredError*>(&error)) what = "expected a command";
+  if (what.starts_with("A subcommand is required")) what = "expected a command";
   for (char& c : what)
     if (c == '\n') c = ' ';
   return what + ": see --help";

@@ -153,9 +153,23 @@ def killed():
         ranks = processes_of(process)
         resize(job, 2)
         os.kill(ranks[victim], signal.SIGKILL)
-        end(process, 60)
-        expect(process.returncode != 0, f"rank {victim} killed: status 0")
+        out = end(process, 60)
+        expect(process.returncode != 0, f"rank {victim} killed: status 0", out)
+        expect(f"rank {victim} " in out and out.count("lamina: error: ") <= 1,
+               f"rank {victim} killed: not one line", out)
+        if victim == 0:  # who leaves its socket behind
+            answer = resize(job, 2)
+            expect("no job answers there" in answer.stderr, "a dead job", answer.stderr)
         job.unlink(missing_ok=True)
+
+
+def failed():
+    """An error of ranks that train is the only line, and parked ranks do not keep it waiting."""
+    process = start(3, *training, *elastic, "--ranks", 2, "--steps", 100, "--lr", "1e30")
+    out = end(process, 60)
+    lines = [line for line in out.splitlines() if "error: " in line]
+    expect(process.returncode == 1 and len(lines) == 1 and "the loss is" in lines[0]
+           and "no answer" not in lines[0], "a loss that is no number", out)
 
 
 def bad_input():
@@ -183,10 +197,13 @@ def bad_input():
     for job, said in (("plain", "is no socket of a job"), ("nothing", "No such file")):
         answer = resize(job, 2)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {job}", answer.stderr)
+    for arguments, said in ((["plain"], "RANKS is required"), ([], "JOB is required")):
+        answer = subprocess.run([lamina, "resize", *arguments], capture_output=True, text=True)
+        expect(answer.returncode == 2 and said in answer.stderr, f"{arguments}", answer.stderr)
 
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
-for check in (bad_input, events_leave_no_trace, asked_from_outside, killed):
+for check in (bad_input, events_leave_no_trace, asked_from_outside, killed, failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()
