@@ -106,6 +106,10 @@ def events_leave_no_trace():
     saves = [(root / f"{name}.save").read_bytes() for name in ("1", "2", "e")]
     expect(saves[0] == saves[1] == saves[2], "checkpoints differ", out)
     expect([r["ranks"] for r in resizes] == [4, 1, 2], f"resized: {resizes}", out)
+    os.environ["LAMINA_SHM"] = "0"  # MPI alone would add up in another order
+    out = run(4, *training, "--workers", 4, "--steps", 20, "--log", "mpi.log")
+    del os.environ["LAMINA_SHM"]
+    expect(log_of("mpi.log")[0] == losses[:20], "losses differ over MPI alone", out)
 
 
 def asked_from_outside():
