@@ -7,7 +7,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,20 +57,12 @@ void set_environment(const std::string& memory, std::int64_t every) {
 // ---- memory ----------------------------------------------------------------------------------
 
 LaunchMemory::LaunchMemory() {
-  for (lamina::detail::Descriptor& file : files_) {
-    file = lamina::detail::Descriptor(memfd_create("lamina-launch", MFD_CLOEXEC));
-    check(bool(file), "cannot make a file in memory: ", std::strerror(errno));
-  }
-  check(ftruncate(files_[0].get(), sizeof(lamina::detail::Board)) == 0,
-        "cannot make a file in memory: ", std::strerror(errno));
-  board_ = lamina::detail::BoardMap(where().substr(0, where().find(',')).c_str());
+  File(files_[0].path(), File::Mode::overwrite).cut(sizeof(lamina::detail::Board));
+  board_ = lamina::detail::BoardMap(files_[0].path().c_str());
 }
 
 std::string LaunchMemory::where() const {
-  std::string all;
-  for (const lamina::detail::Descriptor& file : files_)
-    all += text(all.empty() ? "" : ",", "/proc/", getpid(), "/fd/", file.get());
-  return all;
+  return text(files_[0].path(), ',', files_[1].path(), ',', files_[2].path());
 }
 
 // ---- jobs ------------------------------------------------------------------------------------

@@ -6,6 +6,9 @@
 #include "signals.hpp"
 #include "train/board.hpp"
 
+#include <lamina/base/file.hpp>
+
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,7 +37,7 @@ class LaunchMemory {
   std::string where() const;
 
  private:
-  lamina::detail::Descriptor files_[3];
+  MemoryFile files_[3];
   lamina::detail::BoardMap board_;
 };
 
