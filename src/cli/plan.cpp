@@ -15,12 +15,12 @@
 
 namespace lamina::cli {
 
-namespace {
-
 bool built_in(const std::string& name) {
   const auto names = plan_names();
   return std::ranges::find(names, name) != names.end();
 }
+
+namespace {
 
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.
 Plan plan_in_file(const std::string& path, const World& world) {

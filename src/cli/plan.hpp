@@ -21,6 +21,9 @@ struct RunPlan {
   bool shown = false;            // whether it is worth a table
 };
 
+/// Whether --plan NAME is there for any network and any number of ranks.
+bool built_in(const std::string& name);
+
 /// The plan that --plan names, or has in a file that rank 0 reads, with the other flags on top, for
 /// so many samples a step. With --micro-batch auto those run at once that fit into memory, unless
 /// --plan auto finds how many. Collective.

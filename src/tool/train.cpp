@@ -12,7 +12,6 @@
 #include <lamina/profile/profile.hpp>
 #include <lamina/train/json_log.hpp>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -91,8 +90,8 @@ void settle_elastic(TrainOptions& o, const World& world) {
   check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
   if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
-  check(o.plan != "auto" && std::ranges::count(plan_names(), o.plan) == 1, "--elastic --plan ",
-        o.plan, ": expected a plan for any number of ranks: ", in_words(plan_names()));
+  check(built_in(o.plan), "--elastic --plan ", o.plan,
+        ": expected a plan for any number of ranks: ", in_words(plan_names()));
   o.profile_steps = 0;
 }
 
