@@ -66,6 +66,17 @@ struct TrainerOptions {
 /// that fuses.
 PlaceOptions placing_of(const TrainerOptions& options);
 
+namespace detail {
+
+/// SoftmaxCrossEntropy goes behind a network that does not end in a loss, and has the splits of the
+/// input.
+void add_loss(Network& network, TrainerOptions& options);
+
+/// How the network is placed once more, for evaluation with a batch of its own on so many ranks.
+PlaceOptions evaluating(PlaceOptions training, std::int64_t batch, int ranks);
+
+}  // namespace detail
+
 /// One training step, over the global batch.
 struct StepResult {
   std::int64_t step = 0;              ///< steps done, this one included
@@ -326,6 +337,7 @@ class Trainer {
 
   void settle();
   PlaceOptions placing() const;
+  void place_evaluator();
   PlacedNetwork prepare(PlaceOptions options) const;
   std::unique_ptr<Instance> allocate(PlacedNetwork placed) const;
   LoaderOptions loading(bool training, const FitOptions& o, int rank, int ranks) const;

@@ -199,8 +199,7 @@ LAMINA_INLINE void Trainer::place_anew(int to, int from, Resize& resize) {
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (me >= to) return;
   here_ = allocate(prepare(placing()));
-  if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
-    here().evaluation.emplace(*this);
+  place_evaluator();
   progress_ = load_checkpoint(path, network(), ranks_);
   if (file) resize.bytes = double(File(path, File::Mode::read).size());
 }

@@ -3,7 +3,6 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/network/predict.hpp>
 #include <lamina/train/micro_batch.hpp>
 
@@ -25,11 +24,7 @@ class Training {
         rule_(rule),
         ranks_(ranks),
         backend_(make_backend(options_.backend, options_.dtype)) {
-    const Layer* last = network_.graph().back().layer.get();
-    if (last && last->is_loss()) return;
-    network_.add<SoftmaxCrossEntropy>({}, "loss");  // as a Trainer does
-    if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
-    if (!options_.recompute.empty()) options_.recompute.push_back(false);
+    detail::add_loss(network_, options_);  // as a Trainer does
   }
 
   /// Bytes of the fullest rank.
@@ -59,11 +54,7 @@ class Training {
 
   /// Of the network that evaluates: it has the parameters of the other one.
   void add_evaluation(std::vector<Memory>& all) const {
-    PlaceOptions o = placing();
-    o.batch = options_.evaluation_batch, o.micro_batches = 1;
-    o.training = o.shard_optimizer = false, o.recompute.clear();
-    const Split input = input_split(o.batch, ranks_);
-    if (!o.splits.empty() && o.splits[0].batch != input.batch) o.splits[0] = input;
+    const PlaceOptions o = evaluating(placing(), options_.evaluation_batch, ranks_);
     const std::vector<Memory> more = predict_memory(network_, o, ranks_);
     for (std::size_t r = 0; r < all.size(); ++r) {
       all[r].activations += more[r].activations;

@@ -31,8 +31,7 @@ LAMINA_INLINE Trainer::Trainer(Network network, const Communicator& ranks, Optim
   if (placed) {
     here_ = allocate(std::move(*placed));
     here().network.initialize(options_.seed);
-    if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
-      here().evaluation.emplace(*this);
+    place_evaluator();
   }
   stream_.silence(!options_.communicate);
   under_way_.reserve(2);
@@ -264,11 +263,7 @@ LAMINA_INLINE void Trainer::settle() {
             "got ",
             s);
   }
-  const Layer* last = network_.graph().back().layer.get();
-  if (last && last->is_loss()) return;
-  network_.add<SoftmaxCrossEntropy>({}, "loss");
-  if (!options_.splits.empty()) options_.splits.push_back(options_.splits[0]);
-  if (!options_.recompute.empty()) options_.recompute.push_back(false);
+  detail::add_loss(network_, options_);
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::prepare(PlaceOptions options) const {
@@ -283,14 +278,30 @@ LAMINA_INLINE std::unique_ptr<Trainer::Instance> Trainer::allocate(PlacedNetwork
   return made;
 }
 
-LAMINA_INLINE PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
-  PlaceOptions o = of.placing();
-  o.batch = of.options_.evaluation_batch;
-  const Split input = input_split(o.batch, o.ranks.size());
+LAMINA_INLINE void detail::add_loss(Network& network, TrainerOptions& options) {
+  const Layer* last = network.graph().back().layer.get();
+  if (last && last->is_loss()) return;
+  network.add<SoftmaxCrossEntropy>({}, "loss");
+  if (!options.splits.empty()) options.splits.push_back(options.splits[0]);
+  if (!options.recompute.empty()) options.recompute.push_back(false);
+}
+
+LAMINA_INLINE PlaceOptions detail::evaluating(PlaceOptions o, std::int64_t batch, int ranks) {
+  o.batch = batch, o.micro_batches = 1;
+  o.training = o.shard_optimizer = false, o.recompute.clear();
+  const Split input = input_split(batch, ranks);
   if (!o.splits.empty() && o.splits[0].batch != input.batch) o.splits[0] = input;
-  o.backend = of.network().placing().backend;
-  o.recompute.clear(), o.shard_optimizer = false;
-  o.training = false, o.parameters_of = &of.network(), o.micro_batches = 1;
+  return o;
+}
+
+LAMINA_INLINE void Trainer::place_evaluator() {
+  if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
+    here().evaluation.emplace(*this);
+}
+
+LAMINA_INLINE PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
+  PlaceOptions o = detail::evaluating(of.placing(), of.options_.evaluation_batch, of.ranks_.size());
+  o.backend = of.network().placing().backend, o.parameters_of = &of.network();
   return naming("evaluation batch", [&] { return of.network_.place(std::move(o)); });
 }
 
