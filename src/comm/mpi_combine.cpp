@@ -36,7 +36,7 @@ LAMINA_SIMD void combine_i32(ReduceOp op, void* to, const void* a, const void* b
   combine<std::int32_t>(op, to, a, b, n);
 }
 
-/// The sum (max, min) of `sources` in the order of adds_halves(), block by block, so that what is
+/// The sum (max, min) of `sources` in the order of added_first(), block by block, so that what is
 /// between stays in the nearest cache. What it is written to may be one of them: a left half is
 /// summed elsewhere, before the right one is.
 class Combined {
@@ -55,7 +55,7 @@ class Combined {
   const char* add_up(std::size_t first, std::size_t count, std::size_t at, std::size_t n, char* out,
                      std::size_t depth) {
     if (count == 1) return sources_[first] + at;
-    const std::size_t left = adds_halves(count) ? count / 2 : count - 1;
+    const std::size_t left = added_first(count);
     const char* const a = add_up(first, left, at, n, sums_[depth], depth + 1);
     const char* const b = add_up(first + left, count - left, at, n, out, depth + 1);
     detail::combine(op_, out, a, b, n);

@@ -18,7 +18,7 @@ namespace lamina::detail {
 void combine(const Operation&, void* out, const void* left, const void* right, std::size_t count);
 
 /// All `targets`, of `count` elements, = the sum (max, min) of `sources`, in the order of
-/// adds_halves(). The targets may be the sources.
+/// added_first(). The targets may be the sources.
 void combine_all(const Operation&, const std::vector<const char*>& sources, std::size_t count,
                  const std::vector<char*>& targets);
 

@@ -42,7 +42,7 @@ class NodeGroup {
   std::vector<std::size_t> firsts_;   // of each node, where its ranks begin in order_; and the end
   std::size_t here_ = 0;              // number of this node
   bool in_order_ = true;              // ranks are numbered node by node
-  bool by_halves_ = false;            // and adds_halves() adds up nodes by themselves
+  bool by_halves_ = false;            // and added_first() adds up nodes by themselves
   std::vector<char> ordered_, sums_;  // a buffer node by node; our parts, summed over this node
   std::vector<Range> parts_;
 };

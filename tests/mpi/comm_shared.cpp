@@ -4,6 +4,7 @@
 #include "catch.hpp"
 #include "mpi/world.hpp"
 #include "support/colors.hpp"
+#include "support/ordered.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -170,19 +171,6 @@ TEST_CASE("sums of any numbers have the same bits on all ranks, each time") {
     }
 }
 
-namespace {
-
-float random_value(int rank, std::int64_t i) { return float(std::sin(double(i * (rank + 3)))); }
-
-/// Of `n` ranks from `first` on, in the order of adds_halves().
-float sum_by_halves(int first, int n, std::int64_t i) {
-  if (n == 1) return random_value(first, i);
-  const int left = adds_halves(std::size_t(n)) ? n / 2 : n - 1;
-  return sum_by_halves(first, left, i) + sum_by_halves(first + left, n - left, i);
-}
-
-}  // namespace
-
 TEST_CASE("sums are by halves in shared memory, and wherever that is asked for") {
   World& world = test::world();
   const Communicator& all = world.comm();
@@ -190,18 +178,10 @@ TEST_CASE("sums are by halves in shared memory, and wherever that is asked for")
                                       test::split(all, world.rank() % 2).ordered(),
                                       test::split(all, world.rank() / 3).ordered()};
   if (all.carrier() == "shared memory") groups.push_back(all);
-  Stream s;
   for (const Communicator& comm : groups)
     for (const std::int64_t count : {1, 100, 1'025, 50'000}) {
-      const int n = comm.size(), rank = comm.rank();
-      CAPTURE(n, count);
-      Tensor x = filled<float>(count * n, [&](auto i) { return random_value(rank, i); });
-      const Tensor part({count, 1, 1, 1}, DType::f32);
-      comm.reduce_scatter(s, Pass::update, x, part).wait(s);
-      comm.all_reduce(s, Pass::update, x).wait(s);
-      CHECK(wrong<float>(x, count * n, [&](auto i) { return sum_by_halves(0, n, i); }) == 0);
-      CHECK(wrong<float>(part, count,
-                         [&](auto i) { return sum_by_halves(0, n, rank * count + i); }) == 0);
+      CAPTURE(comm.size(), count);
+      CHECK(test::wrong_in_order<float>(comm, count) == 0);
     }
 }
 

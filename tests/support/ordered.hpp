@@ -1,4 +1,4 @@
-// Sums in one order (adds_halves), by their definition, and what ranks find.
+// Sums in one order (added_first), by their definition, and what ranks find.
 #pragma once
 
 #include "support/peek.hpp"
@@ -26,7 +26,7 @@ template <class T>
 Wide<T> sum_in_order(const std::vector<Tensor>& all, std::size_t first, std::size_t ranks,
                      std::int64_t i) {
   if (ranks == 1) return Wide<T>(all[first].as<T>()[i]);
-  const std::size_t left = adds_halves(ranks) ? ranks / 2 : ranks - 1;
+  const std::size_t left = added_first(ranks);
   return sum_in_order<T>(all, first, left, i) + sum_in_order<T>(all, first + left, ranks - left, i);
 }
 
@@ -34,7 +34,6 @@ Wide<T> sum_in_order(const std::vector<Tensor>& all, std::size_t first, std::siz
 template <class T>
 std::int64_t wrong_in_order(const Communicator& ranks, std::int64_t count) {
   const auto n = std::size_t(ranks.size());
-  const Communicator ordered = ranks.ordered();
   std::vector<Tensor> all;
   for (int r = 0; r < int(n); ++r) all.push_back(scattered_numbers<T>(r, count * std::int64_t(n)));
   Stream s;
@@ -42,10 +41,10 @@ std::int64_t wrong_in_order(const Communicator& ranks, std::int64_t count) {
   const std::int64_t own = ranks.rank() * count;
   Tensor part({count, 1, 1, 1}, dtype_of<T>);
   Tensor whole = scattered_numbers<T>(ranks.rank(), count * std::int64_t(n));
-  ordered.reduce_scatter(s, Pass::update, whole, part).wait(s);
+  ranks.reduce_scatter(s, Pass::update, whole, part).wait(s);
   for (std::int64_t i = 0; i < count; ++i)
     wrong += double(part.as<T>()[i]) != double(T(sum_in_order<T>(all, 0, n, own + i)));
-  ordered.all_reduce(s, Pass::update, whole).wait(s);
+  ranks.all_reduce(s, Pass::update, whole).wait(s);
   for (std::int64_t i = 0; i < whole.shape().size(); ++i)
     wrong += double(whole.as<T>()[i]) != double(T(sum_in_order<T>(all, 0, n, i)));
   return wrong;

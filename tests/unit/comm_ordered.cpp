@@ -66,9 +66,9 @@ TEST_CASE("ordered sums of threads are those of the definition") {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     std::vector<std::int64_t> wrong(std::size_t(ranks), -1);
     run_ranks(ranks, [&](World& world) {
-      wrong[std::size_t(world.rank())] = wrong_in_order<float>(world.comm(), 1000) +
-                                         wrong_in_order<double>(world.comm(), 37) +
-                                         wrong_in_order<BF16>(world.comm(), 300);
+      wrong[std::size_t(world.rank())] = wrong_in_order<float>(world.comm().ordered(), 1000) +
+                                         wrong_in_order<double>(world.comm().ordered(), 37) +
+                                         wrong_in_order<BF16>(world.comm().ordered(), 300);
     });
     CAPTURE(ranks);
     CHECK(wrong == std::vector<std::int64_t>(std::size_t(ranks), 0));

@@ -40,7 +40,7 @@ struct Operation {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0, received = 0;
-  bool ordered = false;          ///< the order of a sum is that of `adds_halves()`, on all carriers
+  bool ordered = false;          ///< the order of a sum is that of added_first(), on all carriers
   MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
   Event after = {};              ///< on a device: that what writes `in` and reads `out` has run
 
@@ -93,10 +93,10 @@ struct Operation {
   }
 };
 
-/// The order in which an ordered sum over `n` ranks is taken: the sum of the first half and that of
-/// the second, each likewise, while there are two equal halves; else one after the other. So whole
-/// halves can be summed anywhere: by one rank, or by several.
-constexpr bool adds_halves(std::size_t n) { return n > 1 && n % 2 == 0; }
+/// The order in which an ordered sum over `n` ranks, two or more, is taken: the sum of so many, and
+/// that of the others, each likewise. These are halves, while there are two equal ones; else all
+/// but the last. So whole halves can be summed anywhere: by one rank, or by several.
+constexpr std::size_t added_first(std::size_t n) { return n % 2 == 0 ? n / 2 : n - 1; }
 
 /// What is wrong with the messages of a halo, of which `at(rank)` is what each of the ranks called;
 /// empty where what is sent is what is expected.

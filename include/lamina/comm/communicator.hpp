@@ -152,7 +152,7 @@ class Communicator {
   }
 
   /// The same ranks, whose sums are taken in one order whatever carries them: that of
-  /// adds_halves().
+  /// added_first().
   Communicator ordered() const {
     Communicator c = *this;
     c.ordered_ = true;

@@ -204,7 +204,7 @@ class ThreadTransport final : public Transport {
 
   static constexpr std::size_t piece = 256;  // elements, so that nothing is allocated
 
-  /// The sum (max, min) in the order of adds_halves().
+  /// The sum (max, min) in the order of added_first().
   template <class T>
   void reduce(const Operation& op) const {
     const auto& posted = group_->posted;
@@ -235,7 +235,7 @@ class ThreadTransport final : public Transport {
       for (std::size_t i = 0; i < n; ++i) sums[i] = Wide<T>(in[i]);
       return;
     }
-    const std::size_t left = adds_halves(r.count) ? r.count / 2 : r.count - 1;
+    const std::size_t left = added_first(r.count);
     add_up<T>(op, {r.first, left}, begin, n, sums);
     Wide<T> right[piece];
     add_up<T>(op, {r.first + left, r.count - left}, begin, n, right);

@@ -20,7 +20,7 @@ namespace lamina {
 struct Parameter;
 
 /// In which order a rank adds up what its turns bring: so many in a row, one after the other, and
-/// the sums of such rows by halves, as ranks do (adds_halves()). What stands open meanwhile is
+/// the sums of such rows by halves, as ranks do (added_first()). What stands open meanwhile is
 /// held, at one place for each level.
 struct Turns {
   int count = 1, in_row = 1;
