@@ -8,7 +8,6 @@
 
 #include <lamina/base/file.hpp>
 
-
 #include <cstdint>
 #include <optional>
 #include <string>
