@@ -153,7 +153,8 @@ void settle(ElasticOptions& o, const World& world) {
         "--ranks: expected numbers from 1, none of them twice in a row");
   const int most = *std::ranges::max_element(o.ranks);
   check(most <= world.size(), "--ranks: ", most, " are more than the ", world.size(), " started");
-  if (o.workers == 0) o.workers = most;
+  const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
+  if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = most;
   if (o.resizes == 0) o.resizes = int(o.ranks.size()) - 1;
 }
 
@@ -164,7 +165,11 @@ int bench(ElasticOptions o, World& world) {
   const auto data = cli::open(o, {});
   const Network net = cli::make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 16);
-  TrainerOptions how = cli::trainer_options(o, batch, cli::make_plan(o, net, batch, world));
+  TrainerOptions how =
+      cli::trainer_options(o, batch, cli::make_plan(o, net, batch, world, o.ranks[0]));
+  how.splits_for = [&o, &net, batch, &world](int ranks) {
+    return splits_of(cli::make_plan(o, net, batch, world, ranks).decisions);
+  };
   how.active = o.ranks[0];
   Trainer trainer(net, world, cli::make_optimizer(o), how);
   Course course(o);

@@ -2,6 +2,7 @@
 #include <lamina/comm/alike.hpp>
 #include <lamina/network/placed.hpp>
 #include <lamina/train/checkpoint.hpp>
+#include <lamina/train/detail/slots.hpp>
 #include <lamina/train/safetensors.hpp>
 
 #include <nlohmann/json.hpp>
@@ -18,12 +19,12 @@ namespace lamina {
 
 namespace {
 
+using namespace detail;
 using nlohmann::json;
 
 constexpr const char* version_key = "lamina.checkpoint";
 constexpr const char* version = "1";
 constexpr std::string_view setting_prefix = "setting.";
-constexpr std::string_view local_prefix = "local/";
 constexpr std::int64_t piece = 1 << 21;  ///< elements that are read and sent at a time
 
 /// What `work` returns on rank 0, on all ranks; what it throws there, all ranks throw.
@@ -31,127 +32,6 @@ template <class Work>
 json from_first(const Communicator& ranks, Work&& work) {
   return json::parse(on_first(
       ranks, [&] { return json(work()).dump(-1, ' ', false, json::error_handler_t::replace); }));
-}
-
-/// A tensor of the network as files hold it: whole. Ranks hold blocks of it.
-struct Slot {
-  std::string name;
-  std::vector<std::int64_t> dims;
-  Form whole;               ///< plain
-  std::vector<Box> blocks;  ///< by rank; {} where a rank holds nothing of it
-  View mine;                ///< this rank's block; absent where it holds nothing
-  /// What is set, with its master weights, where those are `mine`; null of a state.
-  const Parameter* value = nullptr;
-  /// Of a state that ranks with the same block keep in parts: `mine` is then but a form.
-  const Parameter* in_parts = nullptr;
-  std::size_t state = 0;
-  /// Of which ranks have values of their own: files hold their mean, and in another slot each.
-  const Parameter* averaged = nullptr;
-  bool local = false;     ///< that other slot: a row for each of them
-  bool together = false;  ///< rank 0 cannot write it alone
-
-  bool held(int rank) const { return !blocks[std::size_t(rank)].empty(); }
-  bool held_whole(int rank) const { return blocks[std::size_t(rank)] == Box::of(whole.shape); }
-};
-
-/// Of what ranks have values of their own of: one after the other.
-Slot local_slot(const WholeParameter& p) {
-  Slot slot{.name = text(local_prefix, p.name),
-            .dims = {p.variants},
-            .whole = {p.whole, p.dtype, {}},
-            .blocks = p.blocks,
-            .mine = p.mine ? p.mine->value : View(),
-            .value = p.mine,
-            .local = true,
-            .together = true};
-  slot.dims.insert(slot.dims.end(), p.dims.begin(), p.dims.end());
-  slot.whole.shape.n *= p.variants;
-  for (std::size_t r = 0; r < slot.blocks.size(); ++r)
-    if (slot.held(int(r))) slot.blocks[r].n.begin += p.variant[r] * p.whole.n;
-  return slot;
-}
-
-/// Of what workers have values of their own of, which all ranks know: a row for each.
-Slot kept_slot(const WholeParameter& p, const View& kept) {
-  Slot slot{.name = text(local_prefix, p.name),
-            .dims = {kept.shape.n},
-            .whole = kept.form(),
-            .blocks = {Box::of(kept.shape)},
-            .mine = kept,
-            .local = true};
-  slot.dims.insert(slot.dims.end(), p.dims.begin(), p.dims.end());
-  return slot;
-}
-
-/// State number `i` of the optimizer, the last of which are master weights where it keeps those.
-Slot state_slot(const PlacedNetwork& network, const WholeParameter& p, std::size_t i) {
-  const DType t = network.placing().dtype.states;
-  const bool in_parts = p.mine && p.mine->bucket && p.mine->bucket->sharded;
-  Slot slot{.name = text("optimizer.", i, '/', p.name),
-            .dims = p.dims,
-            .whole = {p.whole, t, {}},
-            .blocks = p.blocks,
-            .mine = in_parts ? View(nullptr, p.mine->form_of(t))
-                    : p.mine ? p.mine->states[i]
-                             : View(),
-            .in_parts = in_parts ? p.mine : nullptr,
-            .state = i};
-  slot.together = network.placing().shard_optimizer || !slot.held_whole(0);
-  return slot;
-}
-
-/// The same list on all ranks of the network. Of a parameter with master weights, those are held.
-std::vector<Slot> slots_of(const PlacedNetwork& network, bool with_states) {
-  check(network.allocated(), "the network must be placed before it is saved or loaded");
-  std::vector<Slot> slots;
-  const Communicator& ranks = network.placing().ranks;
-  const DType state = network.placing().dtype.states;
-  const auto has_master = [&](const WholeParameter& p) {
-    return p.trained && keeps_master(p.dtype, state);
-  };
-  std::size_t states = 0, masters = 0;  // of a parameter; whether there are any
-  for (const WholeParameter& p : network.all_parameters()) {
-    if (!p.mine || p.mine->states.empty()) continue;
-    states = std::max(states, p.mine->states.size() - has_master(p));
-    masters |= has_master(p);
-  }
-  states = ranks.all_reduce_value(states, ReduceOp::max);
-  masters = ranks.all_reduce_value(masters, ReduceOp::max);
-  for (const WholeParameter& p : network.all_parameters()) {
-    std::int64_t size = 1;
-    for (const std::int64_t d : p.dims) size *= d;
-    check(size == p.whole.size(), p.name, ": its dims have ", size, " elements, its shape is ",
-          p.whole);
-    slots.push_back({.name = p.name,
-                     .dims = p.dims,
-                     .whole = {p.whole, p.dtype, {}},
-                     .blocks = p.blocks,
-                     .mine = p.mine ? p.mine->value : View(),
-                     .value = p.mine,
-                     .averaged = p.variants > 1 ? p.mine : nullptr});
-    slots.back().together = !slots.back().held_whole(0) || p.variants > 1;
-    if (masters == 0 || !has_master(p)) continue;
-    Slot master = state_slot(network, p, states);
-    master.name = p.name, master.value = p.mine;
-    slots.back() = std::move(master);
-  }
-  for (std::size_t i = 0; with_states && i < states; ++i)
-    for (const WholeParameter& p : network.all_parameters()) {
-      if (!p.trained) continue;
-      check(!p.mine || i < p.mine->states.size(), p.name, ": has no state ", i,
-            " of the optimizer");
-      slots.push_back(state_slot(network, p, i));
-    }
-  for (const WholeParameter& p : network.all_parameters()) {
-    if (with_states && p.variants > 1) slots.push_back(local_slot(p));
-    const View kept = with_states && p.mine ? network.kept_of(*p.mine) : View();
-    if (kept) slots.push_back(kept_slot(p, kept));
-  }
-  // The format wants wide elements first.
-  std::stable_sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
-    return size_of(a.whole.dtype) > size_of(b.whole.dtype);
-  });
-  return slots;
 }
 
 bool is_state(std::string_view name) {
@@ -328,63 +208,16 @@ void load_slot(const std::optional<SafetensorsFile>& file, const Slot& slot,
                              std::size_t(got.size) * element);
              });
   }
-  if (!held) return;
-  if (slot.value) return set_value(*placing.backend, *slot.value, plain);
-  if (!slot.in_parts) return placing.backend->copy(plain, slot.mine);
-  set_own(*placing.backend, *slot.in_parts, plain, slot.in_parts->states[slot.state]);
+  if (held) write_slot(slot, network, plain);
 }
 
 // ---- saving ----------------------------------------------------------------------------------
 
-/// The last state that ranks with the same parameters keep in parts, of a whole bucket.
-class BucketState {
- public:
-  explicit BucketState(const PlacedNetwork& network)
-      : memory_(network.placing().backend->memory()) {}
-
-  /// Of a slot's parameter. To be told of every slot, in the same order on all ranks: those that
-  /// share a bucket must agree on when it is gathered.
-  void see(const Slot& slot) {
-    const Bucket* bucket = slot.in_parts ? slot.in_parts->bucket : nullptr;
-    if (bucket == bucket_ && slot.state == state_) return;
-    bucket_ = bucket, state_ = slot.state, all_ = Tensor();
-    if (!bucket) return;
-    all_ = Tensor({bucket->values.shape, bucket->state, {}}, memory_);
-    Stream stream;
-    bucket->ranks.all_gather(stream, Pass::update, bucket->states[state_], all_).wait(stream);
-  }
-  View of(const Slot& slot) const {
-    const auto at = std::size_t(slot.in_parts->at) * size_of(slot.mine.dtype);
-    return all_.view().at(at, slot.mine);
-  }
-
- private:
-  MemorySpace& memory_;
-  const Bucket* bucket_ = nullptr;
-  std::size_t state_ = 0;
-  Tensor all_;
-};
-
-/// What ranks have values of their own of becomes their mean, rounded once.
-void average(const Tensor& plain, const Communicator& variants, const Backend& backend) {
-  const Tensor wide(plain.view().shape, DType::f64);
-  backend.copy(plain, wide);
-  Stream stream;
-  variants.all_reduce(stream, Pass::update, wide).wait(stream);
-  for (double& v : wide.elements<double>()) v /= variants.size();
-  backend.copy(wide, plain);
-}
-
 /// The whole of a slot, plain, on rank 0: there it takes the room of the whole, of a block and a
 /// few MB, elsewhere that of the block. Collective unless rank 0 holds it whole.
-Tensor gather(const Slot& slot, const PlacedNetwork& network, BucketState& state) {
-  const Communicator& ranks = network.placing().ranks;
-  const bool held = slot.held(ranks.rank());
-  Tensor plain = held ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
-  state.see(slot);
-  const Backend& backend = *network.placing().backend;
-  if (held) backend.copy(slot.in_parts ? state.of(slot) : slot.mine, plain);
-  if (slot.averaged) average(plain, *slot.averaged->variants, backend);
+Tensor gather(const Slot& slot, const Communicator& ranks, SlotReader& reader) {
+  Tensor plain = slot.held(ranks.rank()) ? Tensor(slot.mine.shape, slot.mine.dtype) : Tensor();
+  reader.read(slot, plain);
   if (slot.held_whole(0)) return plain;
 
   const bool first_rank = ranks.rank() == 0;
@@ -448,7 +281,7 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
     return nullptr;
   });
   std::exception_ptr failure;
-  BucketState state(network);
+  SlotReader reader(network);
   const auto fail = [&] {
     if (failure) std::rethrow_exception(failure);
     return nullptr;
@@ -456,7 +289,7 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
   for (const Slot& s : slots) {
     if (!alone(s)) from_first(ranks, fail);  // before the others send what nobody writes
     if (alone(s) && (!writer || failure)) continue;
-    const Tensor whole = gather(s, network, state);
+    const Tensor whole = gather(s, network.placing().ranks, reader);
     if (!writer) continue;
     try {
       writer->write(whole.as<char>(), whole.bytes());

@@ -420,7 +420,7 @@ TEST_CASE("what resizes and workers object to is one line") {
       expect(error_of([&] { trainer.save("no"); }), "this rank is parked");
       return;
     }
-    expect(error_of([&] { trainer.prepare(); }), "this rank trains already");
+    expect(error_of([&] { trainer.prepare(2); }), "this rank trains already");
     expect(error_of([&] { trainer.resize(3); }), "resize: 3 are more ranks");
     auto loader = trainer.loader(*data, true);
     trainer.start(loader, 9);

@@ -52,6 +52,8 @@ class Parameters {
   void allocate(const PlaceOptions& options, const Memory& total, Tensor gradients);
   /// Room for what stands open between turns, at so many places, where there is not enough.
   void make_room(const PlaceOptions& options, int places);
+  /// Gives back what only steps need: values and states stay.
+  void end() { gradients = parts = unread = Tensor(), held.clear(); }
   /// Says where it is, for the turns that buckets have now.
   void hold(const PlaceOptions& options);
   /// Of all gradients in buckets.

@@ -50,6 +50,8 @@ class PlacedNetwork {
   /// The second half: allocates parameters, gradients and activations. `gradients`, where given:
   /// memory for those that lie in buckets, of gradient_form().
   void allocate(Tensor gradients = {});
+  /// Gives back what only runs need: parameters stay, to be read. It never runs again.
+  void end();
   Form gradient_form() const;
   bool allocated() const { return allocated_; }
 
@@ -190,7 +192,7 @@ class PlacedNetwork {
   bool kept_is_new_ = true;  ///< the parameters' values are those of all workers
   Memory memory_;
   int turn_ = 0;
-  bool allocated_ = false;
+  bool allocated_ = false, ended_ = false;
 };
 
 }  // namespace lamina

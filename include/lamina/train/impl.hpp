@@ -10,10 +10,12 @@
 #include <lamina/train/impl/choose_plan.hpp>
 #include <lamina/train/impl/elastic.hpp>
 #include <lamina/train/impl/fit.hpp>
+#include <lamina/train/impl/hand_over.hpp>
 #include <lamina/train/impl/micro_batch.hpp>
 #include <lamina/train/impl/optimizer.hpp>
 #include <lamina/train/impl/plan.hpp>
 #include <lamina/train/impl/schedule.hpp>
+#include <lamina/train/impl/slots.hpp>
 #include <lamina/train/impl/targets.hpp>
 #include <lamina/train/impl/trainer.hpp>
 #include <lamina/train/impl/validate_plans.hpp>

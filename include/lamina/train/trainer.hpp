@@ -14,6 +14,7 @@
 
 #include <array>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -216,8 +217,8 @@ class Trainer {
   /// From the next step on it is so many, one at least for each. To be called between two steps, on
   /// all ranks that train. Loaders are to be made anew.
   void rebalance(Shares workers);
-  /// On a parked rank: makes kernels and memory, so that resize() finds them. Others train on.
-  void prepare();
+  /// On a parked rank: makes kernels and memory, so that resize(ranks) finds them. Others train on.
+  void prepare(int ranks);
   Stream& stream() { return stream_; }
   /// Where training stands; what a checkpoint carries beside tensors.
   Progress& progress() { return progress_; }
@@ -336,7 +337,7 @@ class Trainer {
   }
 
   void settle();
-  PlaceOptions placing() const;
+  PlaceOptions placing(const Communicator& ranks) const;
   void place_evaluator();
   PlacedNetwork prepare(PlaceOptions options) const;
   std::unique_ptr<Instance> allocate(PlacedNetwork placed) const;
@@ -352,6 +353,8 @@ class Trainer {
   void share_anew(int to, int from, Resize& resize);
   void note_balance();
   void warm_up();
+  void rehearse(int ranks);
+  void tell_progress(const Communicator& ranks);
   double send_state(const Communicator& ranks, int from);
 
   /// Moves a batch, or a micro-batch of it, into a network.
@@ -382,6 +385,7 @@ class Trainer {
   Network network_;  ///< with its loss
   Stream stream_;
   std::unique_ptr<Instance> here_, prepared_;
+  Tensor reserve_;  ///< memory for what is to be placed next
   std::vector<UnderWay> under_way_;
   double finished_ = 0;  ///< when the last step was: seconds of now()
   Progress progress_;
@@ -399,7 +403,7 @@ class Trainer::Fit {
   Fit(Trainer& trainer, std::unique_ptr<Dataset> owned, const Dataset& data, FitOptions options);
 
   Fit(Fit&&) = delete;
-  ~Fit() { let_go(); }
+  ~Fit() { forget_rehearsal(), let_go(); }
 
   std::int64_t total_steps() const { return total_; }
   /// Whether it has ended because a rank asked for it: the same on all ranks.
@@ -448,11 +452,15 @@ class Trainer::Fit {
   bool answer(const std::string& note);
   void lead();
   void hear();
+  void follow();
+  void rehearse(int request, int ranks);
+  std::string rehearsed();
+  void forget_rehearsal() noexcept;
   void refuse(const std::string& why);
   void get_ready();
   void look_after_balance();
   void change_ranks(int from);
-  std::string try_to_prepare(int request);
+  std::string try_to_prepare(int request, int ranks);
   void learn_best();
   void let_go() noexcept;
   Loader loader_of(int rank, int ranks, std::int64_t epoch, std::int64_t batch) const;
@@ -482,7 +490,8 @@ class Trainer::Fit {
   /// What rank 0 was asked for.
   struct Request {
     int ranks = 0;     ///< 0: nothing
-    int ready = 0;     ///< of those that join
+    int first = 0;     ///< from which one on ranks make themselves ready
+    int missing = 0;   ///< of these
     double begin = 0;  ///< seconds of now()
     bool announced = false;
   };
@@ -496,6 +505,7 @@ class Trainer::Fit {
   };
   Request request_;
   Coming coming_;
+  std::future<std::string> rehearsal_;
 };
 
 }  // namespace lamina

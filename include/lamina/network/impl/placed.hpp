@@ -159,6 +159,12 @@ LAMINA_INLINE void PlacedNetwork::allocate(Tensor gradients) {
   if (source_) source_->refresh();
 }
 
+LAMINA_INLINE void PlacedNetwork::end() {
+  activations_ = Tensor();
+  parameters_.end();
+  ended_ = true;
+}
+
 LAMINA_INLINE std::shared_ptr<const void> PlacedNetwork::parameter_memory() const {
   check(!source_, "these parameters are another network's: expected that one");
   return parameters_.values.memory();
@@ -220,7 +226,7 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
 }
 
 LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
-  check(allocated_, "the network has no buffers yet");
+  check(allocated_ && !ended_, "the network has no buffers ", ended_ ? "any more" : "yet");
   check(!source_ || source_->fresh(),
         "the network's parameters are another one's, which has changed them: expected refresh()");
   tell(context);

@@ -5,9 +5,11 @@
 // then, all have their next loaders.
 #pragma once
 
-#include <lamina/base/file.hpp>
 #include <lamina/base/inline.hpp>
+#include <lamina/comm/imagined.hpp>
+#include <lamina/kernels/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
+#include <lamina/train/hand_over.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <algorithm>
@@ -27,7 +29,7 @@ LAMINA_INLINE void Trainer::gather_teams() {
   check(workers == 0 || most <= workers, most, " ranks cannot share ", workers,
         workers == 1 ? " worker" : " workers");
   if (workers > 0) {
-    PlaceOptions compared = placing();
+    PlaceOptions compared = placing(ranks_);
     compared.ranks = all_;
     detail::compare_ranks(network_, compared);
   }
@@ -131,13 +133,26 @@ LAMINA_INLINE std::vector<Split> Trainer::splits(int ranks) const {
   return s;
 }
 
-LAMINA_INLINE void Trainer::prepare() {
+LAMINA_INLINE void Trainer::prepare(int ranks) {
   check(here_ == nullptr, "prepare: this rank trains already");
-  if (options_.workers == 0) return;  // it depends on the others what it is to have
-  prepared_ = allocate(prepare(placing()));
+  if (options_.workers == 0) return rehearse(ranks);
+  prepared_ = allocate(prepare(placing(ranks_)));
   std::swap(here_, prepared_);
   warm_up();
   std::swap(here_, prepared_);
+}
+
+/// How a network is split depends on the others, with whom it can only be placed when they have
+/// come to that, too. But kernels are cached, and memory that is there is there again at once;
+/// where the network before still needs its own, half of what is free must do.
+LAMINA_INLINE void Trainer::rehearse(int ranks) {
+  ImaginedRanks imagined(ranks);
+  prepare(placing(imagined.as(0)));  // who asks all others, and so comes first
+  const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
+  MemorySpace& memory = mine.placing().backend->memory();
+  std::size_t bytes = optimizer_.memory(mine).total();
+  if (active()) bytes = memory.on_host() ? std::min(bytes, memory.free_bytes() / 2) : 0;
+  reserve_ = Tensor({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, memory);
 }
 
 /// A step on nothing: kernels run for the first time, and memory is there. What it leaves is
@@ -156,8 +171,8 @@ LAMINA_INLINE void Trainer::warm_up() {
   optimizer_.update(placed, stream_, 0, 1);
 }
 
-/// Each of the ranks that trained so far sends a part. Returns how many bytes arrived.
-LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
+/// As rank 0 has it.
+LAMINA_INLINE void Trainer::tell_progress(const Communicator& ranks) {
   struct Position {
     std::int64_t step, epoch, batch;
     double loss, top1, rate;
@@ -168,6 +183,11 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
   const Position at = ranks.all_gather_value(mine)[0];
   p.step = at.step, p.epoch = at.epoch, p.batch = at.batch, p.evaluation_due = at.due;
   p.loss = at.loss, p.top1 = at.top1, p.rate = at.rate;
+}
+
+/// Each of the ranks that trained so far sends a part. Returns how many bytes arrived.
+LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
+  tell_progress(ranks);
   double bytes = 0;
   std::vector<Pending> sent;
   PlacedNetwork& placed = network();
@@ -184,24 +204,19 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
   return bytes;
 }
 
-/// What is split otherwise on other ranks lies otherwise: it goes through rank 0, as a checkpoint
-/// in memory.
+/// What is split otherwise on other ranks lies otherwise.
 LAMINA_INLINE void Trainer::place_anew(int to, int from, Resize& resize) {
   const int me = all_.rank();
-  std::optional<MemoryFile> file;
-  if (me == 0) file.emplace();
-  const std::string path = file ? file->path() : std::string("state in memory");
-  if (me < from) {
-    describe();
-    save_checkpoint(path, network(), progress_, ranks_);
-  }
-  here_.reset();
+  const std::unique_ptr<Instance> before = std::move(here_);
+  if (before) before->network.end();  // its memory is for the next
+  reserve_ = Tensor();
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
-  if (me >= to) return;
-  here_ = allocate(prepare(placing()));
-  place_evaluator();
-  progress_ = load_checkpoint(path, network(), ranks_);
-  if (file) resize.bytes = double(File(path, File::Mode::read).size());
+  if (me < to) here_ = allocate(prepare(placing(ranks_)));
+  const Communicator& both = teams_[std::size_t(std::max(to, from)) - 1];
+  resize.bytes =
+      hand_over(before ? &before->network : nullptr, here_ ? &here_->network : nullptr, both);
+  tell_progress(both);
+  if (me < to) place_evaluator();
 }
 
 LAMINA_INLINE Resize Trainer::resize(int to, int from) {
@@ -226,7 +241,7 @@ LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
   const int me = all_.rank();
   if (me < from) network().exchange_kept(stream_);
   if (me >= from && me < to) {
-    if (!prepared_) prepare();
+    if (!prepared_) prepare(to);
     here_ = std::move(prepared_);
   }
   if (to > from) resize.bytes = send_state(teams_[std::size_t(to) - 1], from);
@@ -259,7 +274,7 @@ LAMINA_INLINE bool Trainer::Fit::park() {
     const std::string note = trainer_.all_.collect();
     if (note.starts_with("end")) {
       stopped_ = note == "end stopped";
-      trainer_.prepared_.reset();
+      trainer_.prepared_.reset(), forget_rehearsal();
       return false;
     }
     if (note.empty())
@@ -276,14 +291,14 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
   int to = 0, from = 0;
   std::int64_t epoch = 0, batch = 0;
   in >> what >> to >> from >> epoch >> batch;
-  if (what == "prepare") {
-    trainer_.all_.post(0, try_to_prepare(to));
+  if (what == "prepare") {  // its number, and for how many ranks
+    trainer_.all_.post(0, try_to_prepare(to, from));
   } else if (what == "join") {
     coming_.loader = loader_of(trainer_.all_.rank(), to, epoch, batch);
     if (const auto& next = trainer_.prepared_)
       next->network.make_room(trainer_.workers_of(trainer_.teams_[std::size_t(to) - 1]));
   } else if (what == "cancel") {
-    coming_ = {}, trainer_.prepared_.reset();
+    coming_ = {}, trainer_.prepared_.reset(), forget_rehearsal();
   } else if (what == "go") {
     coming_.ranks = to;
     change_ranks(from);
@@ -292,9 +307,9 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
   return false;
 }
 
-LAMINA_INLINE std::string Trainer::Fit::try_to_prepare(int request) {
+LAMINA_INLINE std::string Trainer::Fit::try_to_prepare(int request, int ranks) {
   try {
-    trainer_.prepare();
+    trainer_.active() ? trainer_.rehearse(ranks) : trainer_.prepare(ranks);
     return text("ready ", request);
   } catch (const PeerError&) {
     throw;
@@ -312,30 +327,73 @@ LAMINA_INLINE void Trainer::Fit::lead() {
     if (asked == 0 || asked == from) return;
     const std::string why = trainer_.why_not(asked);
     check(why.empty(), "resize: ", why);
-    request_.ranks = asked, request_.begin = now();
-    tell(from, asked, text("prepare ", ++trainer_.requests_));
+    // With workers, who stays has all it needs.
+    const int first = trainer_.options_.workers > 0 ? from : 1;
+    request_ = {
+        .ranks = asked, .first = first, .missing = std::max(0, asked - first), .begin = now()};
+    tell(first, asked, text("prepare ", ++trainer_.requests_, ' ', asked));
+    if (first == 1) rehearse(trainer_.requests_, asked), ++request_.missing;
   }
   hear();
   const bool another = at().step + 2 < total_;  // or nobody would train with them
-  if (request_.ranks == 0 || request_.ready < request_.ranks - from || !another) return;
+  if (request_.ranks == 0 || request_.missing > 0 || !another) return;
   trainer_.announced_ = request_.ranks, request_.announced = true;
+}
+
+/// In the background, while this rank trains.
+LAMINA_INLINE void Trainer::Fit::rehearse(int request, int ranks) {
+  rehearsal_ = std::async(std::launch::async, [this, request, ranks, threads = threads()] {
+    set_threads(threads);
+    return try_to_prepare(request, ranks);
+  });
+}
+
+/// What came of it; empty until that is known, and from then on.
+LAMINA_INLINE std::string Trainer::Fit::rehearsed() {
+  const bool known = rehearsal_.valid() &&
+                     rehearsal_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  return known ? rehearsal_.get() : std::string();
+}
+
+LAMINA_INLINE void Trainer::Fit::forget_rehearsal() noexcept {
+  if (rehearsal_.valid()) rehearsal_.wait();
+  rehearsal_ = {}, trainer_.reserve_ = Tensor();
+}
+
+/// On another rank that trains, before each step.
+LAMINA_INLINE void Trainer::Fit::follow() {
+  if (!elastic() || leads() || trainer_.options_.workers > 0) return;
+  for (std::string note; !(note = trainer_.all_.collect()).empty();) {
+    std::istringstream in(note);
+    std::string what;
+    int request = 0, ranks = 0;
+    in >> what >> request >> ranks;
+    if (what == "prepare") rehearse(request, ranks);
+    if (what == "cancel") forget_rehearsal();
+  }
+  const std::string note = rehearsed();
+  if (!note.empty()) trainer_.all_.post(0, note);
 }
 
 /// What those say that are to join. A request that came to nothing may be answered late.
 LAMINA_INLINE void Trainer::Fit::hear() {
-  for (std::string note; !(note = trainer_.all_.collect()).empty();) {
+  while (true) {
+    std::string note = rehearsed();
+    if (note.empty()) note = trainer_.all_.collect();
+    if (note.empty()) return;
     std::istringstream in(note);
     std::string what, why;
     int request = 0;
     in >> what >> request >> std::ws;
     std::getline(in, why);
     if (request != trainer_.requests_ || request_.ranks == 0) continue;
-    what == "ready" ? void(++request_.ready) : refuse(why);
+    what == "ready" ? void(--request_.missing) : refuse(why);
   }
 }
 
 LAMINA_INLINE void Trainer::Fit::refuse(const std::string& why) {
-  tell(trainer_.ranks_.size(), request_.ranks, "cancel");
+  tell(request_.first, request_.ranks, "cancel");
+  forget_rehearsal();
   request_ = {};
   if (options_.on_refused) options_.on_refused(why);
 }

@@ -55,6 +55,7 @@ LAMINA_INLINE void Trainer::Fit::train() {
     if (!trainer_.active()) return;
     trainer_.request_stop(asked());
     lead();
+    follow();
     get_ready();
     trainer_.start(*loader_, total_);
     at().evaluation_due = at().batch == 0 || at().step == total_;

@@ -26,7 +26,7 @@ LAMINA_INLINE Trainer::Trainer(Network network, const Communicator& ranks, Optim
   settle_shares();
   gather_teams();
   std::optional<PlacedNetwork> placed;
-  if (all_.rank() < ranks_.size()) placed = prepare(placing());
+  if (all_.rank() < ranks_.size()) placed = prepare(placing(ranks_));
   if (options_.workers > 0) share_gradients(placed ? &*placed : nullptr);
   if (placed) {
     here_ = allocate(std::move(*placed));
@@ -226,15 +226,15 @@ LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
 }
 
 /// Workers need no other rank: one that is to join places them before it knows the others.
-LAMINA_INLINE PlaceOptions Trainer::placing() const {
+LAMINA_INLINE PlaceOptions Trainer::placing(const Communicator& ranks) const {
   PlaceOptions o = placing_of(options_);
   o.backend = make_backend(options_.backend, options_.dtype), o.fuse = options_.fuse;
   if (options_.workers > 0) {
     o.batch = options_.batch / options_.workers, o.micro_batches = options_.workers;
-    const bool joined = all_.rank() < ranks_.size();
-    o.workers = joined ? workers_of(ranks_) : Workers{options_.workers, {}, {0, 1}};
+    const bool joined = all_.rank() < ranks.size();
+    o.workers = joined ? workers_of(ranks) : Workers{options_.workers, {}, {0, 1}};
   } else {
-    o.ranks = ranks_, o.splits = splits(ranks_.size());
+    o.ranks = ranks, o.splits = splits(ranks.size());
   }
   return o;
 }
@@ -300,7 +300,8 @@ LAMINA_INLINE void Trainer::place_evaluator() {
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
-  PlaceOptions o = detail::evaluating(of.placing(), of.options_.evaluation_batch, of.ranks_.size());
+  PlaceOptions o =
+      detail::evaluating(of.placing(of.ranks_), of.options_.evaluation_batch, of.ranks_.size());
   o.backend = of.network().placing().backend, o.parameters_of = &of.network();
   return naming("evaluation batch", [&] { return of.network_.place(std::move(o)); });
 }

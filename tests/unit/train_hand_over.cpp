@@ -1,0 +1,201 @@
+// Trainings with layers that are split, whose ranks come and go: what goes over into the network
+// that is placed next, and what is sent for it.
+#include "catch.hpp"
+#include "support/training.hpp"
+#include "unit/checkpoint_files.hpp"
+
+#include <random>
+
+using namespace lamina;
+using namespace lamina::test;
+using checkpoint_files::Folder;
+
+namespace {
+
+struct How {
+  Network net = small_network(true);
+  Optimizer optimizer = SGD{.rate = 0.05, .momentum = 0.9};
+  int states = 1;  ///< of the optimizer, for each parameter that is trained
+  Precision dtype = DType::f64;
+  bool sharded = false;
+  std::int64_t evaluation_batch = 0;
+  std::vector<std::string> plans = {};  ///< on 1, 2, ... ranks
+};
+
+TrainerOptions options_of(const How& how, int active) {
+  const auto splits = [net = how.net, plans = how.plans](int ranks) {
+    const std::string& plan = plans[std::size_t(ranks) - 1];
+    return splits_of(decide(built_in_plan(plan, net, 24, ranks), net, 24));
+  };
+  return {.batch = 24,
+          .active = active,
+          .splits_for = splits,
+          .evaluation_batch = how.evaluation_batch,
+          .backend = how.dtype.compute == DType::f64 ? "reference" : "auto",
+          .dtype = how.dtype,
+          .splits = splits(active),
+          .shard_optimizer = how.sharded};
+}
+
+std::vector<std::string> any_plans(std::mt19937& random, int most) {
+  const auto names = plan_names();
+  std::vector<std::string> plans;
+  for (int n = 1; n <= most; ++n) plans.emplace_back(names[random() % names.size()]);
+  return plans;
+}
+
+std::vector<int> any_ranks(std::mt19937& random, int most, std::size_t count) {
+  std::vector<int> all = {1 + int(random() % unsigned(most))};
+  while (all.size() < count) {
+    const int next = 1 + int(random() % unsigned(most));
+    if (next != all.back()) all.push_back(next);
+  }
+  return all;
+}
+
+/// Elements that ranks hold afterwards and did not before.
+double elements_to_send(const std::vector<WholeParameter>& before,
+                        const std::vector<WholeParameter>& after, int states) {
+  double elements = 0;
+  for (std::size_t i = 0; i < after.size(); ++i)
+    for (std::size_t r = 0; r < after[i].blocks.size(); ++r) {
+      const Box& wanted = after[i].blocks[r];
+      const bool was_there = r < before[i].blocks.size();
+      const auto had = was_there ? common(wanted, before[i].blocks[r]).size() : 0;
+      elements += double(wanted.size() - had) * (after[i].trained ? 1 + states : 1);
+    }
+  return elements;
+}
+
+struct Trained {
+  std::vector<double> losses, weights;
+  double sent = 0, to_send = 0;  ///< bytes
+};
+
+/// Two steps on so many ranks, then on as many as come next. What is saved before and after each
+/// change are the same bytes.
+Trained train(const How& how, const std::vector<int>& ranks) {
+  const Folder folder;
+  const auto data = small_data();
+  Trained found;
+  bool same = true;
+  run_ranks(std::ranges::max(ranks), [&](World& world) {
+    set_threads(1);
+    const bool first = world.rank() == 0;
+    Trainer trainer(how.net, world, how.optimizer, options_of(how, ranks[0]));
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const int before = ranks[i == 0 ? 0 : i - 1], most = std::max(before, ranks[i]);
+      if (i > 0 && world.rank() < most) {
+        if (trainer.active()) trainer.save(folder / "before");
+        std::vector<WholeParameter> had;
+        if (first) had = trainer.network().all_parameters();
+        if (!trainer.active()) trainer.prepare(ranks[i]);
+        const Resize r = trainer.resize(ranks[i], before);
+        if (trainer.active()) trainer.save(folder / "after");
+        if (first) {
+          const auto& has = trainer.network().all_parameters();
+          found.sent += r.bytes;
+          found.to_send +=
+              elements_to_send(had, has, how.states) * double(size_of(how.dtype.states));
+          const auto bytes = [&](const char* name) {
+            return checkpoint_files::read(folder / name);
+          };
+          same = same && bytes("before") == bytes("after") && !bytes("after").empty();
+        }
+      }
+      if (!trainer.active()) continue;
+      Loader loader = trainer.loader(*data, true);
+      loader.seek(trainer.progress().epoch, trainer.progress().batch);
+      for (int k = 0; k < 2; ++k) {
+        const double loss = trainer.step(loader, 100).loss;
+        if (first) found.losses.push_back(loss);
+      }
+      if (how.evaluation_batch > 0) {
+        const double loss = trainer.evaluate(*data).loss;
+        if (first) found.losses.push_back(loss);
+      }
+    }
+    if (trainer.active()) trainer.save(folder / "end");
+  });
+  CHECK(same);
+  World world;
+  How alone = how;
+  alone.plans = {"data"};
+  Trainer trainer(how.net, world, how.optimizer, options_of(alone, 1));
+  trainer.resume(folder / "end");
+  found.weights = weights(trainer.network());
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("from any plan to any plan, with what each has, and not a byte more") {
+  const unsigned seed = GENERATE(range(1u, 7u));
+  std::mt19937 random(seed);
+  How how{.plans = any_plans(random, 5)};
+  if (seed % 3 == 1) how.optimizer = AdamW{}, how.states = 2;
+  if (seed % 3 == 2) how.dtype = DType::f32;
+  const auto ranks = any_ranks(random, 5, 8);
+  CAPTURE(seed, in_words(how.plans), in_words(ranks));
+  const Trained found = train(how, ranks);
+  CHECK(found.sent == found.to_send);
+  CHECK(found.sent > 0);
+}
+
+TEST_CASE("training goes on where it was, whatever ranks and splits are then") {
+  const unsigned seed = GENERATE(range(11u, 14u));
+  std::mt19937 random(seed);
+  How how{.net = small_network(true, 0), .plans = any_plans(random, 4)};
+  how.sharded = seed == 12;
+  how.evaluation_batch = seed == 13 ? 12 : 0;
+  const auto ranks = any_ranks(random, 4, 8);
+  CAPTURE(seed, in_words(how.plans), in_words(ranks));
+  const Trained found = train(how, ranks);
+  const Trained expected = train(how, std::vector<int>(ranks.size(), 1));
+  REQUIRE(found.losses.size() == expected.losses.size());
+  for (std::size_t i = 0; i < found.losses.size(); ++i)
+    CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-9));
+  for (std::size_t i = 0; i < found.weights.size(); ++i)
+    CHECK(found.weights[i] == Approx(expected.weights[i]).epsilon(1e-9).margin(1e-12));
+}
+
+TEST_CASE("a sharded optimizer and weights with master weights go over whole") {
+  const bool sharded = GENERATE(false, true);
+  const bool narrow = GENERATE(false, true);
+  if (narrow && !make_backend("auto", DType::f32)->supports(DType::bf16)) return;
+  std::mt19937 random(sharded + 2 * narrow);
+  How how{.optimizer = AdamW{}, .states = 2, .dtype = DType::f32, .sharded = sharded};
+  if (narrow) how.dtype.weights = DType::bf16;
+  how.plans = any_plans(random, 4);
+  const auto ranks = any_ranks(random, 4, 6);
+  CAPTURE(sharded, narrow, in_words(how.plans), in_words(ranks));
+  train(how, ranks);
+}
+
+TEST_CASE("running averages of each rank's own go over as their mean") {
+  const Folder folder;
+  const auto data = small_data();
+  How how{.net = local_norm_network(), .plans = {"data", "owt", "owt", "data"}};
+  std::vector<double> before, after;
+  run_ranks(4, [&](World& world) {
+    set_threads(1);
+    Trainer trainer(how.net, world, how.optimizer, options_of(how, 3));
+    if (trainer.active()) {
+      Loader loader = trainer.loader(*data, true);
+      for (int k = 0; k < 2; ++k) trainer.step(loader, 100);
+      trainer.save(folder / "before");
+    }
+    trainer.resize(4, 3);
+    trainer.save(folder / "after");
+  });
+  World world;
+  how.plans = {"data"};
+  for (const auto& [name, to] : {std::pair("before", &before), {"after", &after}}) {
+    Trainer trainer(how.net, world, how.optimizer, options_of(how, 1));
+    trainer.resume(folder / name);
+    *to = weights(trainer.network());
+  }
+  REQUIRE(before.size() == after.size());
+  for (std::size_t i = 0; i < before.size(); ++i)
+    CHECK(after[i] == Approx(before[i]).epsilon(1e-12).margin(1e-15));
+}
