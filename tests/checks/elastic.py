@@ -123,6 +123,8 @@ def asked_from_outside():
     time.sleep(1)
     slept = ticks(ranks[3]) - before  # of hundred
     expect(slept <= 5, f"a parked rank took {slept} ms/10 of a second")
+    out = run(1, *training, *elastic, "--steps", 4, "--job", "job", status=1)
+    expect(out.count("error: ") == 1 and "another job has this socket" in out, "two jobs", out)
     for asked, said in ((5, "5 are more ranks than the 4 started"),
                         (0, "expected a rank or more, got 0"),
                         (-1, "expected a rank or more"), ("x", "RANKS")):
@@ -164,6 +166,8 @@ def killed():
         if victim == 0:  # who leaves its socket behind
             answer = resize(job, 2)
             expect("no job answers there" in answer.stderr, "a dead job", answer.stderr)
+            run(1, *training, *elastic, "--steps", 4, "--job", job)  # takes its place
+            expect(not job.exists(), "the socket of the second job is left behind")
         job.unlink(missing_ok=True)
 
 
@@ -201,6 +205,7 @@ def bad_input():
     for job, said in (("plain", "is no socket of a job"), ("nothing", "No such file")):
         answer = resize(job, 2)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {job}", answer.stderr)
+    expect((root / "plain").read_text() == "no job", "a file that is no socket was touched")
     for arguments, said in ((["plain"], "RANKS is required"), ([], "JOB is required")):
         answer = subprocess.run([lamina, "resize", *arguments], capture_output=True, text=True)
         expect(answer.returncode == 2 and said in answer.stderr, f"{arguments}", answer.stderr)
