@@ -180,6 +180,18 @@ def failed():
            and "no answer" not in lines[0], "a loss that is no number", out)
 
 
+def illegal_splits():
+    """What a flag says about a layer may not do for other ranks: then it stays as it is."""
+    (root / "fewer").write_text("3 1\n6 3\n")
+    out = run(3, *training, "--elastic", "--ranks", 2, "--split", "conv2=channel:2", "--steps",
+              400, "--events", "fewer", "--log", "i.log")
+    refused = [line for line in out.splitlines() if "--events: step 3: on 1 rank: " in line]
+    expect(len(refused) == 1 and "conv2 (Conv2D): split channel:2 has 2 parts" in refused[0],
+           "an illegal split is not refused", out)
+    losses, resizes = log_of("i.log")
+    expect(len(losses) == 400 and [r["ranks"] for r in resizes] == [3], f"{resizes}", out)
+
+
 def bad_input():
     (root / "plain").write_text("no job")
     (root / "bad").write_text("3 2\n1 4\n")
@@ -212,7 +224,8 @@ def bad_input():
 
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
-for check in (bad_input, events_leave_no_trace, asked_from_outside, killed, failed):
+for check in (bad_input, events_leave_no_trace, asked_from_outside, illegal_splits, killed,
+              failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()

@@ -295,8 +295,7 @@ LAMINA_INLINE PlaceOptions detail::evaluating(PlaceOptions o, std::int64_t batch
 }
 
 LAMINA_INLINE void Trainer::place_evaluator() {
-  if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
-    here().evaluation.emplace(*this);
+  if (evaluates_apart()) here().evaluation.emplace(*this);
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
