@@ -8,6 +8,7 @@
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/ceilings.hpp>
+#include <lamina/kernels/instruction_set.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/cluster.hpp>
@@ -82,6 +83,9 @@ inline bool has_onednn() { return false; }
 inline std::shared_ptr<const Backend> onednn_backend(Choice) {
   detail::absent("oneDNN is not built in, only the back end 'reference'");
 }
+inline std::string in_words(InstructionSet) { return "no instruction set"; }
+inline InstructionSet instruction_set() { return InstructionSet::none; }
+inline void limit_instruction_set(InstructionSet) {}
 inline bool has_cuda() { return false; }
 inline int cuda_devices() { return 0; }
 inline std::shared_ptr<const Backend> cuda_backend(int, Choice) {

@@ -26,6 +26,7 @@
 #include <lamina/layers/softmax.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/layers/tanh.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/network.hpp>
 #include <lamina/network/placed.hpp>

@@ -44,6 +44,24 @@ bool send_all(int socket, std::string_view bytes) {
   return true;
 }
 
+int connect_to(int socket, const sockaddr_un& address) {
+  return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+int bind_to(int socket, const sockaddr_un& address) {
+  return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+/// Removes the socket of a process that was killed. Throws Error where one that lives has it; what
+/// is no socket stays.
+void remove_if_dead(const std::string& path, const sockaddr_un& address) {
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
+  const int connected = connect_to(new_socket().get(), address);
+  check(connected != 0, path, ": another job has this socket: expected a path of its own");
+  if (errno == ECONNREFUSED) ::unlink(path.c_str());
+}
+
 /// Without its end; empty where there is none in five seconds.
 std::string receive_line(int socket) {
   const timeval patience{5, 0};
@@ -124,8 +142,11 @@ JobSocket::JobSocket(std::string path, Ask ask)
   const sockaddr_un address = address_of(path_);
   impl_->listening = new_socket();
   impl_->ask = std::move(ask);
-  const int made =
-      ::bind(impl_->listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  int made = bind_to(impl_->listening.get(), address);
+  if (made != 0 && errno == EADDRINUSE) {
+    remove_if_dead(path_, address);
+    made = bind_to(impl_->listening.get(), address);
+  }
   check(made == 0, path_, ": the job's socket cannot be made: ", std::strerror(errno));
   ::chmod(path_.c_str(), 0600);
   const int listening = ::listen(impl_->listening.get(), 8);
@@ -147,8 +168,7 @@ std::string ask_job(const std::string& path, int ranks) {
   check(S_ISSOCK(status.st_mode), path, ": is no socket of a job");
   const sockaddr_un address = address_of(path);
   const Descriptor socket = new_socket();
-  const int connected =
-      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const int connected = connect_to(socket.get(), address);
   check(connected == 0, path, ": no job answers there: ", std::strerror(errno));
   check(receive_line(socket.get()) + '\n' == greeting, path, ": who answers there is no job");
   check(send_all(socket.get(), text("resize ", ranks, '\n')), path, ": the job has ended");

@@ -37,7 +37,8 @@ class JobSocket {
   /// What to answer: empty where the request is taken.
   using Ask = std::function<std::string(int ranks)>;
 
-  /// Throws Error where `path` exists, and where it cannot be made.
+  /// Throws Error where `path` exists, and where it cannot be made; the socket of a job that was
+  /// killed is replaced.
   JobSocket(std::string path, Ask ask);
   ~JobSocket();
   const std::string& path() const { return path_; }

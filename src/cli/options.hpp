@@ -31,6 +31,7 @@ struct RunOptions {
   std::string data = "synthetic";
 
   std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
+  std::string agreed;  // no flag: what prepare() has to say about the ranks' instruction sets
   double bucket_mb = 25, first_bucket_mb = 1;
   std::vector<std::string> recompute;  // layers or patterns
   std::vector<std::string> frozen;     // parameters or patterns

@@ -8,6 +8,7 @@
 #include <lamina/comm/nccl.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/plan/add_predicted.hpp>
 #include <lamina/profile/report.hpp>
@@ -158,6 +159,7 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check_outputs(outputs, o.report, world);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (on_gpu) take_gpu(o, world);
+  o.agreed = agree_on_instruction_set(world.comm(), o.backend, parse_dtype(o.dtype));
 }
 
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {
@@ -328,6 +330,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                         ", input ", net.network().sample(), ", ", placing.dtype)));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
+  if (!o.agreed.empty()) append(s, remark(o.agreed));
   if (world.rank() == 0 && has_cuda() && memory.on_host())  // to ask takes a driver its time
     append(s, remark(cuda_devices() > 0 ? "there is a GPU: --device cuda uses it"
                                         : "CUDA is built in, but no GPU can be used"));

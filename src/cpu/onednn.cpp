@@ -12,30 +12,6 @@ namespace {
 
 using namespace detail;
 
-const char* isa_name() {
-  using dnnl::cpu_isa;
-  switch (dnnl::get_effective_cpu_isa()) {
-    case cpu_isa::sse41:
-      return "SSE4.1";
-    case cpu_isa::avx:
-      return "AVX";
-    case cpu_isa::avx2:
-      return "AVX2";
-    case cpu_isa::avx2_vnni:
-      return "AVX2 (avx2_vnni)";
-    case cpu_isa::avx512_core:
-      return "AVX-512 (avx512_core)";
-    case cpu_isa::avx512_core_vnni:
-      return "AVX-512 (avx512_core_vnni)";
-    case cpu_isa::avx512_core_bf16:
-      return "AVX-512 (avx512_core_bf16)";
-    case cpu_isa::avx512_core_amx:
-      return "AVX-512 (avx512_core_amx)";
-    default:
-      return "another instruction set";
-  }
-}
-
 /// What oneDNN throws, as our own error.
 template <class Make>
 auto made(const char* who, const Form& x, const Make& make) {
@@ -172,8 +148,8 @@ void OneDnn::copy(const View& from, const View& to) const {
 std::string detail::library() {
   const dnnl_version_t* v = dnnl_version();
   const int threads = omp_get_max_threads();
-  return text("oneDNN ", v->major, '.', v->minor, '.', v->patch, ", ", isa_name(), ", OpenMP, ",
-              threads, threads == 1 ? " thread" : " threads");
+  return text("oneDNN ", v->major, '.', v->minor, '.', v->patch, ", ", settled_instruction_set(),
+              ", OpenMP, ", threads, threads == 1 ? " thread" : " threads");
 }
 
 std::shared_ptr<const Backend> onednn_backend(Choice choice) {

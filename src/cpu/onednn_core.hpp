@@ -116,6 +116,8 @@ Op reorder_op(const RuntimePtr&, const Desc& from, const Desc& to);
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
 std::string library();
+/// The instruction set of which no kernel takes more, in words; it cannot be limited from here on.
+std::string settled_instruction_set();
 
 /// "jit_wino", or "brgconv|jit|jit" where the passes differ.
 std::string join(const std::string& forward, const std::string& input_grad,

@@ -123,6 +123,8 @@ def asked_from_outside():
     time.sleep(1)
     slept = ticks(ranks[3]) - before  # of hundred
     expect(slept <= 5, f"a parked rank took {slept} ms/10 of a second")
+    out = run(1, *training, *elastic, "--steps", 4, "--job", "job", status=1)
+    expect(out.count("error: ") == 1 and "another job has this socket" in out, "two jobs", out)
     for asked, said in ((5, "5 are more ranks than the 4 started"),
                         (0, "expected a rank or more, got 0"),
                         (-1, "expected a rank or more"), ("x", "RANKS")):
@@ -164,6 +166,8 @@ def killed():
         if victim == 0:  # who leaves its socket behind
             answer = resize(job, 2)
             expect("no job answers there" in answer.stderr, "a dead job", answer.stderr)
+            run(1, *training, *elastic, "--steps", 4, "--job", job)  # takes its place
+            expect(not job.exists(), "the socket of the second job is left behind")
         job.unlink(missing_ok=True)
 
 
@@ -174,6 +178,18 @@ def failed():
     lines = [line for line in out.splitlines() if "error: " in line]
     expect(process.returncode == 1 and len(lines) == 1 and "the loss is" in lines[0]
            and "no answer" not in lines[0], "a loss that is no number", out)
+
+
+def illegal_splits():
+    """What a flag says about a layer may not do for other ranks: then it stays as it is."""
+    (root / "fewer").write_text("3 1\n6 3\n")
+    out = run(3, *training, "--elastic", "--ranks", 2, "--split", "conv2=channel:2", "--steps",
+              400, "--events", "fewer", "--log", "i.log")
+    refused = [line for line in out.splitlines() if "--events: step 3: on 1 rank: " in line]
+    expect(len(refused) == 1 and "conv2 (Conv2D): split channel:2 has 2 parts" in refused[0],
+           "an illegal split is not refused", out)
+    losses, resizes = log_of("i.log")
+    expect(len(losses) == 400 and [r["ranks"] for r in resizes] == [3], f"{resizes}", out)
 
 
 def bad_input():
@@ -201,13 +217,15 @@ def bad_input():
     for job, said in (("plain", "is no socket of a job"), ("nothing", "No such file")):
         answer = resize(job, 2)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {job}", answer.stderr)
+    expect((root / "plain").read_text() == "no job", "a file that is no socket was touched")
     for arguments, said in ((["plain"], "RANKS is required"), ([], "JOB is required")):
         answer = subprocess.run([lamina, "resize", *arguments], capture_output=True, text=True)
         expect(answer.returncode == 2 and said in answer.stderr, f"{arguments}", answer.stderr)
 
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
-for check in (bad_input, events_leave_no_trace, asked_from_outside, killed, failed):
+for check in (bad_input, events_leave_no_trace, asked_from_outside, illegal_splits, killed,
+              failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()

@@ -44,7 +44,7 @@ TEST_CASE("processes under plans equal one rank") {
   const int ranks = world().size();
   World alone;
   for (const bool fast : {false, true}) {
-    const auto one = train(alone, {}, fast);
+    const auto one = train(alone, {}, fast);  // with which unlike instruction sets are settled
     const double tolerance = fast ? 1e-4 : 1e-9;
     const Network net = with_loss();
     for (const char* name : {"data", "owt", "spatial", "filter"}) {

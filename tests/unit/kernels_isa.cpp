@@ -3,6 +3,7 @@
 #include "catch.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/instruction_set.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/placed.hpp>
@@ -34,6 +35,17 @@ struct Trusting final : Verdicts {
 };
 
 }  // namespace
+
+TEST_CASE("what oneDNN will take is known beforehand", "[isa]") {
+  if (!has_onednn()) return;
+  const InstructionSet expected = instruction_set();
+  const std::string settled = onednn_backend()->description();
+  CHECK(instruction_set() == expected);
+  CHECK(expected != InstructionSet::none);
+  limit_instruction_set(InstructionSet::sse41);  // too late
+  CHECK(instruction_set() == expected);
+  CHECK(onednn_backend()->description() == settled);
+}
 
 TEST_CASE("no model runs by oneDNN's reference", "[isa]") {
   if (!has_onednn()) return;

@@ -404,6 +404,59 @@ TEST_CASE("parked ranks end with the error of a rank that trains") {
   CHECK(error_of(work) == "a disk is full");
 }
 
+TEST_CASE("a resize whose splits are not legal is refused, and training goes on") {
+  const auto data = small_data();
+  Network net({.c = 3, .h = 12, .w = 12});
+  net.add<Conv2D>({.channels = 8, .kernel = 3}, "a");
+  net.add<Linear>({.features = 2}, "b");
+  net.add<Linear>({.features = 4}, "c");
+  const auto splits = [&](int ranks) {
+    check(ranks != 4, "nobody knows how");
+    std::vector<Split> all(net.graph().size(), Split{.batch = ranks});
+    all[2] = {.channel = ranks};
+    return all;
+  };
+  const std::vector<std::string> reasons = {
+      "on 3 ranks: b (Linear): split channel:3: there are only 2 channels to be cut",
+      "on 4 ranks: nobody knows how"};
+  std::vector<std::string> refused, resized;
+  run_ranks(4, [&](World& world) {
+    Trainer trainer(net, world, SGD{.rate = 0.01},
+                    {.batch = 24, .active = 2, .splits_for = splits, .splits = splits(2)});
+    std::vector<std::string> found;
+    for (int n = 1; n <= 4; ++n) found.push_back(trainer.why_not(n));
+    check(found == std::vector<std::string>{"", "", reasons[0], reasons[1]}, in_words(found));
+    if (trainer.active())
+      check(error_of([&] { trainer.resize(3); }) == "resize: " + reasons[0], "not refused");
+    std::vector<int> wanted = {1, 4, 3};  // the last one first
+    FitOptions fit{.steps = 12};
+    fit.resize = [&] {
+      if (wanted.empty() || trainer.progress().step < 9 - 2 * int(wanted.size())) return 0;
+      const int next = wanted.back();
+      wanted.pop_back();
+      return next;
+    };
+    fit.on_refused = [&](const std::string& why) { refused.push_back(why); };
+    fit.on_resize = [&](const Resize& r) {
+      if (world.rank() == 0) resized.push_back(text(r.from, " -> ", r.to));
+    };
+    for (const Epoch& e : trainer.fit(*data, fit)) (void)e;
+    check(world.rank() != 0 || trainer.progress().step == 12, "ended early");
+  });
+  CHECK(refused == reasons);
+  CHECK(resized == std::vector<std::string>{"2 -> 1"});
+}
+
+TEST_CASE("a resize is refused where an evaluation could not be placed") {
+  run_ranks(2, [&](World& world) {
+    const Trainer trainer(local_network(), world, SGD{},
+                          {.batch = 24, .active = 1, .evaluation_batch = 1});
+    check(trainer.why_not(1).empty(), trainer.why_not(1));
+    const std::string why = trainer.why_not(2);
+    check(why.starts_with("on 2 ranks: evaluation batch: a global batch of 1 is smaller"), why);
+  });
+}
+
 TEST_CASE("what resizes and workers object to is one line") {
   const auto data = small_data();
   run_ranks(2, [&](World& world) {

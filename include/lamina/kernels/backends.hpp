@@ -38,8 +38,11 @@ int cuda_devices();
 /// where the CUDA back end is not built in.
 std::unique_ptr<Listener> cuda_ranges();
 
-/// "reference", "onednn", "cuda" (GPU 0), "cuda:N", or "auto": the fastest one of the CPU's that is
-/// built in and computes so; with kept_verdicts(). Throws Error for other names, and for one that
+/// What "auto" stands for: the fastest back end of the CPU's that is built in and computes so.
+std::string_view fastest_backend(const Precision& precision);
+
+/// "reference", "onednn", "cuda" (GPU 0), "cuda:N", or "auto", which is fastest_backend(); with
+/// kept_verdicts(). Throws Error for other names, and for one that
 /// is absent or does not.
 std::shared_ptr<const Backend> make_backend(std::string_view name, const Precision& precision);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/network/impl/activations.hpp>
+#include <lamina/network/impl/agree.hpp>
 #include <lamina/network/impl/compare_ranks.hpp>
 #include <lamina/network/impl/fusion.hpp>
 #include <lamina/network/impl/memory.hpp>

@@ -40,6 +40,8 @@ struct TrainerOptions {
   int active = 0;
   /// How layers are split on another number of ranks than trains first, as `splits` says for those.
   /// Without it, resize() is for workers and for what is split by samples. The same on all ranks.
+  /// Called when the Trainer is made, on all ranks, once for each number of them; where it throws
+  /// Error, or layers cannot be split so, Trainer::why_not() says it.
   std::function<std::vector<Split>(int ranks)> splits_for = {};
   /// Workers of the ranks that train first, in proportion: {3, 1}. Empty: as many for each. What is
   /// not alike is added up in another order, and rounded otherwise.
@@ -154,13 +156,14 @@ struct FitOptions {
   /// leave the evaluation. See Trainer::request_stop().
   std::function<bool()> stop = {};
   /// With TrainerOptions::active, asked on rank 0 before each step while no resize is under way:
-  /// with how many ranks training is to go on; 0 = as it is. What Trainer::why_not() objects to is
-  /// an Error. The ranks that join make themselves ready while the others train on.
+  /// with how many ranks training is to go on; 0 = as it is. What Trainer::why_not() objects to
+  /// goes to on_refused; without it, that is an Error. The ranks that join make themselves ready
+  /// while the others train on.
   std::function<int()> resize = {};
   /// Called on all ranks that trained before or train after.
   std::function<void(const Resize&)> on_resize = {};
-  /// Called on rank 0 where a rank that was to join could not make itself ready: training goes on
-  /// without.
+  /// Called on rank 0 where training cannot go on with as many as resize() wants, or a rank that
+  /// was to join could not make itself ready: training goes on without.
   std::function<void(const std::string&)> on_refused = {};
 };
 
@@ -202,7 +205,8 @@ class Trainer {
   const Communicator& ranks() const { return ranks_; }
   /// Whether this rank trains now, and is not parked.
   bool active() const { return here_ != nullptr; }
-  /// Why training cannot go on with so many ranks, in one line; empty where it can.
+  /// Why training cannot go on with so many ranks, in one line; empty where it can. To be called
+  /// on any thread.
   std::string why_not(int ranks) const;
   /// Training goes on with the first `ranks` of those that were given to the constructor. To be
   /// called between two steps, on all ranks that train before or after: the last ones join, and get
@@ -308,6 +312,9 @@ class Trainer {
     return options_.micro_batch > 0 ? options_.micro_batch : options_.batch;
   }
   int micro_batches() const { return int(options_.batch / at_once()); }
+  bool evaluates_apart() const {
+    return options_.evaluation_batch != 0 && options_.evaluation_batch != at_once();
+  }
 
   /// The network once more, for evaluation.
   struct Evaluator {
@@ -344,6 +351,12 @@ class Trainer {
   LoaderOptions loading(bool training, const FitOptions& o, int rank, int ranks) const;
   // In train/impl/elastic.hpp.
   void gather_teams();
+  struct Ways {
+    std::vector<Split> splits = {};  ///< of each layer
+    std::string why_not = {};        ///< training cannot go on so
+  };
+  void find_ways();
+  void find_ways(int ranks, Ways& ways) const;
   void settle_shares();
   void share_gradients(const PlacedNetwork* placed);
   Workers workers_of(const Communicator& ranks) const;
@@ -379,6 +392,7 @@ class Trainer {
 
   Communicator all_, ranks_;         ///< that were given; that train
   std::vector<Communicator> teams_;  ///< the first i + 1 of all, where ranks come and go
+  std::vector<Ways> ways_;           ///< on i + 1 ranks, where they come and go without workers
   Tensor gradients_;  ///< where all ranks of a node can reach them, for those who train
   Optimizer optimizer_;
   TrainerOptions options_;

@@ -23,12 +23,13 @@ LAMINA_INLINE int gpu_number(std::string_view name) {
 
 }  // namespace detail
 
+LAMINA_INLINE std::string_view fastest_backend(const Precision& precision) {
+  return has_onednn() && precision == Precision(DType::f32) ? "onednn" : "reference";
+}
+
 LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name,
                                                           const Precision& precision) {
-  if (name == "auto") {
-    const bool fast = has_onednn() && precision == Precision(DType::f32);
-    return make_backend(fast ? "onednn" : "reference", precision);
-  }
+  if (name == "auto") return make_backend(fastest_backend(precision), precision);
   std::shared_ptr<const Backend> backend;
   if (name == "reference") backend = reference_backend();
   if (name == "onednn") backend = onednn_backend({.verdicts = kept_verdicts()});

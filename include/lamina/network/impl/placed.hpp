@@ -6,6 +6,7 @@
 #include <lamina/base/random.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/network/detail/placer.hpp>
+#include <lamina/network/detail/settle_splits.hpp>
 #include <lamina/network/detail/source.hpp>
 #include <lamina/network/detail/title.hpp>
 #include <lamina/network/placed.hpp>
@@ -36,6 +37,28 @@ inline Part input_rows(const PlaceOptions& o) {
                                       : Part{o.batch, 0};
 }
 
+LAMINA_INLINE void settle_splits(const Network& network, std::int64_t batch, int ranks,
+                                 bool training, std::vector<Split>& splits) {
+  const auto& graph = network.graph();
+  const Split input = input_split(batch, ranks);
+  if (splits.empty()) {
+    check_batch(batch, ranks);
+    splits.assign(graph.size(), input);
+  }
+  check(splits.size() == graph.size(), "expected a split for each of the ", graph.size(),
+        " vertices of the network, got ", splits.size());
+  Split ways = splits[0];
+  ways.shares.batch.clear();
+  check(ways == input, "the input is split by ", input, ", not by ", splits[0]);
+  check_shares(splits[0]);
+  for (std::size_t i = 1; i < graph.size(); ++i)
+    naming(detail::title(graph[i]), [&] {
+      const std::vector<Shape> xs = network.input_shapes(graph[i], batch);
+      const std::string why = why_illegal(*graph[i].layer, xs, splits[i], ranks, training);
+      check(why.empty(), why);
+    });
+}
+
 /// Throws Error where the network cannot be placed so; fills in what was left open.
 inline void check_options(const Network& network, PlaceOptions& options) {
   const auto& graph = network.graph();
@@ -46,24 +69,7 @@ inline void check_options(const Network& network, PlaceOptions& options) {
   check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
         " does not compute in ", options.dtype);
   const int ranks = options.ranks.size();
-  const Split input = input_split(options.batch, ranks);
-  if (options.splits.empty()) {
-    check_batch(options.batch, ranks);
-    options.splits.assign(graph.size(), input);
-  }
-  check(options.splits.size() == graph.size(), "expected a split for each of the ", graph.size(),
-        " vertices of the network, got ", options.splits.size());
-  Split ways = options.splits[0];
-  ways.shares.batch.clear();
-  check(ways == input, "the input is split by ", input, ", not by ", options.splits[0]);
-  check_shares(options.splits[0]);
-  for (std::size_t i = 1; i < graph.size(); ++i)
-    naming(detail::title(graph[i]), [&] {
-      const std::vector<Shape> xs = network.input_shapes(graph[i], options.batch);
-      const std::string why =
-          why_illegal(*graph[i].layer, xs, options.splits[i], ranks, options.training);
-      check(why.empty(), why);
-    });
+  settle_splits(network, options.batch, ranks, options.training, options.splits);
   if (options.recompute.empty()) options.recompute.assign(graph.size(), false);
   check(options.recompute.size() == graph.size(), "expected for each of the ", graph.size(),
         " vertices of the network whether it is recomputed, got ", options.recompute.size());

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
+#include <lamina/base/naming.hpp>
 #include <lamina/comm/imagined.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
+#include <lamina/network/detail/settle_splits.hpp>
 #include <lamina/train/hand_over.hpp>
 #include <lamina/train/trainer.hpp>
 
@@ -34,12 +36,53 @@ LAMINA_INLINE void Trainer::gather_teams() {
     detail::compare_ranks(network_, compared);
   }
   if (active == 0) return;
+  find_ways();
   for (int n = 1; n <= all; ++n) {
     std::vector<int> members(std::size_t(all_.rank() < n ? n : 0));
     std::iota(members.begin(), members.end(), 0);
     teams_.push_back(all_.group(members));
   }
   ranks_ = all_.rank() < active ? teams_[std::size_t(active) - 1] : Communicator();
+}
+
+/// How layers are split on each number of ranks. All are asked for here, where the first networks
+/// are placed: why_not() is called on any thread, and splits_for() may want to hear all ranks.
+LAMINA_INLINE void Trainer::find_ways() {
+  if (options_.workers > 0) return;
+  const auto by_samples = [](const Split& s) {
+    return s.ways() == s.batch && s.shares.batch.empty();
+  };
+  const bool unknown = !options_.splits_for && !std::ranges::all_of(options_.splits, by_samples);
+  for (int n = 1; n <= all_.size(); ++n) {
+    Ways& ways = ways_.emplace_back();
+    if (n == options_.active)
+      ways.splits = options_.splits;
+    else if (unknown)
+      ways.why_not = "nobody says how layers are split on other ranks";
+    else if (n <= at_once())
+      find_ways(n, ways);
+  }
+}
+
+/// With what placing would object to, in training or for evaluation.
+LAMINA_INLINE void Trainer::find_ways(int ranks, Ways& ways) const {
+  std::vector<Split>& s = ways.splits;
+  try {
+    if (options_.splits_for) s = options_.splits_for(ranks);
+    if (!s.empty() && s.size() + 1 == network_.graph().size()) s.push_back(s[0]);  // the loss
+    PlaceOptions o = placing_of(options_);
+    o.splits = s;
+    detail::settle_splits(network_, o.batch, ranks, o.training, o.splits);
+    if (!evaluates_apart()) return;
+    o.splits = s;
+    o = detail::evaluating(std::move(o), options_.evaluation_batch, ranks);
+    naming("evaluation batch",
+           [&] { detail::settle_splits(network_, o.batch, ranks, o.training, o.splits); });
+  } catch (const PeerError&) {
+    throw;
+  } catch (const Error& e) {
+    ways.why_not = text("on ", ranks, ranks == 1 ? " rank: " : " ranks: ", e.what());
+  }
 }
 
 /// Those of the options, for the ranks that train first.
@@ -115,22 +158,12 @@ LAMINA_INLINE std::string Trainer::why_not(int ranks) const {
   if (most > 0 && ranks > most) return text(ranks, " ranks cannot share ", most, " workers");
   if (most == 0 && ranks > at_once())
     return text(ranks, " ranks are more than the samples that run at once, ", at_once());
-  const auto by_samples = [](const Split& s) {
-    return s.ways() == s.batch && s.shares.batch.empty();
-  };
-  if (most == 0 && !options_.splits_for && !std::ranges::all_of(options_.splits, by_samples))
-    return "nobody says how layers are split on other ranks";
-  return {};
+  return most == 0 ? ways_[std::size_t(ranks) - 1].why_not : std::string();
 }
 
 /// Of each layer, as it is on so many ranks.
 LAMINA_INLINE std::vector<Split> Trainer::splits(int ranks) const {
-  const int first = options_.active > 0 ? options_.active : all_.size();
-  if (ranks == first) return options_.splits;
-  std::vector<Split> s;
-  if (options_.splits_for) s = options_.splits_for(ranks);
-  if (!s.empty() && s.size() + 1 == network_.graph().size()) s.push_back(s[0]);  // the loss
-  return s;
+  return ways_.empty() ? options_.splits : ways_[std::size_t(ranks) - 1].splits;
 }
 
 LAMINA_INLINE void Trainer::prepare(int ranks) {
@@ -326,7 +359,10 @@ LAMINA_INLINE void Trainer::Fit::lead() {
     const int asked = options_.resize ? options_.resize() : 0;
     if (asked == 0 || asked == from) return;
     const std::string why = trainer_.why_not(asked);
-    check(why.empty(), "resize: ", why);
+    if (!why.empty()) {
+      check(bool(options_.on_refused), "resize: ", why);
+      return options_.on_refused(why);
+    }
     // With workers, who stays has all it needs.
     const int first = trainer_.options_.workers > 0 ? from : 1;
     request_ = {

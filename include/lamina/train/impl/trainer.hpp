@@ -6,6 +6,7 @@
 #include <lamina/base/pattern.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <algorithm>
@@ -242,6 +243,7 @@ LAMINA_INLINE PlaceOptions Trainer::placing(const Communicator& ranks) const {
 /// What can be said without placing anything; the network gets its loss.
 LAMINA_INLINE void Trainer::settle() {
   detail::check_alike(all_, optimizer_, options_);
+  agree_on_instruction_set(all_, options_.backend, options_.dtype);
   const std::int64_t batch = options_.batch, micro_batch = options_.micro_batch;
   const int workers = options_.workers;
   check(batch > 0, "the global batch must be positive, got ", batch);
@@ -295,8 +297,7 @@ LAMINA_INLINE PlaceOptions detail::evaluating(PlaceOptions o, std::int64_t batch
 }
 
 LAMINA_INLINE void Trainer::place_evaluator() {
-  if (options_.evaluation_batch != 0 && options_.evaluation_batch != at_once())
-    here().evaluation.emplace(*this);
+  if (evaluates_apart()) here().evaluation.emplace(*this);
 }
 
 LAMINA_INLINE PlacedNetwork Trainer::Evaluator::place(const Trainer& of) {
