@@ -14,9 +14,9 @@ namespace lamina::cli {
 
 namespace {
 
-void say(const ChosenPlan& chosen) {
+void say(const ChosenPlan& chosen, const std::string& on) {
   const Calibration& calibration = chosen.calibration;
-  std::string s = remark(text("plan auto: ", calibration.measured, " layers measured",
+  std::string s = remark(text("plan auto", on, ": ", calibration.measured, " layers measured",
                               calibration.settled ? "" : "; some of the best plan's are not known",
                               "; a step takes"));
   for (const TimedPlan& plan : chosen.timed)
@@ -32,7 +32,7 @@ void say(const ChosenPlan& chosen) {
 }  // namespace
 
 ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch,
-                     const World& world) {
+                     const World& world, int ranks) {
   check(o.comm != "none", "--plan auto times plans, and so needs communication: got --comm none");
   TrainerOptions training = trainer_options(o, batch, {.micro_batch = o.micro_batch});
   training.shard_optimizer = o.shard_optimizer;
@@ -42,9 +42,9 @@ ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch
   if (o.memory > 0)
     for (Nodes& nodes : cluster.nodes)
       nodes.device.memory = memory_per_rank(world, backend->memory(), o.memory);
-  ChosenPlan chosen =
-      lamina::plan(net, world, make_optimizer(o), std::move(training), std::move(cluster));
-  if (world.rank() == 0) say(chosen);
+  ChosenPlan chosen = lamina::plan(net, world, make_optimizer(o), std::move(training),
+                                   std::move(cluster), {.ranks = ranks});
+  if (world.rank() == 0) say(chosen, ranks < world.size() ? text(" on ", ranks) : "");
   return chosen;
 }
 

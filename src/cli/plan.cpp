@@ -37,11 +37,10 @@ Plan plan_in_file(const std::string& path, const World& world) {
 
 /// The plan of a file or of --plan auto, whatever runs at once; nothing for one that is built in.
 std::optional<Plan> found_plan(const RunOptions& o, const Network& net, std::int64_t batch,
-                               const World& world) {
-  if (o.plan == "auto") return auto_plan(o, net, batch, world).plan;
+                               const World& world, int ranks) {
+  if (o.plan == "auto") return auto_plan(o, net, batch, world, ranks).plan;
   if (built_in(o.plan)) return std::nullopt;
   Plan plan = plan_in_file(o.plan, world);
-  const int ranks = world.size();
   check(plan.model.empty() || plan.model == o.model, "--plan ", o.plan, ": is for model ",
         plan.model, ", but this run has ", o.model);
   check(plan.ranks == ranks, "--plan ", o.plan, ": is for ", plan.ranks,
@@ -114,7 +113,7 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
   check(o.memory == 0 || o.fits_memory || o.plan == "auto",
         "--memory: expected --micro-batch auto or --plan auto with it, which fit into it");
   std::int64_t at_once = o.at_once(batch);
-  const std::optional<Plan> found = found_plan(o, net, batch, world);
+  const std::optional<Plan> found = found_plan(o, net, batch, world, ranks);
   const auto with = [&](std::int64_t n) {
     if (o.plan == "data" && o.split.empty()) check_batch(n, ranks);
     return run_under(found ? *found : built_in_plan(o.plan, net, n, ranks), o, net, batch, n,

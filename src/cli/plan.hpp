@@ -32,10 +32,10 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world,
                   int ranks);
 
-/// The plan of --plan auto for so many samples a step: see lamina::plan(). Rank 0 says what it
-/// found. Collective.
+/// The plan of --plan auto for so many samples a step, on the first `ranks` of the world: see
+/// lamina::plan(). Rank 0 says what it found. Collective over the world.
 ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch,
-                     const World& world);
+                     const World& world, int ranks);
 
 /// The file of --plan-out, where there is one.
 void write_plan_out(const RunOptions& o, const RunPlan& plan, const World& world);

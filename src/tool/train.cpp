@@ -90,9 +90,21 @@ void settle_elastic(TrainOptions& o, const World& world) {
   check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
   if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
-  check(built_in(o.plan), "--elastic --plan ", o.plan,
-        ": expected a plan for any number of ranks: ", in_words(plan_names()));
+  check(built_in(o.plan) || o.plan == "auto", "--elastic --plan ", o.plan,
+        ": expected a plan for any number of ranks: auto, ", in_words(plan_names()));
   o.profile_steps = 0;
+}
+
+/// Those of the plan for another number of ranks. Throws Error where it needs more than splits.
+std::vector<Split> splits_on(int ranks, const TrainOptions& o, const Network& net,
+                             std::int64_t batch, const World& world, const RunPlan& first) {
+  const RunPlan plan = make_plan(o, net, batch, world, ranks);
+  check(plan.micro_batch == first.micro_batch &&
+            plan.plan.shard_optimizer == first.plan.shard_optimizer &&
+            recompute_of(plan.decisions) == recompute_of(first.decisions),
+        "--plan ", o.plan, ": to fit into memory it would have other micro-batches, recomputation ",
+        "or optimizer than before");
+  return splits_of(plan.decisions);
 }
 
 /// The log, open on rank 0 and nobody else's; null on the others, and where there is none.
@@ -176,9 +188,7 @@ int train(TrainOptions& o, World& world) {
   const int ranks = o.elastic.on ? o.elastic.ranks : world.size();
   const RunPlan plan = make_plan(o, net, batch, world, ranks);
   TrainerOptions how = trainer_options(o, batch, plan);
-  how.splits_for = [&o, net, batch, &world](int n) {
-    return splits_of(make_plan(o, net, batch, world, n).decisions);
-  };
+  how.splits_for = [&](int n) { return splits_on(n, o, net, batch, world, plan); };
   how.active = o.elastic.ranks;
   Trainer trainer(net, world, make_optimizer(o), how);
   write_plan_out(o, plan, world);

@@ -82,6 +82,38 @@ TEST_CASE("ranks time plans and choose the same one") {
                 plan_prediction(*found.model, other.step).layers.at(v).passes.total());
 }
 
+TEST_CASE("some of the ranks time plans for themselves, and all choose them") {
+  const int some = GENERATE(1, 2);
+  const auto data = synthetic({.limit = 64, .channels = 1, .height = 6, .width = 6});
+  Cluster cluster = ready_cluster("cpu-1g").of(3);
+  std::vector<ChosenPlan> by_rank(3);
+  const auto choose = [&](int ranks) {
+    run_ranks(3, [&](World& world) {
+      by_rank[std::size_t(world.rank())] = choose_plan(
+          small(), *data, world, SGD{.momentum = 0.9}, {.batch = 16, .backend = "reference"},
+          cluster, {.ranks = ranks, .rounds = 1, .steps = 2});
+    });
+  };
+  choose(some);
+  for (const ChosenPlan& mine : by_rank) {
+    CHECK(plan_json(mine.plan) == plan_json(by_rank[0].plan));
+    CHECK(mine.training.splits == by_rank[0].training.splits);
+    CHECK(mine.timed[0].seconds == by_rank[0].timed[0].seconds);
+  }
+  CHECK(by_rank[0].plan.ranks == some);
+  CHECK(by_rank[0].training.splits[0].ways() == some);
+  CHECK(by_rank[0].timed[0].seconds.size() == 2);
+  // It runs there.
+  run_ranks(some, [&](World& world) {
+    Trainer trainer(small(), world, SGD{.momentum = 0.9}, by_rank[0].training);
+    Loader loader = trainer.loader(*data, true);
+    CHECK(trainer.step(loader, 1).loss > 0);
+  });
+  CHECK_THROWS_WITH(choose(4), ContainsSubstring("a plan for 4 ranks: there are 3"));
+  cluster.nodes[0].device.memory = 10;
+  CHECK_THROWS_WITH(choose(some), ContainsSubstring("no plan fits into memory"));
+}
+
 TEST_CASE("a choice is bought memory, and refused where there is none") {
   Cluster cluster = ready_cluster("cpu-1g").of(2);
   const auto data = synthetic({.limit = 1024, .channels = 1, .height = 6, .width = 6});

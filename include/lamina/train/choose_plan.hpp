@@ -13,6 +13,8 @@ namespace lamina {
 
 struct ChooseOptions {
   PlannerOptions planner = {};
+  /// For the first so many ranks, while the others wait; 0 = for all.
+  int ranks = 0;
   int plans = 3;   ///< that are timed, beside `data`
   int rounds = 3;  ///< in each, every plan is placed and timed, in turns
   int steps = 3;   ///< of each plan in a round, after one that does not count
@@ -43,8 +45,8 @@ struct ChosenPlan {
 /// differ and fit; trains on `data` with each of them and with `data` for some steps, and chooses
 /// the fastest by the median of its steps. Splits of the options do not count, nor does their
 /// back end in the search. Rank 0 plans, and all choose the same. `times` says how long kernels
-/// take; FormulaTimes if it is null. Collective; throws Error, on all ranks, as find_plan() and
-/// Trainer do.
+/// take; FormulaTimes if it is null. Collective, also where it is for some of the ranks; throws
+/// Error, on all of them, as find_plan() and Trainer do.
 ChosenPlan choose_plan(const Network& network, const Dataset& data, const Communicator& ranks,
                        const Optimizer& optimizer, TrainerOptions options, const Cluster& cluster,
                        const ChooseOptions& choose = {},
@@ -56,7 +58,8 @@ std::unique_ptr<Dataset> made_up_samples(const Network& network, std::int64_t si
 
 /// The fastest plan for a training on the ranks of this job. Measures the machine and the layers
 /// (calibrate), of which the cache keeps what it can, and chooses among the best plans by timing
-/// them on made-up samples (choose_plan). `training` of what it returns is for a Trainer:
+/// them on made-up samples (choose_plan). For some of the ranks it takes layers that are cut
+/// otherwise there from formulas. `training` of what it returns is for a Trainer:
 ///
 ///   const auto chosen = lamina::plan(net, world, optimizer, {.batch = 256});
 ///   lamina::Trainer trainer(net, world, optimizer, chosen.training);

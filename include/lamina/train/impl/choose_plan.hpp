@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <numeric>
 #include <sstream>
 
 namespace lamina {
@@ -63,7 +64,9 @@ inline std::string Candidates::text() const {
   for (const bool again : recompute) to << again << '\n';
   for (const std::string& words : bought) to << std::quoted(words) << '\n';
   for (const TimedPlan& plan : plans) {
-    to << std::quoted(plan.name) << '\n';
+    to << std::quoted(plan.name) << ' ' << exact(plan.median) << ' ' << plan.seconds.size();
+    for (const double seconds : plan.seconds) to << ' ' << exact(seconds);
+    to << '\n';
     put(to, plan.prediction);
   }
   return to.str();
@@ -81,9 +84,12 @@ inline Candidates Candidates::of(const std::string& text) {
   }
   for (std::size_t i = 0; i < bought; ++i) from >> std::quoted(c.bought.emplace_back());
   for (std::size_t i = 0; i < plans; ++i) {
-    std::string name;
-    from >> std::quoted(name);
-    c.plans.push_back({std::move(name), prediction_in(from)});
+    TimedPlan plan;
+    std::size_t steps = 0;
+    from >> std::quoted(plan.name) >> plan.median >> steps;
+    for (std::size_t k = 0; k < steps; ++k) from >> plan.seconds.emplace_back();
+    plan.prediction = prediction_in(from);
+    c.plans.push_back(std::move(plan));
   }
   return c;
 }
@@ -151,6 +157,41 @@ inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
   }
 }
 
+/// Each plan on these ranks, the fastest first. Collective.
+inline void time(Candidates& c, const Network& network, const Dataset& data,
+                 const Communicator& ranks, const Optimizer& optimizer,
+                 const TrainerOptions& options, const ChooseOptions& choose) {
+  for (int round = 0; round < choose.rounds; ++round)
+    for (TimedPlan& plan : c.plans)
+      time(plan, network, data, ranks, optimizer, options, choose.steps);
+  for (TimedPlan& plan : c.plans) plan.median = median(plan.seconds);
+  const double data_takes = c.plans[0].median;
+  const bool is_data = c.plans[0].name == "data";
+  std::ranges::stable_sort(c.plans, {}, [&](const TimedPlan& plan) {
+    const bool first = is_data && plan.name == "data";
+    return first ? (1 - choose.margin) * data_takes : plan.median;
+  });
+}
+
+/// What `work` returns on some of the ranks, rank 0 among them, on all; what it throws there, all
+/// throw.
+template <class Work>
+Candidates of_some(const Communicator& some, const Communicator& ranks, Work&& work) {
+  std::string found;
+  if (ranks.rank() < some.size()) {
+    try {
+      found = "ok " + work().text();
+    } catch (const PeerError&) {
+      throw;
+    } catch (const Error& e) {
+      found = lamina::text("no ", e.what());
+    }
+  }
+  found = ranks.broadcast_text(std::move(found));
+  check(found.starts_with("ok "), found.substr(3));
+  return Candidates::of(found.substr(3));
+}
+
 }  // namespace detail::timed_plans
 
 LAMINA_INLINE std::vector<Split> TimedPlan::splits() const {
@@ -168,28 +209,29 @@ LAMINA_INLINE ChosenPlan choose_plan(const Network& network, const Dataset& data
   check(choose.plans >= 1 && choose.rounds >= 1 && choose.steps >= 1,
         "expected at least one plan, round and step, got ", choose.plans, ", ", choose.rounds,
         " and ", choose.steps);
+  const int n = choose.ranks > 0 ? choose.ranks : ranks.size();
+  check(n <= ranks.size(), "a plan for ", n, " ranks: there are ", ranks.size());
+  std::vector<int> first(std::size_t(ranks.rank() < n ? n : 0));  // none elsewhere
+  std::iota(first.begin(), first.end(), 0);
+  const Communicator some = n < ranks.size() ? ranks.group(first) : ranks;
   options.splits.clear();
-  d::Candidates c = d::Candidates::of(on_first(ranks, [&] {
-    return d::candidates(network, optimizer.rule(), options, cluster, ranks.size(), choose, times)
-        .text();
-  }));
-  options.micro_batch = c.micro_batches > 1 ? options.batch / c.micro_batches : 0;
-  options.shard_optimizer = c.shards, options.recompute = c.recompute;
-  for (int round = 0; round < choose.rounds; ++round)
-    for (TimedPlan& plan : c.plans)
-      d::time(plan, network, data, ranks, optimizer, options, choose.steps);
-  for (TimedPlan& plan : c.plans) plan.median = median(plan.seconds);
-  const double data_takes = c.plans[0].median;
-  const bool is_data = c.plans[0].name == "data";
-  std::ranges::stable_sort(c.plans, {}, [&](const TimedPlan& plan) {
-    const bool first = is_data && plan.name == "data";
-    return first ? (1 - choose.margin) * data_takes : plan.median;
+  const auto settle = [&](const d::Candidates& c) {
+    options.micro_batch = c.micro_batches > 1 ? options.batch / c.micro_batches : 0;
+    options.shard_optimizer = c.shards, options.recompute = c.recompute;
+  };
+  const d::Candidates c = d::of_some(some, ranks, [&] {
+    d::Candidates found = d::Candidates::of(on_first(some, [&] {
+      return d::candidates(network, optimizer.rule(), options, cluster, n, choose, times).text();
+    }));
+    settle(found);
+    d::time(found, network, data, some, optimizer, options, choose);
+    return found;
   });
+  settle(c);
 
   ChosenPlan chosen{.training = std::move(options), .bought = c.bought, .timed = c.plans};
   chosen.training.splits = c.plans[0].splits();
-  chosen.plan =
-      plan_of(decisions_of(network, chosen.training.splits, c.recompute), {}, ranks.size());
+  chosen.plan = plan_of(decisions_of(network, chosen.training.splits, c.recompute), {}, n);
   chosen.plan.shard_optimizer = c.shards, chosen.plan.micro_batches = c.micro_batches;
   chosen.plan.prediction = c.plans[0].prediction;
   for (const TimedPlan& plan : c.plans)
