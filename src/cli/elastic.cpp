@@ -183,24 +183,24 @@ ResizeRequests::ResizeRequests(const ElasticOptions& o, const Trainer& trainer)
   if (!o.events.empty()) events_ = for_flag("--events", [&] { return read_events(o.events); });
   socket_ = for_flag("--job", [&] {
     return std::make_unique<JobSocket>(o.job.empty() ? own_job() : o.job,
-                                       [this](int ranks) { return ask(ranks); });
+                                       [this](int ranks) { return ask(ranks, "lamina resize"); });
   });
 }
 
-std::string ResizeRequests::ask(int ranks) {
+std::string ResizeRequests::ask(int ranks, const char* why) {
   std::string no = trainer_.why_not(ranks);
   int none = 0;
   if (no.empty() && !wanted_.compare_exchange_strong(none, ranks))
     no = text("a resize to ", none, none == 1 ? " rank" : " ranks",
               " is under way: ask again when it is done");
-  if (no.empty()) fresh_ = true;
+  if (no.empty()) why_ = why, fresh_ = true;
   return no;
 }
 
 int ResizeRequests::take() {
   while (next_ < events_.size() && events_[next_].step <= trainer_.progress().step && !wanted_) {
     const Event event = events_[next_++];
-    const std::string no = ask(event.ranks);
+    const std::string no = ask(event.ranks, "--events");
     if (!no.empty()) World::say(text("--events: step ", event.step, ": ", no));
   }
   if (!fresh_.exchange(false)) return 0;

@@ -63,16 +63,19 @@ class ResizeRequests {
   int take();
   /// The last one is done, or nothing will become of it.
   void done() { wanted_ = 0; }
+  /// Who asked for the last one.
+  const char* why() const { return why_; }
   const std::string& job() const { return socket_->path(); }
 
  private:
-  std::string ask(int ranks);
+  std::string ask(int ranks, const char* why);
 
   const Trainer& trainer_;
   std::vector<Event> events_;
   std::size_t next_ = 0;
   std::atomic<int> wanted_ = 0;  // taken or not
   std::atomic<bool> fresh_ = false;
+  const char* why_ = "";  // written before `fresh_`
   std::unique_ptr<JobSocket> socket_;
 };
 

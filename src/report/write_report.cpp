@@ -42,6 +42,7 @@ std::vector<std::string> write_report(const std::string& folder, const Profile& 
       {"communication.svg", detail::draw_communication(profile, other, alone)},
       {"timeline.svg", detail::draw_timeline(last, alone)},
       {"memory.svg", detail::draw_memory(last, alone)},
+      {"ranks.svg", detail::draw_ranks(last, alone)},
       {"index.html", report_html(profile, other)}};
 
   make_folder(folder);

@@ -39,26 +39,33 @@ struct TrainOptions : RunOptions {
 class StepRecorder {
  public:
   StepRecorder(Trainer& trainer, int steps, RunTrace* trace)
-      : trainer_(trainer), trace_(trace), left_(steps) {
+      : trainer_(trainer), trace_(trace), steps_(steps) {
+    restart();
+  }
+  /// Where ranks have changed: a profile is of steps that were alike.
+  void restart() {
+    if (profiler_) profiler_->stop();
+    profiler_.emplace();
+    left_ = steps_, seen_ = 0, open_ = false;
     trainer_.run_ahead(left_ == 0);
   }
 
   void after(const StepResult& r) {
     if (open_) {
-      profiler_.end_step(), --left_;
-      if (trace_) trace_->step(profiler_);
+      profiler_->end_step(), --left_;
+      if (trace_) trace_->step(*profiler_);
     }
     open_ = left_ > 0 && ++seen_ >= 3 && r.index < r.count;
-    open_ ? profiler_.start(trainer_.stream()) : profiler_.stop();
+    open_ ? profiler_->start(trainer_.stream()) : profiler_->stop();
     trainer_.run_ahead(left_ == 0);
   }
-  const Profiler& profiler() const { return profiler_; }
+  const Profiler& profiler() const { return *profiler_; }
 
  private:
   Trainer& trainer_;
   RunTrace* trace_;
-  Profiler profiler_;
-  int left_, seen_ = 0;
+  std::optional<Profiler> profiler_;
+  int steps_, left_ = 0, seen_ = 0;
   bool open_ = false;
 };
 
@@ -80,10 +87,9 @@ void settle_elastic(TrainOptions& o, const World& world) {
         "--balance shares out workers: expected "
         "--workers");
   if (!o.elastic.on) return;
-  check(o.trace.empty() && o.json.empty() && o.csv.empty() && o.report.empty(),
-        "--elastic: there is no profile of ranks that come and go: expected no --json, --csv, "
-        "--trace "
-        "or --report");
+  check(o.trace.empty(),
+        "--elastic: there is no --trace of ranks that come and go: expected "
+        "--report, which has the last step");
   if (o.elastic.ranks == 0) o.elastic.ranks = world.size();
   check(o.elastic.ranks <= world.size(), "--ranks ", o.elastic.ranks, ": only ", world.size(),
         world.size() == 1 ? " rank was started" : " ranks were started");
@@ -92,7 +98,6 @@ void settle_elastic(TrainOptions& o, const World& world) {
   if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
   check(built_in(o.plan) || o.plan == "auto", "--elastic --plan ", o.plan,
         ": expected a plan for any number of ranks: auto, ", in_words(plan_names()));
-  o.profile_steps = 0;
 }
 
 /// Those of the plan for another number of ranks. Throws Error where it needs more than splits.
@@ -131,6 +136,7 @@ void log_resize(JsonLog& log, const Resize& r) {
   log.write({{"step", r.step},
              {"ranks_before", r.from},
              {"ranks", r.to},
+             {"why", r.why},
              {"pause_ms", 1e3 * r.pause},
              {"bytes", r.bytes},
              {"prepared_s", r.prepared}});
@@ -160,13 +166,19 @@ void show_files(const TrainOptions& o) {
 
 /// The table and the files of what was recorded.
 void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const RunPlan& plan,
-                   bool stopped, const Trainer& trainer, const World& world) {
+                   bool stopped, const Trainer& trainer, RanksOverTime over_time,
+                   const World& world) {
   if (recorder.profiler().steps() > 0) {
     RunOptions how = o;
     if (stopped && how.ceilings == "auto") how.ceilings = "cached";  // there is no time to measure
-    show_profile(make_profile(trainer.network(), recorder.profiler(), trainer.optimizer().rule(),
-                              world.comm()),
-                 how, plan, trainer.network(), world);
+    // What others could do was not measured with those alone that train now.
+    if (trainer.ranks().size() < world.size()) how.ceilings = "none";
+    Profile profile = make_profile(trainer.network(), recorder.profiler(),
+                                   trainer.optimizer().rule(), trainer.ranks());
+    over_time.steps = trainer.progress().step;
+    if (!over_time.changes.empty()) profile.over_time = std::move(over_time);
+    const bool as_planned = trainer.ranks().size() == plan.plan.ranks;
+    show_profile(std::move(profile), how, as_planned ? plan : RunPlan(), trainer.network(), world);
   } else if (o.profile_steps > 0 && world.rank() == 0) {
     std::puts("# no per-layer table: too few steps were run to record any");
   }
@@ -223,13 +235,18 @@ int train(TrainOptions& o, World& world) {
     if (log) log_step(*log, r);
   };
   std::unique_ptr<ResizeRequests> requests;
+  RanksOverTime over_time;
   on_first(world.comm(), [&] {
     if (o.elastic.on) requests = std::make_unique<ResizeRequests>(o.elastic, trainer);
     return std::string();
   });
   fit.resize = [&] { return requests ? requests->take() : 0; };
-  fit.on_resize = [&](const Resize& r) {
+  fit.on_resize = [&](Resize r) {
+    r.why = r.from == r.to ? "--balance" : requests ? requests->why() : "";
     if (requests && r.from != r.to) requests->done();
+    recorder.restart();
+    over_time.changes.push_back(
+        {r.step, r.from, r.to, r.why, r.pause, r.prepared, r.bytes, r.workers});
     progress->say(remark(r.text()));
     if (log) log_resize(*log, r);
   };
@@ -292,7 +309,8 @@ int train(TrainOptions& o, World& world) {
                   static_cast<long long>(trainer.progress().step));
   }
   signals.reset();  // whoever signals from here on wants an end
-  if (!o.elastic.on) show_recorded(recorder, o, plan, number != 0, trainer, world);
+  if (trainer.active())
+    show_recorded(recorder, o, plan, number != 0, trainer, std::move(over_time), world);
   if (first) show_files(o);
   if (number == 0) return 0;
   std::fflush(stdout);

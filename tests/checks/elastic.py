@@ -112,6 +112,32 @@ def events_leave_no_trace():
     expect(log_of("mpi.log")[0] == losses[:20], "losses differ over MPI alone", out)
 
 
+def profile_after_resizes():
+    """A profile is of steps that were alike: those after the last change."""
+    os.environ["LAMINA_CACHE"] = str(root / "cache")
+    flags = [f for f in training if f not in ("--profile-steps", "0")]
+    for name, last, steps, ranks in (("grown", "15 2", 400, 2), ("shrunk", "15 1", 400, 1)):
+        (root / "profiled").write_text(f"5 {3 - ranks}\n{last}\n")
+        out = run(2, *flags, "--elastic", "--ranks", ranks, "--events", "profiled", "--steps",
+                  steps, "--log", f"{name}.log", "--json", f"{name}.json", "--report", name,
+                  "--profile-steps", 4, "--ceilings", "none")
+        found = json.loads((root / f"{name}.json").read_text())
+        resizes = log_of(f"{name}.log")[1]
+        over = found["ranks_over_time"]
+        said = [{**r, "pause_ms": 1e3 * r["pause_s"]} for r in over["changes"]]
+        expect(found["ranks"] == ranks and found["steps"] == 4 and over["steps"] == steps,
+               f"{name}: a profile of other ranks or steps", out)
+        expect([r["ranks"] for r in resizes] == [3 - ranks, ranks] and
+               all(abs(a[k] - b[k]) < 1e-9 * a[k] + 1e-12 if k != "why" else a[k] == b[k]
+                   for a, b in zip(resizes, said) for k in a), f"{name}: {said}, {resizes}", out)
+        expect({r["why"] for r in resizes} == {"--events"} and "(--events)" in out,
+               f"{name}: who asked?", out)
+        expect("Ranks over time" in (root / name / "index.html").read_text() and
+               (root / name / "ranks.svg").exists(), f"{name}: not in the report")
+    out = end(start(2, *flags, "--elastic", "--trace", "trace"))
+    expect("there is no --trace of ranks that come and go" in out, "a trace", out)
+
+
 def asked_from_outside():
     job = root / "job"
     process = start(4, *training, *elastic, "--ranks", 1, "--steps", 100000, "--job", "job",
@@ -224,8 +250,8 @@ def bad_input():
 
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
-for check in (bad_input, events_leave_no_trace, asked_from_outside, illegal_splits, killed,
-              failed):
+for check in (bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
+              illegal_splits, killed, failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()

@@ -49,6 +49,7 @@ Profile full_profile() {
   p.step_spread = {1e-3, 2e-4, 1.0 / 7, 0, 3e-5};
   p.end_to_end.slowest = p.sum_layers.slowest = p.clean.slowest = 1;
   p.plan = PlannedStep{"two nodes", 1.0 / 3, {{"auto", 0.1, 1.0 / 7}, {"data", 0.2, 0.3}}};
+  p.over_time = {70, {{20, 1, 2, "lamina resize", 0.1, 1.0 / 3, 4e6, {3, 1}}}};
   p.timeline[1][2].what = "caf\xc3\xa9 \"1\"";
   return p;
 }
@@ -73,6 +74,8 @@ TEST_CASE("a profile that is written and read is the same") {
   REQUIRE(first_default(*p.rows[1].counts) == -1);
   REQUIRE(first_default(p.rows[1].kernels[0]) == -1);
   REQUIRE(first_default(p.layer_memory[0]) == -1);
+  REQUIRE(first_default(p.over_time) == -1);
+  REQUIRE(first_default(p.over_time.changes[0]) == -1);
   REQUIRE(first_default(*p.machine) == -1);
   REQUIRE(first_default(p.machine->comm[0]) == 0);  // all_reduce
   write_profile_json(folder / "a.json", p);
@@ -278,7 +281,8 @@ TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]")
     bad.erase(key);
     write(path, bad.dump());
     const bool dispensable = key == "byte_model" || key == "unaccounted" || key == "machine" ||
-                             key == "step_std_s" || key == "plan";  // which older files lack
+                             key == "step_std_s" || key == "plan" ||
+                             key == "ranks_over_time";  // which older files lack
     CAPTURE(key);
     CHECK((error(path) == "none") == dispensable);
   }

@@ -32,7 +32,10 @@ LAMINA_MEMBERS(Machine, a, b, c, d, e, f, g, h, i, j, k, l)
 LAMINA_MEMBERS(ProcessorUse, a, b, c, d)
 LAMINA_MEMBERS(PlanTime, a, b, c)
 LAMINA_MEMBERS(PlannedStep, a, b, c)
-LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y)
+LAMINA_MEMBERS(RanksChange, a, b, c, d, e, f, g, h)
+LAMINA_MEMBERS(RanksOverTime, a, b)
+LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y,
+               z)
 
 #undef LAMINA_MEMBERS
 

@@ -497,3 +497,31 @@ TEST_CASE("memory is drawn to scale, and the rest summed up", "[drawings]") {
   for (const Element& e : torn)
     if (e.tag == "rect") CHECK(e.number("x") + e.number("width") < 1050);
 }
+
+TEST_CASE("ranks are drawn over the steps of a training, where they changed", "[drawings]") {
+  Profile p = made_profile_on_machine(2);
+  CHECK(draw_ranks(p, {}).empty());
+  CHECK(report_html(p).find("Ranks over time") == std::string::npos);
+  p.over_time = {100,
+                 {{25, 1, 4, "<me>", 0.002},
+                  {50, 4, 4, "--balance", 0.001, 0, 0, {3, 1, 1, 1}},
+                  {75, 4, 2, "", 0.003}}};
+  const auto all = parse(draw_ranks(p, {}));
+  std::vector<double> x, y;
+  std::vector<std::string> titles;
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+    if (all[i].tag != "circle") continue;
+    x.push_back(all[i].number("cx")), y.push_back(all[i].number("cy"));
+    titles.push_back(all[i + 1].words);
+  }
+  REQUIRE(x.size() == 3);
+  CHECK(x[1] - x[0] == Approx(x[2] - x[1]));  // every 25 steps
+  CHECK(y[0] == y[1]);                        // as many ranks
+  CHECK(y[2] > y[1]);                         // fewer
+  CHECK(titles[0] == "step 25: 1 to 4 ranks, <me>\npause 2 ms");
+  CHECK(titles[1] == "step 50: workers moved, --balance\npause 1 ms");
+  const std::string page = report_html(p);
+  CHECK(page.find("Ranks over time") != std::string::npos);
+  CHECK(page.find("workers 3, 1, 1, 1") != std::string::npos);
+  CHECK(page.find("<me>") == std::string::npos);
+}

@@ -92,6 +92,21 @@ struct StepSpread {
   double end_to_end = -1, clean = -1;
 };
 
+/// How a training went on with other ranks, or with workers shared out otherwise.
+struct RanksChange {
+  std::int64_t step = 0;                      ///< steps done before
+  int from = 0, to = 0;                       ///< ranks
+  std::string why = {};                       ///< who asked for it
+  double pause = 0, prepared = 0, bytes = 0;  ///< see Resize
+  std::vector<int> workers = {};              ///< of each rank, from then on
+};
+
+/// Of a training whose ranks changed.
+struct RanksOverTime {
+  std::int64_t steps = 0;  ///< that were done in all
+  std::vector<RanksChange> changes = {};
+};
+
 /// All ranks have the same one, apart from `kernels`, `counts`, the spread over steps and the
 /// memory, which are each rank's own, and the timeline, which rank 0 has.
 struct Profile {
@@ -115,6 +130,7 @@ struct Profile {
   double clock_error = 0;  ///< s: what clocks of different hosts may be apart, where `late` is told
   StepSpread step_spread = {};
 
+  RanksOverTime over_time = {};           ///< before and after these steps; for the caller
   std::optional<PlannedStep> plan = {};   ///< what was predicted of this step: see add_predicted()
   std::optional<Machine> machine = {};    ///< the ceilings; for the caller to fill in
   Memory memory;                          ///< of all layers together

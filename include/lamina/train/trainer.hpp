@@ -100,6 +100,7 @@ struct Resize {
   double prepared = 0;    ///< seconds from when it was asked for until the pause began
   double pause = 0;       ///< seconds between two steps that it took, on rank 0
   double bytes = 0;       ///< of state that ranks sent or received, summed over those that joined
+  std::string why = {};   ///< who asked for it; for whoever knows to fill in
   Shares workers = {};    ///< of each rank, from then on
   /// Where ranks are as before: the slowest rank's time over the mean, as it was and is to be.
   double imbalance = 0, expected = 0;
@@ -109,9 +110,10 @@ struct Resize {
       return format("balance at step %lld: slowest over mean %.2f -> %.2f, pause %.1f ms, workers ",
                     (long long)(step), imbalance, expected, 1e3 * pause) +
              in_words(workers);
-    return format(
-        "resize at step %lld: %d -> %d ranks, pause %.1f ms, %.1f MB moved, prepared in %.2f s",
-        (long long)(step), from, to, 1e3 * pause, bytes / 1e6, prepared);
+    return format("resize at step %lld: %d -> %d ranks", (long long)(step), from, to) +
+           (why.empty() ? why : " (" + why + ")") +
+           format(", pause %.1f ms, %.1f MB moved, prepared in %.2f s", 1e3 * pause, bytes / 1e6,
+                  prepared);
   }
 };
 

@@ -39,6 +39,9 @@ std::string draw_timeline(const Profile& profile, DrawingOptions options);
 /// Bytes per layer, largest first. Empty without memory.
 std::string draw_memory(const Profile& profile, DrawingOptions options);
 
+/// How many ranks trained, over the steps of the training. Empty where they did not change.
+std::string draw_ranks(const Profile& profile, DrawingOptions options);
+
 /// CSS of all drawings. Colours are custom properties of the root (--ink, --muted, --grid, --paper,
 /// --compute, --memory, --communication, --overhead, --kernel, --forward, --input-grad,
 /// --weight-grad, --update, --flag), which follow the system between light and dark;

@@ -102,6 +102,20 @@ Json to_json(const PlannedStep& p) {
   return {{"cluster", p.cluster}, {"predicted_s", p.seconds}, {"timed", timed}};
 }
 
+Json to_json(const RanksOverTime& over) {
+  Json changes = Json::array();
+  for (const RanksChange& c : over.changes)
+    changes.push_back({{"step", c.step},
+                       {"ranks_before", c.from},
+                       {"ranks", c.to},
+                       {"why", c.why},
+                       {"pause_s", c.pause},
+                       {"prepared_s", c.prepared},
+                       {"bytes", c.bytes},
+                       {"workers", c.workers}});
+  return {{"steps", over.steps}, {"changes", changes}};
+}
+
 /// A span is a list of numbers: there are thousands of them.
 Json to_json(const std::vector<std::vector<TimelineSpan>>& timeline) {
   std::map<std::string, std::size_t> index;
@@ -208,6 +222,22 @@ class ProfileReader {
     return p;
   }
 
+  static RanksOverTime over_time(const JsonPart& j) {
+    RanksOverTime over{j.at("steps").whole(0, INT64_MAX)};
+    const JsonPart changes = j.at("changes");
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      const JsonPart c = changes.at(i);
+      over.changes.push_back(
+          {c.at("step").whole(0, over.steps), int(c.at("ranks_before").whole(1, INT32_MAX)),
+           int(c.at("ranks").whole(1, INT32_MAX)), c.at("why").string(), c.at("pause_s").number(0),
+           c.at("prepared_s").number(0), c.at("bytes").number(0)});
+      const JsonPart workers = c.at("workers");
+      for (std::size_t w = 0; w < workers.size(); ++w)
+        over.changes.back().workers.push_back(int(workers.at(w).whole(1, INT32_MAX)));
+    }
+    return over;
+  }
+
   static Memory memory(const JsonPart& j) {
     constexpr std::int64_t most = std::int64_t(1) << 50;  // so that they can be added up
     Memory m;
@@ -281,6 +311,7 @@ Profile to_profile(const JsonPart& j) {
     for (const auto& [key, member] : spreads)
       if (const auto std = spread->find(key)) p.step_spread.*member = std->number(0);
   if (const auto plan = j.find("plan")) p.plan = ProfileReader::plan(*plan);
+  if (const auto ranks = j.find("ranks_over_time")) p.over_time = ProfileReader::over_time(*ranks);
   if (const auto machine = j.find("machine")) p.machine = detail::machine_from_json(*machine);
   const JsonPart rows = j.at("rows"), layers = j.at("layer_memory");
   for (std::size_t i = 0; i < rows.size(); ++i) p.rows.push_back(reader.row(rows.at(i)));
@@ -328,6 +359,7 @@ void write_profile_json(const std::string& path, const Profile& p) {
   for (const auto& [key, member] : spreads)
     if (p.step_spread.*member >= 0) j["step_std_s"][key] = p.step_spread.*member;
   if (p.plan) j["plan"] = to_json(*p.plan);
+  if (!p.over_time.changes.empty()) j["ranks_over_time"] = to_json(p.over_time);
   if (p.machine) j["machine"] = detail::machine_to_json(*p.machine);
   j["rows"] = Json::array();
   for (const ProfileRow& r : p.rows) j["rows"].push_back(to_json(r));

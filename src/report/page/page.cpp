@@ -283,6 +283,11 @@ std::string report_html(const Profile& profile, const Profile* other) {
                other ? figure(draw_timeline(profile, {.before = true}), "before") +
                            figure(draw_timeline(*other, {}), "after")
                      : figure(draw_timeline(profile, {})));
+  const std::string over_time = figure(draw_ranks(last, {}));
+  sections.add("ranks", "Ranks over time",
+               text(other ? "Of the run after. " : "", "All else on this page is of ",
+                    plural(std::size_t(last.steps), "step"), " after the last change."),
+               over_time.empty() ? over_time : over_time + ranks_table(last));
   sections.add("memory", "Memory per layer", other ? "Of the run after, on rank 0." : "Of rank 0.",
                figure(draw_memory(last, {})));
   sections.add("groups", "By type and by stage", other ? "Of the run after." : "",

@@ -24,6 +24,8 @@ std::string changes_table(const Profile& before, const Profile& after);
 /// How layers are split, with what was predicted and which plans were timed, where there is a plan;
 /// empty where all are split alike and nothing was predicted.
 std::string plan_tables(const Profile& profile);
+/// Where ranks, or the shares of workers, changed; empty where they did not.
+std::string ranks_table(const Profile& profile);
 /// Time and waste by type and by stage.
 std::string groups_tables(const Profile& profile);
 /// Ceilings of compute, memory and collectives.

@@ -207,6 +207,21 @@ std::string rows_table(const Profile& p) {
   return out + table_end(rows.size());
 }
 
+std::string ranks_table(const Profile& profile) {
+  if (profile.over_time.changes.empty()) return "";
+  SmallTable table("Changes", {"what", "step", "pause, ms", "moved, MB", "prepared, s"});
+  for (const RanksChange& c : profile.over_time.changes) {
+    std::string workers;
+    for (const int w : c.workers) workers += (workers.empty() ? "" : ", ") + text(w);
+    const std::string what = c.from == c.to
+                                 ? text("workers ", workers)
+                                 : text(c.from, " to ", plural(std::size_t(c.to), "rank"));
+    table.row({text("<b>", what, "</b><small>", escape_xml(c.why), "</small>"), text(c.step),
+               number(c.pause * 1e3, 2), number(c.bytes / 1e6, 1), number(c.prepared, 2)});
+  }
+  return table.done();
+}
+
 std::string groups_tables(const Profile& p) {
   return group_table(p, "By type", TableOptions::Group::type) +
          group_table(p, "By stage (height x width of the output)", TableOptions::Group::stage);
