@@ -116,7 +116,7 @@ def profile_after_resizes():
     """A profile is of steps that were alike: those after the last change."""
     os.environ["LAMINA_CACHE"] = str(root / "cache")
     flags = [f for f in training if f not in ("--profile-steps", "0")]
-    for name, last, steps, ranks in (("grown", "15 2", 400, 2), ("shrunk", "15 1", 400, 1)):
+    for name, last, steps, ranks in (("grown", "15 2", 2000, 2), ("shrunk", "15 1", 2000, 1)):
         (root / "profiled").write_text(f"5 {3 - ranks}\n{last}\n")
         out = run(2, *flags, "--elastic", "--ranks", ranks, "--events", "profiled", "--steps",
                   steps, "--log", f"{name}.log", "--json", f"{name}.json", "--report", name,
@@ -210,12 +210,12 @@ def illegal_splits():
     """What a flag says about a layer may not do for other ranks: then it stays as it is."""
     (root / "fewer").write_text("3 1\n6 3\n")
     out = run(3, *training, "--elastic", "--ranks", 2, "--split", "conv2=channel:2", "--steps",
-              400, "--events", "fewer", "--log", "i.log")
+              3000, "--events", "fewer", "--log", "i.log")
     refused = [line for line in out.splitlines() if "--events: step 3: on 1 rank: " in line]
     expect(len(refused) == 1 and "conv2 (Conv2D): split channel:2 has 2 parts" in refused[0],
            "an illegal split is not refused", out)
     losses, resizes = log_of("i.log")
-    expect(len(losses) == 400 and [r["ranks"] for r in resizes] == [3], f"{resizes}", out)
+    expect(len(losses) == 3000 and [r["ranks"] for r in resizes] == [3], f"{resizes}", out)
 
 
 def bad_input():

@@ -387,13 +387,13 @@ out = fine("--plan", "auto.json")
 expect("in 2 micro-batches of 8" in out, "a file's micro-batches are not taken", out)
 (root / "events").write_text("4 2\n9 1\n")
 out = fine("--model", "lenet", "--limit", "480", "--global-batch", "16", "--plan", "auto",
-           "--elastic", "--ranks", "1", "--events", "events", "--steps", "800", "--epochs", "1000",
+           "--elastic", "--ranks", "1", "--events", "events", "--steps", "4000", "--epochs", "1000",
            "--no-validation", "--log", "log.json", program=("lamina", "train"), patience=300)
 log = [json.loads(line) for line in (root / "log.json").read_text().splitlines()]
 resized = [r["ranks"] for r in log if "ranks_before" in r]
 steps = [r["step"] for r in log if "loss" in r]
 expect("# plan auto: " in out and "# plan auto on 1: " in out and resized == [2, 1] and
-       steps == list(range(1, 801)), f"{resized}: not a plan for each number of ranks", out)
+       steps == list(range(1, 4001)), f"{resized}: not a plan for each number of ranks", out)
 auto["micro_batches"] = 3
 (root / "thirds.json").write_text(json.dumps(auto))
 bad("--plan thirds.json: its 3 micro-batches do not divide the global batch of 16", "--plan",

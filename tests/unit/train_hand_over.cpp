@@ -4,7 +4,9 @@
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
 
+#include <chrono>
 #include <random>
+#include <thread>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -65,6 +67,23 @@ double elements_to_send(const std::vector<WholeParameter>& before,
       elements += double(wanted.size() - had) * (after[i].trained ? 1 + states : 1);
     }
   return elements;
+}
+
+/// Every parameter, whole, on rank 0.
+std::vector<double> gathered_weights(Trainer& trainer) {
+  const Folder folder;
+  const std::string path = trainer.ranks().broadcast_text(folder / "all");
+  trainer.save(path);
+  std::vector<double> all;
+  if (trainer.ranks().rank() == 0) {
+    World alone;
+    Trainer reader(trainer.network().network(), alone, trainer.optimizer(),
+                   {.batch = 24, .backend = "reference", .dtype = DType::f64});
+    reader.resume(path);
+    all = weights(reader.network());
+  }
+  trainer.ranks().barrier();
+  return all;
 }
 
 struct Trained {
@@ -198,4 +217,43 @@ TEST_CASE("running averages of each rank's own go over as their mean") {
   REQUIRE(before.size() == after.size());
   for (std::size_t i = 0; i < before.size(); ++i)
     CHECK(after[i] == Approx(before[i]).epsilon(1e-12).margin(1e-15));
+}
+
+TEST_CASE("fit() makes ready what comes next while all train, and hands over") {
+  const auto data = small_data();
+  How how{.net = small_network(true, 0), .plans = {"data", "owt", "filter", "spatial"}};
+  const std::vector<std::pair<std::int64_t, int>> changes = {{2, 4}, {20, 3}, {40, 1}, {60, 2}};
+  const auto train = [&](int started, int active, bool changed) {
+    std::vector<double> found;
+    std::vector<int> resized;
+    run_ranks(started, [&](World& world) {
+      set_threads(1);
+      Trainer trainer(how.net, world, how.optimizer, options_of(how, active));
+      std::size_t next = 0;
+      FitOptions fit{.epochs = 1000, .steps = 400};
+      fit.resize = [&] {
+        const bool due =
+            changed && next < changes.size() && trainer.progress().step >= changes[next].first;
+        return due ? changes[next++].second : 0;
+      };
+      fit.on_step = [&](const StepResult&) {
+        // Or the training is over before all are ready.
+        if (world.rank() == 0 && resized.size() < next)
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      };
+      fit.on_resize = [&](const Resize& r) {
+        if (world.rank() == 0) resized.push_back(r.to);
+      };
+      for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;
+      if (!trainer.active()) return;
+      const auto mine = gathered_weights(trainer);
+      if (world.rank() == 0) found = mine;
+    });
+    if (changed) CHECK(resized == std::vector{4, 3, 1, 2});
+    return found;
+  };
+  const auto expected = train(1, 1, false), found = train(4, 2, true);
+  REQUIRE((found.size() == expected.size() && !found.empty()));
+  for (std::size_t i = 0; i < found.size(); ++i)
+    CHECK(found[i] == Approx(expected[i]).epsilon(1e-7).margin(1e-9));
 }

@@ -13,9 +13,9 @@ class PlacedNetwork;
 /// get the mean where there are more or fewer of them than before. States that ranks keep in parts
 /// (a sharded optimizer) are put together first, by those that share them; that is not counted.
 /// `before` may have ended (PlacedNetwork::end); it is null on a rank that was not there, as is
-/// `after` on one that is no more. Rank 0 has both. Returns how many bytes ranks sent to each other,
-/// in all. Collective over `ranks`, which are all of them; throws Error, on all, where `after` has a
-/// tensor that `before` has not.
+/// `after` on one that is no more. Rank 0 has both. Returns how many bytes ranks sent to each
+/// other, in all. Collective over `ranks`, which are all of them; throws Error, on all, where
+/// `after` has a tensor that `before` has not.
 double hand_over(const PlacedNetwork* before, PlacedNetwork* after, const Communicator& ranks);
 
 }  // namespace lamina
