@@ -176,15 +176,17 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
 }
 
 /// How a network is split depends on the others, with whom it can only be placed when they have
-/// come to that, too. But kernels are cached, and memory that is there is there again at once;
-/// where the network before still needs its own, half of what is free must do.
+/// come to that, too. But kernels are cached, and memory that is there is there again at once. Who
+/// trains takes no more than its part of half of what is free, if all ranks were on this host; and
+/// on a device nothing, which may have no room for two networks.
 LAMINA_INLINE void Trainer::rehearse(int ranks) {
+  if (active() && !network().placing().backend->memory().on_host()) return;
   ImaginedRanks imagined(ranks);
   prepare(placing(imagined.as(0)));  // who asks all others, and so comes first
   const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
   MemorySpace& memory = mine.placing().backend->memory();
   std::size_t bytes = optimizer_.memory(mine).total();
-  if (active()) bytes = memory.on_host() ? std::min(bytes, memory.free_bytes() / 2) : 0;
+  if (active()) bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
   reserve_ = Tensor({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, memory);
 }
 
