@@ -99,7 +99,7 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   word(app, "--data", o.data, "SOURCE",
        "synthetic, mnist:DIR, cifar10:DIR, cifar100:DIR or images:DIR")
       ->capture_default_str();
-  word(app, "--dtype", o.dtype, "TYPE", "f32, or f64, bf16, f16 with the reference or a GPU")
+  word(app, "--dtype", o.dtype, "TYPE", "f32 or bf16; f64 or f16 with the reference or a GPU")
       ->capture_default_str();
   choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
       ->capture_default_str();

@@ -1,32 +1,41 @@
-// The CPU back end's own kernels, on raw buffers of f32: elementwise loops over whole buffers,
-// padding included (zero stays zero in each), and batch normalisation on nchw and nChw<b>c.
+// The CPU back end's own kernels, on raw buffers of f32 or bf16: elementwise loops over whole
+// buffers, padding included (zero stays zero in each), and batch normalisation on nchw and
+// nChw<b>c.
 #pragma once
+
+#include "cpu/simd.hpp"
 
 #include <lamina/kernels/backend.hpp>
 #include <lamina/kernels/dropout_mask.hpp>
 
 namespace lamina::detail {
 
-/// y = x, or slope * x below zero. x == y is allowed, as everywhere here.
-void leaky_relu(const float* x, float slope, float* y, std::size_t n);
+/// y = x, or slope * x below zero. x == y is allowed, as everywhere here but in convert().
+template <Stored T>
+void leaky_relu(const T* x, float slope, T* y, std::size_t n);
 /// dx = dy, or slope * dy where `reference` (x or y: they agree in sign) is not positive.
-void leaky_relu_grad(const float* reference, const float* dy, float slope, float* dx,
-                     std::size_t n);
-/// y = x1 + x2
-void add(const float* x1, const float* x2, float* y, std::size_t n);
-void copy(const float* x, float* y, std::size_t n);
+template <Stored T>
+void leaky_relu_grad(const T* reference, const T* dy, float slope, T* dx, std::size_t n);
+/// y = the sum of xs, rounded once.
+template <Stored T>
+void add(std::span<const View> xs, T* y, std::size_t n);
+/// y = x, rounded to nearest.
+template <Stored From, Stored To>
+void convert(const From* x, To* y, std::size_t n);
+void copy(const void* x, void* y, std::size_t bytes);
 
 /// y = scale * x where the mask keeps the element, else 0; x and y are plain, block `box` of
 /// `whole`.
-void dropout(const DropoutMask&, float scale, const Shape& whole, const Box& box, const float* x,
-             float* y);
+template <Stored T>
+void dropout(const DropoutMask&, float scale, const Shape& whole, const Box& box, const T* x, T* y);
 
 /// One optimizer step over n elements in one pass over memory; `states` as in UpdateRule.
 void update(const UpdateRule&, const UpdateStep&, float* w, const float* dw, float* const* states,
             std::size_t n);
 
 /// Sum of squares in f64; the order of additions depends on n alone.
-double squared_norm(const float* x, std::size_t n);
+template <Stored T>
+double squared_norm(const T* x, std::size_t n);
 
 /// `block` channels lie together: 1 is plain nchw, 16 is nChw16c. The result of each sum depends on
 /// shape and block alone, never on the number of threads.
@@ -52,6 +61,14 @@ class BlockedNorm final : public NormKernel {
                   const View& y) override;
 
  private:
+  template <Stored T>
+  void normalize(const View& x, const View& y, const View& added) const;
+  template <Stored T>
+  void sum_gradients(const View& x, const View& dy, const View& y, const View& dadded,
+                     double* sums);
+  template <Stored T>
+  void input_grad(const View& x, const View& dy, const View& y, const View& dx) const;
+
   // A piece is a run of at most piece_size elements of the same `block` channels of one sample.
   static constexpr std::int64_t piece_size = 16384;  // a multiple of the 16 lanes
 

@@ -8,31 +8,60 @@
 namespace lamina::detail {
 namespace {
 
-LAMINA_SIMD void leaky_relu_piece(const float* x, float slope, float* y, std::size_t n) {
-#pragma omp simd
-  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? slope * x[i] : x[i];
+/// Zero unless `keep`.
+inline float kept(float v, bool keep) { return keep ? v : 0; }
+inline BF16 kept(BF16 v, bool keep) {
+  v.bits = keep ? v.bits : std::uint16_t(0);
+  return v;
 }
 
-LAMINA_SIMD void leaky_relu_grad_piece(const float* r, const float* dy, float slope, float* dx,
-                                       std::size_t n) {
+template <Stored T>
+LAMINA_SIMD void leaky_relu_piece(const T* x, float slope, T* y, std::size_t n) {
 #pragma omp simd
-  for (std::size_t i = 0; i < n; ++i) dx[i] = r[i] <= 0 ? slope * dy[i] : dy[i];
+  for (std::size_t i = 0; i < n; ++i) {
+    const float v = widened(x[i]);
+    put(v < 0 ? slope * v : v, y[i]);
+  }
+}
+
+template <Stored T>
+LAMINA_SIMD void leaky_relu_grad_piece(const T* r, const T* dy, float slope, T* dx, std::size_t n) {
+#pragma omp simd
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = widened(dy[i]);
+    put(widened(r[i]) <= 0 ? slope * g : g, dx[i]);
+  }
 }
 
 // Without a slope the product is left out: 0 * infinity would not be 0.
-LAMINA_SIMD void relu_piece(const float* x, float* y, std::size_t n) {
+template <Stored T>
+LAMINA_SIMD void relu_piece(const T* x, T* y, std::size_t n) {
 #pragma omp simd
-  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+  for (std::size_t i = 0; i < n; ++i) y[i] = kept(x[i], !(widened(x[i]) < 0));
 }
 
-LAMINA_SIMD void relu_grad_piece(const float* r, const float* dy, float* dx, std::size_t n) {
+template <Stored T>
+LAMINA_SIMD void relu_grad_piece(const T* r, const T* dy, T* dx, std::size_t n) {
 #pragma omp simd
-  for (std::size_t i = 0; i < n; ++i) dx[i] = r[i] <= 0 ? 0 : dy[i];
+  for (std::size_t i = 0; i < n; ++i) dx[i] = kept(dy[i], !(widened(r[i]) <= 0));
 }
 
-LAMINA_SIMD void add_piece(const float* x1, const float* x2, float* y, std::size_t n) {
+template <Stored T>
+LAMINA_SIMD void add_piece(const T* x1, const T* x2, T* y, std::size_t n) {
 #pragma omp simd
-  for (std::size_t i = 0; i < n; ++i) y[i] = x1[i] + x2[i];
+  for (std::size_t i = 0; i < n; ++i) put(widened(x1[i]) + widened(x2[i]), y[i]);
+}
+
+template <Stored T>
+LAMINA_SIMD void add_to_piece(float* sums, const T* x, std::size_t n) {
+#pragma omp simd
+  for (std::size_t i = 0; i < n; ++i) sums[i] += widened(x[i]);
+}
+
+template <Stored From, Stored To>
+LAMINA_SIMD void convert_piece(const From* x, To* y, std::size_t n) {
+#pragma omp simd
+  for (std::size_t i = 0; i < n; ++i) put(widened(x[i]), y[i]);
 }
 
 struct Sgd {
@@ -76,14 +105,18 @@ LAMINA_SIMD void adam_piece(Adam a, float* w, const float* dw, float* m, float* 
 }
 
 // Sixteen lanes, written out so that every instruction set adds in the same order.
-LAMINA_SIMD double squares(const float* x, std::size_t n) {
+template <Stored T>
+LAMINA_SIMD double squares(const T* x, std::size_t n) {
   double lanes[16] = {};
   std::size_t i = 0;
   for (; i + 16 <= n; i += 16) {
 #pragma omp simd
-    for (int l = 0; l < 16; ++l) lanes[l] += double(x[i + l]) * double(x[i + l]);
+    for (int l = 0; l < 16; ++l) {
+      const double v = widened(x[i + l]);
+      lanes[l] += v * v;
+    }
   }
-  for (; i < n; ++i) lanes[0] += double(x[i]) * double(x[i]);
+  for (; i < n; ++i) lanes[0] += double(widened(x[i])) * double(widened(x[i]));
   double sum = 0;
   for (double lane : lanes) sum += lane;
   return sum;
@@ -91,15 +124,16 @@ LAMINA_SIMD double squares(const float* x, std::size_t n) {
 
 }  // namespace
 
-void leaky_relu(const float* x, float slope, float* y, std::size_t n) {
+template <Stored T>
+void leaky_relu(const T* x, float slope, T* y, std::size_t n) {
   in_pieces(n, [&](std::size_t begin, std::size_t end) {
     if (slope == 0) return relu_piece(x + begin, y + begin, end - begin);
     leaky_relu_piece(x + begin, slope, y + begin, end - begin);
   });
 }
 
-void leaky_relu_grad(const float* reference, const float* dy, float slope, float* dx,
-                     std::size_t n) {
+template <Stored T>
+void leaky_relu_grad(const T* reference, const T* dy, float slope, T* dx, std::size_t n) {
   in_pieces(n, [&](std::size_t begin, std::size_t end) {
     const std::size_t size = end - begin;
     if (slope == 0) return relu_grad_piece(reference + begin, dy + begin, dx + begin, size);
@@ -107,28 +141,47 @@ void leaky_relu_grad(const float* reference, const float* dy, float slope, float
   });
 }
 
-void add(const float* x1, const float* x2, float* y, std::size_t n) {
+template <Stored T>
+void add(std::span<const View> xs, T* y, std::size_t n) {
+  const auto at = [&](std::size_t i, std::size_t begin) { return xs[i].as<const T>() + begin; };
   in_pieces(n, [&](std::size_t begin, std::size_t end) {
-    add_piece(x1 + begin, x2 + begin, y + begin, end - begin);
+    if (xs.size() == 2) return add_piece(at(0, begin), at(1, begin), y + begin, end - begin);
+    float sums[1024];
+    for (std::size_t i = begin; i < end; i += std::size(sums)) {
+      const std::size_t size = std::min(std::size(sums), end - i);
+      convert_piece(at(0, i), sums, size);
+      for (std::size_t k = 1; k < xs.size(); ++k) add_to_piece(sums, at(k, i), size);
+      convert_piece(static_cast<const float*>(sums), y + i, size);
+    }
   });
 }
 
-void copy(const float* x, float* y, std::size_t n) {
+template <Stored From, Stored To>
+void convert(const From* x, To* y, std::size_t n) {
+  in_pieces(n, [&](std::size_t begin, std::size_t end) {
+    convert_piece(x + begin, y + begin, end - begin);
+  });
+}
+
+void copy(const void* x, void* y, std::size_t bytes) {
   if (x == y) return;
-  in_pieces(n, [&](std::size_t begin, std::size_t end) {
-    std::memcpy(y + begin, x + begin, (end - begin) * sizeof(float));
+  constexpr std::size_t unit = sizeof(float);  // pieces are of so many elements
+  in_pieces((bytes + unit - 1) / unit, [&](std::size_t begin, std::size_t end) {
+    const std::size_t first = begin * unit, last = std::min(end * unit, bytes);
+    std::memcpy(static_cast<char*>(y) + first, static_cast<const char*>(x) + first, last - first);
   });
 }
 
-void dropout(const DropoutMask& mask, float scale, const Shape& whole, const Box& box,
-             const float* x, float* y) {
+template <Stored T>
+void dropout(const DropoutMask& mask, float scale, const Shape& whole, const Box& box, const T* x,
+             T* y) {
   in_pieces(std::size_t(box.size()), [&](std::size_t begin, std::size_t end) {
     const Part piece{std::int64_t(begin), std::int64_t(end - begin)};
     for_runs(box, piece, Box::of(whole), box,
              [&](std::int64_t at, std::int64_t first, std::int64_t length) {
                auto index = std::uint64_t(at);
                for (std::int64_t i = first; i < first + length; ++i, ++index)
-                 y[i] = mask.keeps(index) ? x[i] * scale : 0;
+                 put(mask.keeps(index) ? widened(x[i]) * scale : 0, y[i]);
              });
   });
 }
@@ -164,7 +217,8 @@ void update(const UpdateRule& rule, const UpdateStep& step, float* w, const floa
   });
 }
 
-double squared_norm(const float* x, std::size_t n) {
+template <Stored T>
+double squared_norm(const T* x, std::size_t n) {
   // A number of pieces that depends on n alone, and no more than fit on the stack.
   constexpr std::size_t most = 256, least = 8192;
   const std::size_t pieces = std::clamp((n + least - 1) / least, std::size_t(1), most);
@@ -179,5 +233,17 @@ double squared_norm(const float* x, std::size_t n) {
   for (std::size_t i = 0; i < pieces; ++i) sum += partial[i];
   return sum;
 }
+
+#define LAMINA_STORED(T)                                                                    \
+  template void leaky_relu(const T*, float, T*, std::size_t);                               \
+  template void leaky_relu_grad(const T*, const T*, float, T*, std::size_t);                \
+  template void add(std::span<const View>, T*, std::size_t);                                \
+  template void dropout(const DropoutMask&, float, const Shape&, const Box&, const T*, T*); \
+  template double squared_norm(const T*, std::size_t);
+LAMINA_STORED(float)
+LAMINA_STORED(BF16)
+#undef LAMINA_STORED
+template void convert(const float*, BF16*, std::size_t);
+template void convert(const BF16*, float*, std::size_t);
 
 }  // namespace lamina::detail

@@ -2,7 +2,6 @@
 // piece of a sample is read sixteen elements at a time, and lane l belongs to channel l % block of
 // the piece's block, since 1, 4, 8 and 16 all divide 16.
 #include "cpu/blocked.hpp"
-#include "cpu/simd.hpp"
 
 #include <cmath>
 
@@ -13,19 +12,20 @@ constexpr int lanes = 16;
 
 // Sums are taken in f64 from the first element on: converting is cheaper than waiting for memory,
 // and x^2 stays exact, which sum(x^2)/M - mean^2 needs.
-LAMINA_SIMD void moments(const float* x, std::size_t n, double* out) {
+template <Stored T>
+LAMINA_SIMD void moments(const T* x, std::size_t n, double* out) {
   double s[lanes] = {}, q[lanes] = {};
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
 #pragma omp simd
     for (int l = 0; l < lanes; ++l) {
-      const double v = x[i + l];
+      const double v = widened(x[i + l]);
       s[l] += v;
       q[l] += v * v;
     }
   }
   for (int l = 0; i < n; ++i, ++l) {
-    const double v = x[i];
+    const double v = widened(x[i]);
     s[l] += v;
     q[l] += v * v;
   }
@@ -33,7 +33,8 @@ LAMINA_SIMD void moments(const float* x, std::size_t n, double* out) {
 }
 
 // sum(dy) and sum(dy * (x - mean))
-LAMINA_SIMD void grad_moments(const float* x, const float* dy, const float* mean, std::size_t n,
+template <Stored T>
+LAMINA_SIMD void grad_moments(const T* x, const T* dy, const float* mean, std::size_t n,
                               double* out) {
   double s[lanes] = {}, q[lanes] = {};
   float m[lanes];
@@ -42,13 +43,13 @@ LAMINA_SIMD void grad_moments(const float* x, const float* dy, const float* mean
   for (; i + lanes <= n; i += lanes) {
 #pragma omp simd
     for (int l = 0; l < lanes; ++l) {
-      const double g = dy[i + l], v = x[i + l] - m[l];
+      const double g = widened(dy[i + l]), v = widened(x[i + l]) - m[l];
       s[l] += g;
       q[l] += g * v;
     }
   }
   for (int l = 0; i < n; ++i, ++l) {
-    const double g = dy[i], v = x[i] - m[l];
+    const double g = widened(dy[i]), v = widened(x[i]) - m[l];
     s[l] += g;
     q[l] += g * v;
   }
@@ -67,8 +68,9 @@ inline float masked(float y, float dy, float slope) {
 }
 
 // The same behind an activation; its gradient goes to `kept` where there is one.
-LAMINA_SIMD void masked_moments(const float* x, const float* y, const float* dy, float slope,
-                                const float* mean, std::size_t n, float* kept, double* out) {
+template <Stored T>
+LAMINA_SIMD void masked_moments(const T* x, const T* y, const T* dy, float slope, const float* mean,
+                                std::size_t n, T* kept, double* out) {
   double s[lanes] = {}, q[lanes] = {};
   float m[lanes];
   for (int l = 0; l < lanes; ++l) m[l] = mean[l];
@@ -76,19 +78,19 @@ LAMINA_SIMD void masked_moments(const float* x, const float* y, const float* dy,
   for (; i + lanes <= n; i += lanes) {
     float d[lanes];
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) d[l] = masked(y[i + l], dy[i + l], slope);
+    for (int l = 0; l < lanes; ++l) d[l] = masked(widened(y[i + l]), widened(dy[i + l]), slope);
     if (kept) put16(d, kept + i, false);
 #pragma omp simd
     for (int l = 0; l < lanes; ++l) {
-      const double g = d[l], v = x[i + l] - m[l];
+      const double g = d[l], v = widened(x[i + l]) - m[l];
       s[l] += g;
       q[l] += g * v;
     }
   }
   for (int l = 0; i < n; ++i, ++l) {
-    const float d = masked(y[i], dy[i], slope);
-    if (kept) kept[i] = d;
-    const double g = d, v = x[i] - m[l];
+    const float d = masked(widened(y[i]), widened(dy[i]), slope);
+    if (kept) put(d, kept[i]);
+    const double g = d, v = widened(x[i]) - m[l];
     s[l] += g;
     q[l] += g * v;
   }
@@ -96,68 +98,78 @@ LAMINA_SIMD void masked_moments(const float* x, const float* y, const float* dy,
 }
 
 // y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits.
-LAMINA_SIMD void scale(const float* x, const float* mean, const float* a, const float* b, float* y,
+template <Stored T>
+LAMINA_SIMD void scale(const T* x, const float* mean, const float* a, const float* b, T* y,
                        std::size_t n, bool past) {
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     float v[lanes];
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) v[l] = (x[i + l] - mean[l]) * a[l] + b[l];
+    for (int l = 0; l < lanes; ++l) v[l] = (widened(x[i + l]) - mean[l]) * a[l] + b[l];
     put16(v, y + i, past);
   }
-  for (int l = 0; i < n; ++i, ++l) y[i] = (x[i] - mean[l]) * a[l] + b[l];
+  for (int l = 0; i < n; ++i, ++l) put((widened(x[i]) - mean[l]) * a[l] + b[l], y[i]);
   if (past) finish_puts();
 }
 
 // The same with an epilogue; nothing is added where `added` is null.
-LAMINA_SIMD void scale_into(const float* x, const float* mean, const float* a, const float* b,
-                            const float* added, float slope, float* y, std::size_t n, bool past) {
+template <Stored T>
+LAMINA_SIMD void scale_into(const T* x, const float* mean, const float* a, const float* b,
+                            const T* added, float slope, T* y, std::size_t n, bool past) {
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     float v[lanes];
 #pragma omp simd
-    for (int l = 0; l < lanes; ++l) v[l] = (x[i + l] - mean[l]) * a[l] + b[l];
+    for (int l = 0; l < lanes; ++l) v[l] = (widened(x[i + l]) - mean[l]) * a[l] + b[l];
     if (added) {
 #pragma omp simd
-      for (int l = 0; l < lanes; ++l) v[l] += added[i + l];
+      for (int l = 0; l < lanes; ++l) v[l] += widened(added[i + l]);
     }
 #pragma omp simd
     for (int l = 0; l < lanes; ++l) v[l] = rectified(v[l], slope);
     put16(v, y + i, past);
   }
   for (int l = 0; i < n; ++i, ++l)
-    y[i] = rectified((x[i] - mean[l]) * a[l] + b[l] + (added ? added[i] : 0), slope);
+    put(rectified((widened(x[i]) - mean[l]) * a[l] + b[l] + (added ? widened(added[i]) : 0), slope),
+        y[i]);
   if (past) finish_puts();
 }
 
 // dx = a * dy + b * (x - mean) + c
-LAMINA_SIMD void combine(const float* x, const float* dy, const float* mean, const float* a,
-                         const float* b, const float* c, float* dx, std::size_t n, bool past) {
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    float v[lanes];
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) v[l] = a[l] * dy[i + l] + (b[l] * (x[i + l] - mean[l]) + c[l]);
-    put16(v, dx + i, past);
-  }
-  for (int l = 0; i < n; ++i, ++l) dx[i] = a[l] * dy[i] + (b[l] * (x[i] - mean[l]) + c[l]);
-  if (past) finish_puts();
-}
-
-// The same behind an activation.
-LAMINA_SIMD void combine_masked(const float* x, const float* y, const float* dy, float slope,
-                                const float* mean, const float* a, const float* b, const float* c,
-                                float* dx, std::size_t n, bool past) {
+template <Stored T>
+LAMINA_SIMD void combine(const T* x, const T* dy, const float* mean, const float* a, const float* b,
+                         const float* c, T* dx, std::size_t n, bool past) {
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     float v[lanes];
 #pragma omp simd
     for (int l = 0; l < lanes; ++l)
-      v[l] = a[l] * masked(y[i + l], dy[i + l], slope) + (b[l] * (x[i + l] - mean[l]) + c[l]);
+      v[l] = a[l] * widened(dy[i + l]) + (b[l] * (widened(x[i + l]) - mean[l]) + c[l]);
     put16(v, dx + i, past);
   }
   for (int l = 0; i < n; ++i, ++l)
-    dx[i] = a[l] * masked(y[i], dy[i], slope) + (b[l] * (x[i] - mean[l]) + c[l]);
+    put(a[l] * widened(dy[i]) + (b[l] * (widened(x[i]) - mean[l]) + c[l]), dx[i]);
+  if (past) finish_puts();
+}
+
+// The same behind an activation.
+template <Stored T>
+LAMINA_SIMD void combine_masked(const T* x, const T* y, const T* dy, float slope, const float* mean,
+                                const float* a, const float* b, const float* c, T* dx,
+                                std::size_t n, bool past) {
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    float v[lanes];
+#pragma omp simd
+    for (int l = 0; l < lanes; ++l)
+      v[l] = a[l] * masked(widened(y[i + l]), widened(dy[i + l]), slope) +
+             (b[l] * (widened(x[i + l]) - mean[l]) + c[l]);
+    put16(v, dx + i, past);
+  }
+  for (int l = 0; i < n; ++i, ++l)
+    put(a[l] * masked(widened(y[i]), widened(dy[i]), slope) +
+            (b[l] * (widened(x[i]) - mean[l]) + c[l]),
+        dx[i]);
   if (past) finish_puts();
 }
 
@@ -225,9 +237,11 @@ void BlockedNorm::reduce(const Lanes& sum, double* sums) {
 
 void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
   stream.run(Pass::forward, "statistics", [&] {
-    const float* data = x.as<float>();
-    reduce([&](const Piece& p, double* both) { moments(data + p.begin, p.size, both); },
-           sums.as<double>());
+    visit(x.dtype, [&]<Stored T>(T) {
+      const T* data = x.as<T>();
+      reduce([&](const Piece& p, double* both) { moments(data + p.begin, p.size, both); },
+             sums.as<double>());
+    });
   });
 }
 
@@ -284,16 +298,22 @@ void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, con
       rows[row + c] = float(inv_std.as<double>()[c] * (w ? w.as<float>()[c] : 1.0f));
       rows[2 * row + c] = b ? b.as<float>()[c] : 0.0f;
     }
-    for_pieces([&](std::int64_t, const Piece& p) {
-      float m[lanes], a[lanes], shift[lanes];
-      spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
-      const float* from = x.as<float>() + p.begin;
-      float* to = y.as<float>() + p.begin;
-      const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
-      if (!added && slope_ == 1) return scale(from, m, a, shift, to, p.size, past);
-      const float* more = added ? added.as<float>() + p.begin : nullptr;
-      scale_into(from, m, a, shift, more, slope_, to, p.size, past);
-    });
+    visit(x.dtype, [&]<Stored T>(T) { normalize<T>(x, y, added); });
+  });
+}
+
+// By the coefficients: means, factors and what is added.
+template <Stored T>
+void BlockedNorm::normalize(const View& x, const View& y, const View& added) const {
+  for_pieces([&](std::int64_t, const Piece& p) {
+    float m[lanes], a[lanes], shift[lanes];
+    spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
+    const T* from = x.as<T>() + p.begin;
+    T* to = y.as<T>() + p.begin;
+    const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
+    if (!added && slope_ == 1) return scale(from, m, a, shift, to, p.size, past);
+    const T* more = added ? added.as<T>() + p.begin : nullptr;
+    scale_into(from, m, a, shift, more, slope_, to, p.size, past);
   });
 }
 
@@ -303,22 +323,29 @@ void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, con
   stream.run(Pass::weight_grad, "gradients", [&] {
     for (std::int64_t c = 0; c < channels_; ++c) coefficients_[c] = float(mean.as<double>()[c]);
     double* s = sums.as<double>();
-    reduce(
-        [&](const Piece& p, double* both) {
-          float m[lanes];
-          spread(0, p.channel, m);
-          const float *from = x.as<float>() + p.begin, *given = dy.as<float>() + p.begin;
-          if (!y) return grad_moments(from, given, m, p.size, both);
-          float* kept = dadded ? dadded.as<float>() + p.begin : nullptr;
-          masked_moments(from, y.as<float>() + p.begin, given, slope_, m, p.size, kept, both);
-        },
-        s);
+    visit(x.dtype, [&]<Stored T>(T) { sum_gradients<T>(x, dy, y, dadded, s); });
     for (std::int64_t c = 0; c < channels_; ++c) {
       s[channels_ + c] *= inv_std.as<double>()[c];
       if (db) db.as<float>()[c] = float(s[c]);
       if (dw) dw.as<float>()[c] = float(s[channels_ + c]);
     }
   });
+}
+
+// By the coefficients, which are means.
+template <Stored T>
+void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& y, const View& dadded,
+                                double* sums) {
+  reduce(
+      [&](const Piece& p, double* both) {
+        float m[lanes];
+        spread(0, p.channel, m);
+        const T *from = x.as<T>() + p.begin, *given = dy.as<T>() + p.begin;
+        if (!y) return grad_moments(from, given, m, p.size, both);
+        T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
+        masked_moments(from, y.as<T>() + p.begin, given, slope_, m, p.size, kept, both);
+      },
+      sums);
 }
 
 void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
@@ -336,16 +363,22 @@ void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, co
       rows[2 * row + c] = float(-a * r * s[channels_ + c] / count);
       rows[3 * row + c] = float(-a * s[c] / count);
     }
-    for_pieces([&](std::int64_t, const Piece& p) {
-      float m[lanes], a[lanes], b[lanes], c[lanes];
-      spread(0, p.channel, m), spread(1, p.channel, a);
-      spread(2, p.channel, b), spread(3, p.channel, c);
-      const float *from = x.as<float>() + p.begin, *given = dy.as<float>() + p.begin;
-      float* to = dx.as<float>() + p.begin;
-      const bool past = past_caches((y ? 4 : 3) * dx.bytes(), to);
-      if (!y) return combine(from, given, m, a, b, c, to, p.size, past);
-      combine_masked(from, y.as<float>() + p.begin, given, slope_, m, a, b, c, to, p.size, past);
-    });
+    visit(x.dtype, [&]<Stored T>(T) { input_grad<T>(x, dy, y, dx); });
+  });
+}
+
+// By the coefficients: means, factors of dy and of x - mean, and what is added.
+template <Stored T>
+void BlockedNorm::input_grad(const View& x, const View& dy, const View& y, const View& dx) const {
+  for_pieces([&](std::int64_t, const Piece& p) {
+    float m[lanes], a[lanes], b[lanes], c[lanes];
+    spread(0, p.channel, m), spread(1, p.channel, a);
+    spread(2, p.channel, b), spread(3, p.channel, c);
+    const T *from = x.as<T>() + p.begin, *given = dy.as<T>() + p.begin;
+    T* to = dx.as<T>() + p.begin;
+    const bool past = past_caches((y ? 4 : 3) * dx.bytes(), to);
+    if (!y) return combine(from, given, m, a, b, c, to, p.size, past);
+    combine_masked(from, y.as<T>() + p.begin, given, slope_, m, a, b, c, to, p.size, past);
   });
 }
 

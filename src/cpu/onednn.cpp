@@ -1,4 +1,4 @@
-// The oneDNN back end: f32 on the CPU.
+// The oneDNN back end: f32 and bf16 on the CPU.
 #include "cpu/onednn_core.hpp"
 
 #include <lamina/kernels/backends.hpp>
@@ -14,7 +14,7 @@ using namespace detail;
 
 /// What oneDNN throws, as our own error.
 template <class Make>
-auto made(const char* who, const Form& x, const Make& make) {
+auto naming(const char* who, const Form& x, const Make& make) {
   try {
     return make();
   } catch (const dnnl::error& e) {
@@ -30,7 +30,9 @@ class OneDnn final : public Backend {
 
   std::string description() const override { return library(); }
 
-  bool supports(const Precision& p) const override { return p == Precision(DType::f32); }
+  bool supports(const Precision& p) const override {
+    return p == Precision(DType::f32) || p == Precision(DType::bf16);
+  }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override {
     return kernel == Fusible::batch_norm && e.rectifies();
@@ -39,27 +41,30 @@ class OneDnn final : public Backend {
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
     check(!e, "conv: the oneDNN back end has no epilogues of convolutions");
-    return made("conv", x, [&] { return make_conv(runtime_, g, x); });
+    return made("conv", x, multiplies_bf16(),
+                [&](const Form& as) { return make_conv(runtime_, g, as); });
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {
     check(!e, "linear: the oneDNN back end has no epilogues of linear layers");
-    return made("linear", x, [&] { return make_linear(runtime_, features, bias, x); });
+    return made("linear", x, multiplies_bf16(),
+                [&](const Form& as) { return make_linear(runtime_, features, bias, as); });
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
-    return made("activation", x, [&] { return make_activation(runtime_, a, x); });
+    return made("activation", x, true,
+                [&](const Form& as) { return make_activation(runtime_, a, as); });
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
-    return made("pool", x, [&] { return make_pool(runtime_, g, x); });
+    return made("pool", x, true, [&](const Form& as) { return make_pool(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
-    return made("lrn", x, [&] { return make_lrn(runtime_, g, x); });
+    return made("lrn", x, true, [&](const Form& as) { return make_lrn(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
-    return made("softmax", x, [&] { return make_softmax(runtime_, x); });
+    return made("softmax", x, false, [&](const Form& as) { return make_softmax(runtime_, as); });
   }
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
-    return made("reorder", x, [&] { return make_reorder(runtime_, x, y); });
+    return naming("reorder", x, [&] { return make_reorder(runtime_, x, y); });
   }
   std::unique_ptr<UnaryKernel> reorder_rows(const Form& x, std::int64_t first, const Form& y,
                                             std::int64_t to, std::int64_t count) const override {
@@ -90,7 +95,7 @@ class OneDnn final : public Backend {
 
   void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
               const View& dw, std::span<const View> states) const override {
-    check_input(w, "update");
+    check(w.dtype == DType::f32, "update: expected weights in f32, got ", w.form());
     check(rule.kind != UpdateRule::Kind::custom, "update: a rule of one's own is no kernel");
     check_operand(w, w, "update w"), check_operand(dw, w, "update dw");
     check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
@@ -111,30 +116,49 @@ class OneDnn final : public Backend {
     check_operand(x, x, "squared_norm");
     check_operand(sum, {{1, 1, 1, 1}, DType::f64, {}}, "squared_norm sum");
     stream.run(pass, "squared_norm", [&] {
-      *sum.as<double>() = detail::squared_norm(x.as<float>(), x.bytes() / sizeof(float));
+      visit(x.dtype, [&]<Stored T>(T) {
+        *sum.as<double>() = detail::squared_norm(x.as<const T>(), x.bytes() / sizeof(T));
+      });
     });
   }
 
  private:
+  /// The kernel for x; for bf16 one for f32 between copies where that is not `native`, and where
+  /// oneDNN has no kernel for it but its slow reference.
+  template <class Make>
+  std::invoke_result_t<Make, Form> made(const char* who, const Form& x, bool native,
+                                        const Make& make) const {
+    const auto make_for = [&](const Form& as) { return naming(who, x, [&] { return make(as); }); };
+    if (x.dtype != DType::bf16) return make_for(x);
+    if (native) try {
+        auto kernel = make_for(x);
+        if (("|" + kernel->algorithm).find("|ref") == std::string::npos) return kernel;
+      } catch (const Error&) {  // f32 says it again if it is not of bf16
+      }
+    return make_widened(runtime_, make_for({x.shape, DType::f32, x.layout}));
+  }
+
   RuntimePtr runtime_;
   std::shared_ptr<const Backend> reference_ = reference_backend();  // its loops serve the loss
 };
 
-// f64 comes in and goes out plainly, as other back ends and checkpoints have it.
+// f64, and what else oneDNN does not know, comes in and goes out plainly, as other back ends and
+// checkpoints have it.
 void OneDnn::copy(const View& from, const View& to) const {
   check(from && to && from.shape == to.shape, "copy: expected two views of the same shape, got ",
         from.form(), " and ", to.form());
   const std::int64_t n = from.shape.size();
+  const auto ours = [](const View& v) { return v.dtype == DType::f32 || v.dtype == DType::bf16; };
   if (from.dtype == to.dtype && from.layout == to.layout) {
     if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
-  } else if (from.dtype == DType::f32 && to.dtype == DType::f32) {
+  } else if (ours(from) && ours(to)) {
     Stream stream;
-    make_reorder(runtime_, from, to)->forward(stream, from, to);
-  } else if (from.dtype == DType::f64 && from.layout.plain() && to.dtype == DType::f32) {
+    make_reorder(runtime_, from.form(), to.form())->forward(stream, from, to);
+  } else if (from.dtype == DType::f64 && from.layout.plain() && ours(to)) {
     const Tensor rounded(from.shape, DType::f32);
     for (std::int64_t i = 0; i < n; ++i) rounded.as<float>()[i] = float(from.as<double>()[i]);
     copy(rounded, to);
-  } else if (from.dtype == DType::f32 && to.dtype == DType::f64 && to.layout.plain()) {
+  } else if (ours(from) && to.dtype == DType::f64 && to.layout.plain()) {
     const Tensor flat(from.shape, DType::f32);
     copy(from, flat);
     for (std::int64_t i = 0; i < n; ++i) to.as<double>()[i] = flat.as<float>()[i];

@@ -5,6 +5,7 @@
 #include <lamina/base/random.hpp>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -42,7 +43,7 @@ dnnl::memory as(const RuntimePtr& runtime, const dnnl::memory& m, const Desc& de
 /// Filled with what is not a number, so that an element which nobody writes is seen.
 dnnl::memory result(const RuntimePtr& runtime, const Desc& desc) {
   dnnl::memory m(desc, runtime->engine);
-  std::fill_n(data(m), desc.get_size() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+  std::memset(m.get_data_handle(), 0xFF, desc.get_size());  // NaN of f32 and of bf16
   return m;
 }
 

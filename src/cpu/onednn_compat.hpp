@@ -21,6 +21,9 @@ struct Blocking {
   std::int64_t offset = 0;
 };
 
+/// The same layout for elements of another type.
+Desc retyped(const Desc& d, dnnl::memory::data_type type);
+
 /// Goes on from oneDNN's first choice until `accept` takes one; else empty.
 template <class PrimitiveDesc, class Accept>
 PrimitiveDesc first_accepted(PrimitiveDesc pd, const Accept& accept) {
@@ -42,6 +45,21 @@ inline Blocking blocking(const Desc& d) {
           d.get_inner_blks(),
           d.get_inner_idxs(),
           d.get_submemory_offset()};
+}
+
+inline dnnl::memory::data_type data_type(const Desc& d) { return d.get_data_type(); }
+
+/// By its tag: oneDNN 3 has no other way to blocks.
+inline Desc retyped(const Desc& d, dnnl::memory::data_type type) {
+  if (d.is_zero() || d.get_data_type() == type) return d;
+  const Blocking b = blocking(d);
+  if (b.blocked && b.inner_blocks.empty()) return Desc(b.dims, type, b.strides);
+  for (int t = dnnl_format_tag_any + 1; t < dnnl_format_tag_last; ++t) {
+    const auto tag = static_cast<dnnl::memory::format_tag>(t);
+    const Desc same(d.get_dims(), d.get_data_type(), tag, true);
+    if (!same.is_zero() && same == d) return Desc(d.get_dims(), type, tag);
+  }
+  throw dnnl::error(dnnl_unimplemented, "a layout has no name");
 }
 
 /// oneDNN's first description that `accept` takes; empty where there is none.
@@ -72,6 +90,16 @@ inline Blocking blocking(const Desc& d) {
           Dims(b.inner_blks, b.inner_blks + b.inner_nblks),
           Dims(b.inner_idxs, b.inner_idxs + b.inner_nblks),
           d.data.offset0};
+}
+
+inline dnnl::memory::data_type data_type(const Desc& d) {
+  return static_cast<dnnl::memory::data_type>(d.data.data_type);
+}
+
+inline Desc retyped(const Desc& d, dnnl::memory::data_type type) {
+  Desc other = d;
+  if (!d.is_zero()) other.data.data_type = dnnl::memory::convert_to_c(type);
+  return other;
 }
 
 /// oneDNN's first description that `accept` takes; empty where there is none.

@@ -24,7 +24,7 @@ bool is(const dnnl::primitive_desc_base& pd, const char* kind) {
 // Weights stay in the layout `kept`, unless another one leads to another implementation.
 template <class Make>
 auto choose(const Desc& kept, const Dims& dims, const Make& make) {
-  auto free = make(any(dims));
+  auto free = make(any(dims, data_type(kept)));
   check(bool(free), "conv: oneDNN has no backward implementation for these windows");
   auto given = make(kept);
   const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
@@ -61,12 +61,16 @@ bool slow(const dnnl::primitive_desc_base& pd) { return !pd || is(pd, "ref"); }
 struct Channels {
   using Tag = dnnl::memory::format_tag;
   std::int64_t block;
-  Tag image, weights;
+  Tag image, weights, weights_bf16;
 
+  Desc weights_of(const Dims& w, Type type) const {
+    return Desc(w, type, type == f32 ? weights : weights_bf16);
+  }
   std::int64_t padded(std::int64_t c) const { return (c + block - 1) / block * block; }
 };
-constexpr Channels blocked_channels[] = {{16, Channels::Tag::nChw16c, Channels::Tag::OIhw16i16o},
-                                         {8, Channels::Tag::nChw8c, Channels::Tag::OIhw8i8o}};
+constexpr Channels blocked_channels[] = {
+    {16, Channels::Tag::nChw16c, Channels::Tag::OIhw16i16o, Channels::Tag::OIhw8i16o2i},
+    {8, Channels::Tag::nChw8c, Channels::Tag::OIhw8i8o, Channels::Tag::OIhw8i8o}};
 
 class Conv final : public OneDnnWeighted {
  public:
@@ -75,14 +79,16 @@ class Conv final : public OneDnnWeighted {
         stride_{g.stride.h, g.stride.w},
         dilation_{g.dilation.h - 1, g.dilation.w - 1},
         before_{g.pad.top, g.pad.left},
-        after_{g.pad.bottom, g.pad.right} {
+        after_{g.pad.bottom, g.pad.right},
+        type_(type_of(x.dtype)) {
     check_input(x, "conv");
     g.check(x.shape);
     y_ = g.output(x.shape);
-    geometry_ = text("x ", x.shape, ", ", g.channels, " channels, kernel ", g.kernel.h, 'x',
-                     g.kernel.w, ", stride ", g.stride.h, ',', g.stride.w, ", pad ", g.pad.top, ',',
-                     g.pad.left, ',', g.pad.bottom, ',', g.pad.right, ", dilation ", g.dilation.h,
-                     ',', g.dilation.w, ", groups ", g.groups, g.bias ? ", bias" : "");
+    geometry_ =
+        text(type_ == f32 ? "" : "bf16 ", "x ", x.shape, ", ", g.channels, " channels, kernel ",
+             g.kernel.h, 'x', g.kernel.w, ", stride ", g.stride.h, ',', g.stride.w, ", pad ",
+             g.pad.top, ',', g.pad.left, ',', g.pad.bottom, ',', g.pad.right, ", dilation ",
+             g.dilation.h, ',', g.dilation.w, ", groups ", g.groups, g.bias ? ", bias" : "");
     shape_ = g.weight(x.shape);
     w_ = dims(shape_);
     if (g.groups > 1) {
@@ -90,8 +96,8 @@ class Conv final : public OneDnnWeighted {
       w_.insert(w_.begin(), g.groups);
     }
     if (g.bias) {
-      bias_desc_ = plain({g.channels});
-      b = {{1, g.channels, 1, 1}, DType::f32, {}};
+      bias_desc_ = plain({g.channels}, type_);
+      b = {{1, g.channels, 1, 1}, x.dtype, {}};
     }
     if (g.groups == 1 && x.shape.c > 3 && forced().empty() && wide(x.shape)) return;
     const auto forward = forward_pass(x);
@@ -202,13 +208,13 @@ class Conv final : public OneDnnWeighted {
       Shape wide_x = x;
       wide_x.c = w_[1] = c.padded(x.c);
       const auto forward = right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
-        return forward_desc_of(how, any(dims(wide_x)));
+        return forward_desc_of(how, any(dims(wide_x), type_));
       });
-      if (!slow(forward) && forward.src_desc() == Desc(dims(wide_x), f32, c.image) &&
-          forward.weights_desc() == Desc(w_, f32, c.weights)) {
+      if (!slow(forward) && forward.src_desc() == Desc(dims(wide_x), type_, c.image) &&
+          forward.weights_desc() == c.weights_of(w_, type_)) {
         const Passes p{forward, data_pass(forward, wide_x), weights_pass(forward)};
         if (!slow(p.data) && !slow(p.weights)) {
-          take(p, x, Desc(dims(x), f32, c.image), Desc(narrow, f32, c.weights));
+          take(p, x, Desc(dims(x), type_, c.image), c.weights_of(narrow, type_));
           return true;
         }
       }
@@ -221,16 +227,17 @@ class Conv final : public OneDnnWeighted {
   // the gradients' are reordered first.
   void replace_slow(Passes& p, const Shape& x) const {
     const auto how = Algorithm::convolution_direct;
-    const Desc image = plain(dims(x)), weights = plain(w_), result = plain(dims(y_));
+    const Desc image = plain(dims(x), type_), weights = plain(w_, type_);
+    const Desc result = plain(dims(y_), type_);
     const auto forward = forward_desc<Forward>(
         runtime_->engine, runtime_->attr, dnnl::prop_kind::forward_training, how, image, weights,
         bias_desc_, result, stride_, dilation_, before_, after_);
     if (!forward) return;
     const auto data = backward_desc<Data>(runtime_->engine, runtime_->attr, forward, how, image,
                                           weights, result, stride_, dilation_, before_, after_);
-    const auto gradient =
-        backward_desc<Weights>(runtime_->engine, runtime_->attr, forward, how, image, weights,
-                               bias_desc_, result, stride_, dilation_, before_, after_);
+    const auto gradient = backward_desc<Weights>(
+        runtime_->engine, runtime_->attr, forward, how, image, retyped(weights, f32),
+        retyped(bias_desc_, f32), result, stride_, dilation_, before_, after_);
     const bool all = slow(p.forward) && !slow(forward);
     if (all) p.forward = forward;
     if ((all || slow(p.data)) && !slow(data)) p.data = data;
@@ -244,10 +251,10 @@ class Conv final : public OneDnnWeighted {
   Forward::primitive_desc forward_pass(const Form& x) {
     if (x.shape.c <= 3 && x.layout.plain()) {
       const auto direct = forward_desc_of(Algorithm::convolution_direct, to_desc(x));
-      if (direct && is(direct, "jit:")) return direct;
+      if (direct && is(direct, "jit")) return direct;
     }
     return right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
-      const auto free = forward_desc_of(how, any(dims(x.shape)));
+      const auto free = forward_desc_of(how, any(dims(x.shape), type_));
       check(bool(free), "conv: oneDNN has no implementation for ", x, " and these windows");
       if (to_layout(free.src_desc()) == x.layout) return free;
       const auto given = forward_desc_of(how, to_desc(x));
@@ -265,14 +272,14 @@ class Conv final : public OneDnnWeighted {
       const auto same = with(forward.src_desc());
       // There is no fast kernel for the gradient of an image in a few plain channels.
       if (!is(same, "ref") && (forced().empty() || is(same, forced().c_str()))) return same;
-      const auto blocked = with(any(dims(x)));
+      const auto blocked = with(any(dims(x), type_));
       return is(blocked, "ref") ? same : blocked;
     });
   }
 
   Weights::primitive_desc weights_pass(const Forward::primitive_desc& forward) {
     return right<Weights>("dw", as_forward(forward), [&](Algorithm how) {
-      return choose(forward.weights_desc(), w_,
+      return choose(retyped(forward.weights_desc(), f32), w_,
                     [&](const Desc& layout) { return weights_desc(forward, how, layout); });
     });
   }
@@ -308,7 +315,7 @@ class Conv final : public OneDnnWeighted {
                                   by == ours ? text(' ', version) : "", " of ", geometry_);
     std::optional<double> off = verdicts.find(what);
     if (!off) verdicts.keep(what, *(off = compare()));
-    if (*off < tolerance) return true;
+    if (*off < (type_ == f32 ? tolerance : rounding)) return true;
     append(remark, text(remark.empty() ? "" : "; ", result, " by ", by, " is off by ",
                         format("%.2g", *off), " for ", geometry_, ": taken from ", direct));
     return false;
@@ -338,7 +345,7 @@ class Conv final : public OneDnnWeighted {
     return first(asked, [&](Algorithm how, const auto& accept) {
       return forward_desc_where<Forward>(
           accept, runtime_->engine, runtime_->attr, dnnl::prop_kind::forward_training, how, x,
-          any(w_), bias_desc_, any(dims(y_)), stride_, dilation_, before_, after_);
+          any(w_, type_), bias_desc_, any(dims(y_), type_), stride_, dilation_, before_, after_);
     });
   }
 
@@ -354,18 +361,21 @@ class Conv final : public OneDnnWeighted {
                                        const Desc& layout) const {
     return first(asked, [&](Algorithm how, const auto& accept) {
       return backward_desc_where<Weights>(accept, runtime_->engine, runtime_->attr, f, how,
-                                          f.src_desc(), layout, bias_desc_, f.dst_desc(), stride_,
-                                          dilation_, before_, after_);
+                                          f.src_desc(), layout, retyped(bias_desc_, f32),
+                                          f.dst_desc(), stride_, dilation_, before_, after_);
     });
   }
 
   static constexpr std::string_view ours = "lamina:winograd";
   /// Of random data, relative to the largest value. Winograd in f32 is off by 1e-5 at most.
   static constexpr double tolerance = 1e-3;
+  /// The same where results are rounded to bf16: by two ends of its last digit.
+  static constexpr double rounding = 0x1p-7;
 
   std::string geometry_;  // of all that an implementation can depend on
   Shape shape_, y_;
   Dims w_, stride_, dilation_, before_, after_;
+  Type type_;  // of x, w, b and y; gradients of parameters are f32
   Desc bias_desc_;
 };
 

@@ -74,12 +74,13 @@ Layout to_layout(const Desc& desc) {
   return is_plain(desc) ? Layout() : Layout(std::make_shared<const DescLayout>(desc));
 }
 
-Desc plain(const Dims& dims) { return Desc(dims, f32, row_major(dims)); }
-Desc any(const Dims& dims) { return Desc(dims, f32, dnnl::memory::format_tag::any); }
+Desc plain(const Dims& dims, Type type) { return Desc(dims, type, row_major(dims)); }
+Desc any(const Dims& dims, Type type) { return Desc(dims, type, dnnl::memory::format_tag::any); }
 
 Desc to_desc(const Form& form, const Dims& plain_dims) {
-  if (!form.layout.plain()) return desc_of(form);
-  return plain(plain_dims.empty() ? dims(form.shape) : plain_dims);
+  const Type type = type_of(form.dtype);
+  if (!form.layout.plain()) return retyped(desc_of(form), type);
+  return plain(plain_dims.empty() ? dims(form.shape) : plain_dims, type);
 }
 
 Dims layout_dims(const Form& form) {
@@ -99,7 +100,8 @@ int channel_block(const Form& form) {
 }
 
 void check_input(const Form& x, const char* who) {
-  check(x.dtype == DType::f32, who, ": the oneDNN back end computes in f32, got ", x);
+  check(x.dtype == DType::f32 || x.dtype == DType::bf16, who,
+        ": the oneDNN back end computes in f32 and bf16, got ", x);
   check_elements(x, who);
   to_desc(x);
 }

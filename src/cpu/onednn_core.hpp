@@ -11,7 +11,10 @@
 
 namespace lamina::detail {
 
-inline constexpr auto f32 = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
+inline constexpr Type f32 = Type::f32;
+
+inline Type type_of(DType t) { return t == DType::bf16 ? Type::bf16 : Type::f32; }
 
 /// Engine, stream and scratchpad of a back end. Kernels share the scratchpad, so the kernels of one
 /// back end run one at a time.
@@ -20,6 +23,7 @@ struct Runtime {
   dnnl::stream stream{engine};
   dnnl::primitive_attr attr;  // scratchpads are ours
   Tensor scratch;
+  Tensor wide;  // operands of kernels for f32 where a network is in bf16
   Choice choice;
 
   explicit Runtime(Choice c = {}) : choice(std::move(c)) {
@@ -30,16 +34,20 @@ struct Runtime {
   void reserve(std::size_t bytes) {
     if (bytes > scratch.bytes()) scratch = bytes_of(bytes);
   }
+  void reserve_wide(std::size_t bytes) {
+    if (bytes > wide.bytes()) wide = bytes_of(bytes);
+  }
   static Tensor bytes_of(std::size_t bytes) {
     return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
   }
 };
 using RuntimePtr = std::shared_ptr<Runtime>;
 
-/// A memory descriptor as a layout.
+/// A memory descriptor as a layout: that of f32, whatever the elements are.
 class DescLayout final : public LayoutKind {
  public:
-  explicit DescLayout(Desc desc) : desc_(std::move(desc)), fingerprint_(fingerprint_of(desc_)) {}
+  explicit DescLayout(const Desc& desc)
+      : desc_(retyped(desc, f32)), fingerprint_(fingerprint_of(desc_)) {}
 
   const Desc& desc() const { return desc_; }
   std::string name() const override;  ///< as oneDNN writes it: "aBcd16b"
@@ -62,11 +70,13 @@ class DescLayout final : public LayoutKind {
 /// 16 channels of one pixel are plain in nChw16c too.
 bool is_plain(const Desc&);
 Layout to_layout(const Desc&);
-inline Form to_form(Shape shape, const Desc& desc) { return {shape, DType::f32, to_layout(desc)}; }
+inline Form to_form(Shape shape, const Desc& desc) {
+  return {shape, data_type(desc) == Type::bf16 ? DType::bf16 : DType::f32, to_layout(desc)};
+}
 
 inline Dims dims(Shape s) { return {s.n, s.c, s.h, s.w}; }
-Desc plain(const Dims&);  ///< f32, contiguous
-Desc any(const Dims&);    ///< f32, layout to be chosen by oneDNN
+Desc plain(const Dims&, Type = f32);  ///< contiguous
+Desc any(const Dims&, Type = f32);    ///< layout to be chosen by oneDNN
 /// Of the dimensions of its layout; a plain form gets `plain_dims`, or else its shape's.
 Desc to_desc(const Form&, const Dims& plain_dims = {});
 
@@ -76,7 +86,7 @@ Dims layout_dims(const Form&);
 /// Channels that lie together: 1 in nchw, b in nChw<b>c, 0 if the form is neither.
 int channel_block(const Form&);
 
-/// Throws Error unless x is f32, has elements, and is laid out plainly or by oneDNN.
+/// Throws Error unless x is f32 or bf16, has elements, and is laid out plainly or by oneDNN.
 void check_input(const Form& x, const char* who);
 
 /// A primitive and its arguments, set up once. A run binds the buffers that differ from the last
@@ -113,6 +123,12 @@ class Op {
 
 /// Reorders between two descriptors.
 Op reorder_op(const RuntimePtr&, const Desc& from, const Desc& to);
+
+/// Whether the processor multiplies bf16, so that it is faster than f32.
+bool multiplies_bf16();
+/// bf16, by kernels for f32 between copies.
+std::unique_ptr<WeightedKernel> make_widened(RuntimePtr, std::unique_ptr<WeightedKernel>);
+std::unique_ptr<UnaryKernel> make_widened(RuntimePtr, std::unique_ptr<UnaryKernel>);
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
 std::string library();

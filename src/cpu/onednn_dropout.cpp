@@ -1,4 +1,4 @@
-// Dropout: on plain f32, by a loop of our own.
+// Dropout: on plain operands, by a loop of our own.
 #include "cpu/onednn_core.hpp"
 
 namespace lamina::detail {
@@ -22,7 +22,9 @@ class Dropout final : public DropoutKernel {
     check_operand(now, Passed<StepValues>::form(), "dropout now");
     stream.run(pass, "dropout", [&] {
       const DropoutMask mask(rate_, Passed<StepValues>::in(now), layer, whole_.size());
-      dropout(mask, float(1 / (1 - rate_)), whole_, box_, x.as<float>(), y.as<float>());
+      visit(x.dtype, [&]<Stored T>(T) {
+        dropout(mask, float(1 / (1 - rate_)), whole_, box_, x.as<const T>(), y.as<T>());
+      });
     });
   }
 

@@ -99,6 +99,8 @@ std::string detail::settled_instruction_set() {
   return found ? found->words : others;
 }
 
+bool detail::multiplies_bf16() { return instruction_set() == avx512_core_bf16; }
+
 void limit_instruction_set(InstructionSet set) {
   const Known* found = find(set);
   if (!found || instruction_set() <= set) return;

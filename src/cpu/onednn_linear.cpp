@@ -19,26 +19,28 @@ class Linear final : public OneDnnWeighted {
     check(features > 0, "linear: the number of features must be positive, got ", features);
     const Shape shape = form.shape;
     const Dims w_dims{features, shape.sample()};
-    const Desc x = plain({shape.n, shape.sample()}), y = plain({shape.n, features});
-    const Desc bias_desc = bias ? plain({features}) : Desc();
+    const Type type = type_of(form.dtype);
+    const Desc x = plain({shape.n, shape.sample()}, type), y = plain({shape.n, features}, type);
+    const Desc bias_desc = bias ? plain({features}, type) : Desc();
+    const Desc db_desc = retyped(bias_desc, f32);
     const dnnl::engine& engine = runtime_->engine;
     const dnnl::primitive_attr& attr = runtime_->attr;
 
     const auto forward = forward_desc<Forward>(engine, attr, dnnl::prop_kind::forward_training, x,
-                                               any(w_dims), bias_desc, y);
+                                               any(w_dims, type), bias_desc, y);
     check(bool(forward), "linear: oneDNN has no implementation for ", form);
     const Desc kept = forward.weights_desc();
     auto data = backward_desc<Data>(engine, attr, forward, x, kept, y);
-    if (!data) data = backward_desc<Data>(engine, attr, forward, x, any(w_dims), y);
-    auto weights = backward_desc<Weights>(engine, attr, forward, x, kept, bias_desc, y);
+    if (!data) data = backward_desc<Data>(engine, attr, forward, x, any(w_dims, type), y);
+    auto weights = backward_desc<Weights>(engine, attr, forward, x, retyped(kept, f32), db_desc, y);
     if (!weights)
-      weights = backward_desc<Weights>(engine, attr, forward, x, any(w_dims), bias_desc, y);
+      weights = backward_desc<Weights>(engine, attr, forward, x, any(w_dims), db_desc, y);
     check(data && weights, "linear: oneDNN has no backward implementation for ", form);
 
-    inputs = {{shape, DType::f32, {}}};
-    output = {{shape.n, features, 1, 1}, DType::f32, {}};
+    inputs = {{shape, form.dtype, {}}};
+    output = {{shape.n, features, 1, 1}, form.dtype, {}};
     w = to_form({features, shape.c, shape.h, shape.w}, kept);
-    if (bias) b = {{1, features, 1, 1}, DType::f32, {}};
+    if (bias) b = {{1, features, 1, 1}, form.dtype, {}};
     assemble<Forward, Data, Weights>(forward, data, weights, bias_desc);
   }
 };

@@ -16,8 +16,8 @@ class Sum final : public NaryKernel {
     output = blocked == xs.end() ? xs[0] : *blocked;
     for (const Form& x : xs) {
       check_input(x, "sum");
-      check(x.shape == output.shape, "sum: expected inputs of the same shape, got ", output,
-            " and ", x);
+      check(x.shape == output.shape && x.dtype == output.dtype,
+            "sum: expected inputs of the same shape and dtype, got ", output, " and ", x);
     }
     inputs.assign(xs.size(), output);
     algorithm = "lamina:simd";
@@ -28,10 +28,8 @@ class Sum final : public NaryKernel {
     for (const View& x : xs) check_operand(x, output, "sum x");
     check_operand(y, output, "sum y");
     stream.run(Pass::forward, "sum", [&] {
-      const std::size_t n = y.bytes() / sizeof(float);
-      if (xs.size() == 1) return copy(xs[0].as<float>(), y.as<float>(), n);
-      add(xs[0].as<float>(), xs[1].as<float>(), y.as<float>(), n);
-      for (const View& x : xs.subspan(2)) add(y.as<float>(), x.as<float>(), y.as<float>(), n);
+      if (xs.size() == 1) return copy(xs[0].data, y.data, y.bytes());
+      visit(y.dtype, [&]<Stored T>(T) { add(xs, y.as<T>(), y.bytes() / sizeof(T)); });
     });
   }
 
@@ -43,7 +41,7 @@ class Sum final : public NaryKernel {
       for (const View& dx : dxs) {
         if (!dx) continue;
         check_operand(dx, output, "sum dx");
-        copy(dy.as<float>(), dx.as<float>(), dy.bytes() / sizeof(float));
+        copy(dy.data, dx.data, dy.bytes());
       }
     });
   }
@@ -64,15 +62,15 @@ class Concat final : public NaryKernel {
       y.c += x.shape.c;
       Shape alike = x.shape;
       alike.c = xs[0].shape.c;
-      check(alike == xs[0].shape, "concat: expected inputs alike but for the channels, got ", xs[0],
-            " and ", x);
+      check(alike == xs[0].shape && x.dtype == xs[0].dtype,
+            "concat: expected inputs alike but for the channels, got ", xs[0], " and ", x);
       keep = keep && channel_block(x) == block && x.shape.c % block == 0;
     }
     inputs.assign(xs.begin(), xs.end());
     if (!keep) {
       for (Form& x : inputs) x.layout = {};
     }
-    output = {y, DType::f32, {}};
+    output = {y, xs[0].dtype, {}};
     if (keep && block > 1) {
       const auto tag = block == 16  ? dnnl::memory::format_tag::nChw16c
                        : block == 8 ? dnnl::memory::format_tag::nChw8c
@@ -86,7 +84,7 @@ class Concat final : public NaryKernel {
     check_operand(y, output, "concat y");
     stream.run(Pass::forward, "concat", [&] {
       each_part(xs, [&](const View& x, std::int64_t from, std::int64_t to, std::size_t n) {
-        copy(x.as<float>() + from, y.as<float>() + to, n);
+        copy(at(x, from), at(y, to), n);
       });
     });
   }
@@ -95,13 +93,17 @@ class Concat final : public NaryKernel {
     check_operand(dy, output, "concat dy");
     stream.run(Pass::input_grad, "concat", [&] {
       each_part(dxs, [&](const View& dx, std::int64_t to, std::int64_t from, std::size_t n) {
-        copy(dy.as<float>() + from, dx.as<float>() + to, n);
+        copy(at(dy, from), at(dx, to), n);
       });
     });
   }
 
  private:
-  // Calls f(input, offset in it, offset in y, elements) for every sample of the inputs that are
+  static char* at(const View& v, std::int64_t element) {
+    return v.as<char>() + std::size_t(element) * size_of(v.dtype);
+  }
+
+  // Calls f(input, offset in it, offset in y, bytes) for every sample of the inputs that are
   // there.
   template <class F>
   void each_part(std::span<const View> parts, const F& f) const {
@@ -113,7 +115,8 @@ class Concat final : public NaryKernel {
       if (parts[i]) {
         check_operand(parts[i], inputs[i], "concat");
         for (std::int64_t n = 0; n < output.shape.n; ++n) {
-          f(parts[i], n * size, n * output.shape.sample() + before, std::size_t(size));
+          f(parts[i], n * size, n * output.shape.sample() + before,
+            std::size_t(size) * size_of(output.dtype));
         }
       }
       before += size;

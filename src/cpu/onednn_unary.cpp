@@ -1,5 +1,5 @@
 // Activations, pooling, local response normalisation, softmax and reorders.
-#include "cpu/onednn_core.hpp"
+#include "cpu/onednn_widened.hpp"
 
 #include <algorithm>
 
@@ -21,7 +21,9 @@ class Rectifier final : public UnaryKernel {
   void forward(Stream& stream, const View& x, const View& y) override {
     check_operand(x, inputs[0], what_), check_operand(y, output, what_);
     stream.run(Pass::forward, what_, [&] {
-      leaky_relu(x.as<float>(), slope_, y.as<float>(), x.bytes() / sizeof(float));
+      visit(x.dtype, [&]<Stored T>(T) {
+        leaky_relu(x.as<const T>(), slope_, y.as<T>(), x.bytes() / sizeof(T));
+      });
     });
   }
 
@@ -30,8 +32,10 @@ class Rectifier final : public UnaryKernel {
     check_operand(y, output, what_), check_operand(dy, output, what_);
     check_operand(dx, inputs[0], what_);
     stream.run(Pass::input_grad, what_, [&] {
-      leaky_relu_grad(y.as<float>(), dy.as<float>(), slope_, dx.as<float>(),
-                      y.bytes() / sizeof(float));
+      visit(y.dtype, [&]<Stored T>(T) {
+        leaky_relu_grad(y.as<const T>(), dy.as<const T>(), slope_, dx.as<T>(),
+                        y.bytes() / sizeof(T));
+      });
     });
   }
 
@@ -54,8 +58,11 @@ class UnaryOps : public UnaryKernel {
     if (reads_y) check_operand(y, output, what_);
     check_operand(dy, output, what_), check_operand(dx, inputs[0], what_);
     void* operand = reads_x ? x.data : reads_y ? y.data : nullptr;
+    const View from = wide_ ? room_[0] : dy, to = wide_ ? room_[1] : dx;
     stream.run(Pass::input_grad, what_, [&] {
-      backward_({operand, dy.data, dx.data, kept_.view().data});
+      if (wide_) widen(dy, from);
+      backward_({operand, from.data, to.data, kept_.view().data});
+      if (wide_) round(to, dx);
     });
   }
 
@@ -64,7 +71,8 @@ class UnaryOps : public UnaryKernel {
 
   enum class Reads { x, y, none };
 
-  /// `kept` is what forward leaves for backward (the places of the maxima, for example).
+  /// `kept` is what forward leaves for backward (the places of the maxima, for example). Backward
+  /// may be in f32 where forward is in bf16, if it reads nothing but dy and what is kept.
   template <class Forward, class Backward, class F, class B>
   void assemble(const RuntimePtr& runtime, const F& forward, const B& backward, Reads reads) {
     reads_x = reads == Reads::x;
@@ -81,6 +89,12 @@ class UnaryOps : public UnaryKernel {
                     {DNNL_ARG_DIFF_DST, backward.diff_dst_desc()},
                     {DNNL_ARG_DIFF_SRC, backward.diff_src_desc()},
                     {DNNL_ARG_WORKSPACE, kept}});
+    wide_ = data_type(backward.diff_dst_desc()) != data_type(forward.dst_desc());
+    if (wide_) {
+      Form dy = output, dx = inputs[0];
+      dy.dtype = dx.dtype = DType::f32;
+      room_ = Room(runtime, {dy, dx});
+    }
     algorithm = forward.impl_info_str();
     if (algorithm != backward.impl_info_str()) algorithm += text('|', backward.impl_info_str());
     workspace = kept_.bytes();
@@ -91,6 +105,8 @@ class UnaryOps : public UnaryKernel {
   const char* what_;
   Op forward_, backward_;
   Tensor kept_;
+  bool wide_ = false;
+  Room room_;  // where backward is in f32
 };
 
 class Eltwise final : public UnaryOps {
@@ -129,11 +145,20 @@ class Pool final : public UnaryOps {
     const Dims last{after(y.h, g.stride.h, g.window.h, x.shape.h, g.pad.top, g.pad.bottom),
                     after(y.w, g.stride.w, g.window.w, x.shape.w, g.pad.left, g.pad.right)};
     const Desc d = to_desc(x);
-    const auto forward = pool_desc(runtime->engine, runtime->attr, kind, d, any(dims(y)), stride,
-                                   window, first, last);
+    const auto forward = pool_desc(runtime->engine, runtime->attr, kind, d,
+                                   any(dims(y), type_of(x.dtype)), stride, window, first, last);
     check(bool(forward), "pool: oneDNN has no implementation for ", x);
-    const auto backward = pool_grad_desc(runtime->engine, runtime->attr, forward, kind, d,
-                                         forward.dst_desc(), stride, window, first, last);
+    // Where windows overlap, oneDNN would round dx to bf16 each time that it adds to it.
+    const bool sums = g.stride.h < g.window.h || g.stride.w < g.window.w;
+    const auto with = [&](Type type) {
+      const Desc dx = retyped(d, type), dy = retyped(forward.dst_desc(), type);
+      const auto hint = type == data_type(d) ? forward
+                                             : pool_desc(runtime->engine, runtime->attr, kind, dx,
+                                                         dy, stride, window, first, last);
+      return pool_grad_desc(runtime->engine, runtime->attr, hint, kind, dx, dy, stride, window,
+                            first, last);
+    };
+    const auto backward = with(sums ? f32 : type_of(x.dtype));
     check(bool(backward), "pool: oneDNN has no backward implementation for ", x);
     inputs = {x};
     output = to_form(y, forward.dst_desc());
@@ -164,7 +189,7 @@ class Softmax final : public UnaryOps {
  public:
   Softmax(const RuntimePtr& runtime, const Form& x) : UnaryOps("softmax") {
     check_input(x, "softmax");
-    const Desc d = plain(dims(x.shape));
+    const Desc d = plain(dims(x.shape), type_of(x.dtype));
     const auto forward = softmax_desc(runtime->engine, runtime->attr, d);
     check(bool(forward), "softmax: oneDNN has no implementation for ", x);
     const auto backward = softmax_grad_desc(runtime->engine, runtime->attr, forward, d);
@@ -186,11 +211,12 @@ class Reorder final : public UnaryKernel {
     output = y;
     reads_x = false;
     in_place = x == y;
-    if (!in_place) {
+    if (x.layout != y.layout) {
       forward_ = reorder_op(runtime, from, to);
       backward_ = reorder_op(runtime, to, from);
     }
-    algorithm = text(x.layout.name(), "->", y.layout.name());
+    algorithm = x.dtype == y.dtype ? text(x.layout.name(), "->", y.layout.name())
+                                   : text(name_of(x), "->", name_of(y));
     scratch = std::max(forward_.scratch(), backward_.scratch());
   }
   /// Of parts of x and y, which `from` and `to` describe.
@@ -217,7 +243,13 @@ class Reorder final : public UnaryKernel {
  private:
   static void run(Op& op, const View& from, const View& to) {
     if (op) return op({from.data, to.data});
-    copy(from.as<float>(), to.as<float>(), from.bytes() / sizeof(float));
+    if (from.dtype == to.dtype) return copy(from.data, to.data, from.bytes());
+    const std::size_t n = from.bytes() / size_of(from.dtype);
+    if (from.dtype == DType::f32) return convert(from.as<const float>(), to.as<BF16>(), n);
+    convert(from.as<const BF16>(), to.as<float>(), n);
+  }
+  static std::string name_of(const Form& form) {
+    return text(lamina::name(form.dtype), ' ', form.layout.name());
   }
 
   Op forward_, backward_;

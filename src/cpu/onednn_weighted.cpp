@@ -5,9 +5,10 @@ namespace lamina::detail {
 
 void OneDnnWeighted::take_plain_weights() {
   if (w.layout.plain()) return;
-  blocked_ = Tensor(w);
-  const Desc theirs = to_desc(w), ours = plain(layout_dims(w));
-  from_plain_ = reorder_op(runtime_, ours, theirs), to_plain_ = reorder_op(runtime_, theirs, ours);
+  const Form dw = gradient(w);
+  blocked_ = Tensor(dw);  // room for either
+  from_plain_ = reorder_op(runtime_, plain(layout_dims(w), type_of(w.dtype)), to_desc(w));
+  to_plain_ = reorder_op(runtime_, to_desc(dw), plain(layout_dims(w)));
   w.layout = {};
   workspace += blocked_.bytes();
 }
@@ -64,15 +65,15 @@ void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, 
 void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
                                  const View& db) {
   check_operand(x, inputs[0], what_), check_operand(dy, output, what_);
-  check_operand(dw, w, what_);
-  if (bias_) check_operand(db, b, what_);
+  check_operand(dw, gradient(w), what_);
+  if (bias_) check_operand(db, gradient(b), what_);
   void* blocked = to_plain_ ? blocked_.view().data : dw.data;
-  void* gradient = from_weights_ ? other_.view().data : blocked;
+  void* result = from_weights_ ? other_.view().data : blocked;
   void* image = staged(stream, Pass::weight_grad, weights_x_, "reorder x", x);
   void* from = staged(stream, Pass::weight_grad, weights_dy_, "reorder dy", dy);
-  stream.run(Pass::weight_grad, what_, [&] { weights_({image, from, gradient, db.data}); });
+  stream.run(Pass::weight_grad, what_, [&] { weights_({image, from, result, db.data}); });
   if (from_weights_) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({gradient, blocked}); });
+    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({result, blocked}); });
   }
   if (to_plain_) {
     stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });

@@ -43,14 +43,14 @@ class OneDnnWeighted : public WeightedKernel {
                         {{DNNL_ARG_SRC, weights.src_desc()},
                          {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()},
                          {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
-                         {DNNL_ARG_DIFF_BIAS, bias}});
+                         {DNNL_ARG_DIFF_BIAS, retyped(bias, f32)}});
     forward_ = forward_op, data_ = data_op, weights_ = weights_op;
     if (data.weights_desc() != wanted) {
       to_data_ = reorder_op(runtime_, wanted, data.weights_desc());
       other_ = Runtime::bytes_of(data.weights_desc().get_size());
     }
-    if (weights.diff_weights_desc() != wanted) {
-      from_weights_ = reorder_op(runtime_, weights.diff_weights_desc(), wanted);
+    if (weights.diff_weights_desc() != retyped(wanted, f32)) {
+      from_weights_ = reorder_op(runtime_, weights.diff_weights_desc(), retyped(wanted, f32));
       const std::size_t bytes = weights.diff_weights_desc().get_size();
       if (bytes > other_.bytes()) other_ = Runtime::bytes_of(bytes);
     }
@@ -85,6 +85,12 @@ class OneDnnWeighted : public WeightedKernel {
   Staged stage(const Desc& from, const Desc& to, std::size_t& end);
   void* staged(Stream&, Pass, Staged&, const char* span, const View&);
 
+  /// That of w or b, in f32.
+  static Form gradient(Form form) {
+    form.dtype = wide(form.dtype);
+    return form;
+  }
+
   /// The weights in forward's layout.
   void* blocked(Stream&, Pass, const View& w);
 
@@ -95,7 +101,7 @@ class OneDnnWeighted : public WeightedKernel {
   using Work = std::function<void(std::initializer_list<void*>)>;
   Work forward_, data_, weights_;
   Op to_data_, from_weights_;  // empty where the layouts agree
-  Op from_plain_, to_plain_;   // empty unless weights are taken plain
+  Op from_plain_, to_plain_;   // of w and of dw; empty unless weights are taken plain
   Staged data_dy_, weights_x_, weights_dy_;
   Op to_image_;  // for an input gradient in another layout than x
   std::unique_ptr<void, Free> image_;

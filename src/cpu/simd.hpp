@@ -5,16 +5,36 @@
 
 #include "base/target_clones.hpp"
 
+#include <lamina/tensor/narrow.hpp>
+
 #include <algorithm>
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 namespace lamina::detail {
+
+/// What these kernels store elements in. They compute in f32 at least.
+template <class T>
+concept Stored = std::same_as<T, float> || std::same_as<T, BF16>;
+
+inline float widened(float v) { return v; }
+/// In steps that a compiler makes vectors of, as those of Narrow's own conversions are not.
+inline float widened(BF16 v) { return std::bit_cast<float>(std::uint32_t(v.bits) << 16); }
+
+inline void put(float v, float& to) { to = v; }
+/// Rounds as BF16 does: to nearest, ties to even; NaN stays NaN.
+inline void put(float v, BF16& to) {
+  const auto u = std::bit_cast<std::uint32_t>(v);
+  const std::uint32_t near = (u + 0x7FFFU + (u >> 16 & 1U)) >> 16, quiet = u >> 16 | 0x40U;
+  to.bits = std::uint16_t((u & 0x7FFFFFFFU) > 0x7F800000U ? quiet : near);
+}
 
 /// Elements below which waking the other threads costs more than it saves.
 inline constexpr std::size_t parallel_elements = 32768;
@@ -27,19 +47,25 @@ inline bool past_caches(std::size_t operands, const void* to) {
 }
 
 /// Stores sixteen values.
-inline void put16(const float* values, float* to, bool past) {
-#if defined(__SSE__)
+template <Stored T>
+inline void put16(const float* values, T* to, bool past) {
+  T all[16];
+#pragma omp simd
+  for (int l = 0; l < 16; ++l) put(values[l], all[l]);
+#if defined(__SSE2__)
   if (past) {
-    for (int l = 0; l < 16; l += 4) _mm_stream_ps(to + l, _mm_loadu_ps(values + l));
+    const auto* from = reinterpret_cast<const __m128i*>(all);
+    for (std::size_t l = 0; l < sizeof(all) / 16; ++l)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + l, _mm_loadu_si128(from + l));
     return;
   }
 #endif
-  std::memcpy(to, values, 16 * sizeof(float));
+  std::memcpy(to, all, sizeof(all));
 }
 
 /// To be called by a thread that has stored past the caches before others read.
 inline void finish_puts() {
-#if defined(__SSE__)
+#if defined(__SSE2__)
   _mm_sfence();
 #endif
 }

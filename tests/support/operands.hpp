@@ -51,12 +51,13 @@ inline Values read(const Backend& backend, const View& view) {
   Tensor plain(view.shape, view.dtype);
   backend.copy(view, plain);
   const Values values = numbers(plain);
-  if (view.dtype != DType::f32) return values;
   bool finite = true;
   for (const double v : values) finite = finite && std::isfinite(v);
-  for (const float v : view.elements<float>()) {
-    check(!finite || std::isfinite(v), "the padding of ", view.form(), " was not written");
-  }
+  visit(view.dtype, [&]<Floating T>(T) {
+    for (const T v : view.elements<T>())
+      check(!finite || std::isfinite(double(v)), "the padding of ", view.form(),
+            " was not written");
+  });
   return values;
 }
 

@@ -1,5 +1,4 @@
-// Kernels of the reference back end with bf16 and f16: products and sums as exact as those of f32,
-// rounded once.
+// Kernels with bf16 and f16: products and sums as exact as those of f32, rounded once.
 #include "catch.hpp"
 #include "support/kernel_cases.hpp"
 
@@ -25,6 +24,19 @@ double beyond(const Values& got, const Values& want, double roundoff, double tol
   return worst;
 }
 
+struct Narrow {
+  std::shared_ptr<const Backend> backend;
+  DType dtype;
+  bool native;
+};
+std::vector<Narrow> backends() {
+  std::vector<Narrow> all{{reference_backend(), DType::bf16, false},
+                          {reference_backend(), DType::f16, false}};
+  if (has_onednn())
+    for (const bool native : {false, true}) all.push_back({onednn_backend(), DType::bf16, native});
+  return all;
+}
+
 /// Gradients of weights are f32.
 bool is_wide(const Case& c, std::size_t result) {
   return result >= 2 && (c.name.starts_with("conv") || c.name.starts_with("linear") ||
@@ -33,36 +45,43 @@ bool is_wide(const Case& c, std::size_t result) {
 
 }  // namespace
 
-TEST_CASE("reference kernels round once with bf16 and f16") {
-  const DType dtype = GENERATE(DType::bf16, DType::f16);
+TEST_CASE("kernels round once with bf16 and f16", "[isa]") {
   const auto reference = reference_backend();
-  for (const Case& c : kernel_cases()) {
-    INFO(name(dtype) << ' ' << c.name);
-    const bool is_loss = c.name.starts_with("loss");  // of which dy is but a number, y f64
-    std::vector<Values> in;
-    for (const Values& operand : c.operands()) in.push_back(rounded(operand, dtype));
-    const Values dy = is_loss ? c.gradient() : rounded(c.gradient(), dtype);
-    Setup exact{*reference}, narrow{*reference, dtype};
-    exact.stored = dtype;
-    const auto want = c.run(exact, in, dy), got = c.run(narrow, in, dy);
-    REQUIRE(got.size() == want.size());
-    for (std::size_t r = 0; r < got.size(); ++r) {
-      INFO((r ? text("gradient of operand ", r - 1) : std::string("y")));
-      const bool unrounded = is_wide(c, r) || (is_loss && r == 0);
-      CHECK(beyond(got[r], want[r], unrounded ? 0 : roundoff(dtype), c.tolerance + 1e-7) <= 1);
-      if (!unrounded) CHECK(got[r] == rounded(got[r], dtype));
+  for (const auto& [backend, dtype, native] : backends())
+    for (const Case& c : kernel_cases()) {
+      INFO(backend->name() << (native ? ", native layout: " : ": ") << name(dtype) << ' '
+                           << c.name);
+      const bool is_loss = c.name.starts_with("loss");  // of which dy is but a number, y f64
+      std::vector<Values> in;
+      for (const Values& operand : c.operands()) in.push_back(rounded(operand, dtype));
+      const Values dy = is_loss ? c.gradient() : rounded(c.gradient(), dtype);
+      Setup exact{*reference}, narrow{*backend, dtype, native};
+      exact.stored = dtype;
+      const auto want = c.run(exact, in, dy);
+      std::vector<Values> got(want.size());
+      CHECK_NOTHROW(got = c.run(narrow, in, dy));
+      REQUIRE(got.size() == want.size());
+      for (std::size_t r = 0; r < got.size(); ++r) {
+        INFO((r ? text("gradient of operand ", r - 1) : std::string("y")));
+        const bool unrounded = is_wide(c, r) || (is_loss && r == 0);
+        CHECK(beyond(got[r], want[r], unrounded ? 0 : roundoff(dtype), c.tolerance + 1e-7) <= 1);
+        if (!unrounded) CHECK(got[r] == rounded(got[r], dtype));
+      }
     }
-  }
 }
 
-TEST_CASE("reference kernels allocate nothing with bf16 either") {
+TEST_CASE("kernels allocate nothing with bf16 either", "[isa]") {
   if (!counts_allocations()) return;
-  const auto reference = reference_backend();
-  Setup setup{*reference, DType::bf16, false, true};
-  for (const Case& c : kernel_cases()) {
-    INFO(c.name);
-    c.run(setup, c.operands(), c.gradient());
-    CHECK(setup.allocations == 0);
+  for (const auto& [backend, dtype, native] : backends()) {
+    for (const Case& c : kernel_cases()) {
+      INFO(backend->name() << ": " << c.name);
+      Setup setup{*backend, dtype, native, true};
+      CHECK_NOTHROW(c.run(setup, c.operands(), c.gradient()));
+      if (backend->name() == "reference") CHECK(setup.allocations == 0);
+      // As those for f32: oneDNN's matrix product packs its operands.
+      const bool product = setup.algorithm.find("gemm:") != std::string::npos;
+      CHECK(setup.largest_allocation < (product ? 1500000 : 4096));
+    }
   }
 }
 

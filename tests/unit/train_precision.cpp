@@ -18,7 +18,15 @@ using namespace lamina::test;
 
 namespace {
 
+/// The back ends that compute in bf16.
+std::vector<std::string> engines() {
+  std::vector<std::string> all{"reference"};
+  if (has_onednn()) all.push_back("onednn");
+  return all;
+}
+
 struct Run {
+  std::string backend = "reference";
   Precision precision = DType::bf16;
   int ranks = 1;
   std::string plan = "data";
@@ -34,7 +42,7 @@ Trainer trainer_of(const Run& run, World& world) {
   TrainerOptions o{.batch = 24,
                    .micro_batch = run.micro_batch,
                    .evaluation_batch = 10,
-                   .backend = "reference",
+                   .backend = run.backend,
                    .dtype = run.precision,
                    .bucket_mb = 2e-3,
                    .first_bucket_mb = 1e-3,
@@ -96,25 +104,31 @@ std::map<std::string, std::vector<double>> tensors_of(const std::string& path) {
 TEST_CASE("training with bf16 and f16 follows that with f32") {
   const Trained wide = train({.precision = DType::f32});
   CHECK(wide.losses.back() < 0.8 * wide.losses.front());
-  const double bf16 = apart(train({.precision = DType::bf16}), wide);
+  for (const std::string& backend : engines()) {
+    CAPTURE(backend);
+    const double apart_by = apart(train({.backend = backend}), wide);
+    CHECK((apart_by > 0 && apart_by < 0.05));
+  }
   const double f16 = apart(train({.precision = DType::f16}), wide);
-  CAPTURE(bf16, f16);
-  CHECK((bf16 > 0 && bf16 < 0.05));
+  CAPTURE(f16);
   CHECK((f16 > 0 && f16 < 0.01));
 }
 
 TEST_CASE("with bf16, ranks train as one does, under any plan") {
-  const Trained one = train({});
+  const std::string backend = GENERATE(from_range(engines()));
+  const Trained one = train({.backend = backend});
   for (const int ranks : {2, 3})
     for (const char* plan : {"data", "spatial", "owt", "filter"}) {
-      CAPTURE(ranks, plan);
-      CHECK(apart(train({.ranks = ranks, .plan = plan}), one) < 0.05);
+      CAPTURE(backend, ranks, plan);
+      CHECK(apart(train({.backend = backend, .ranks = ranks, .plan = plan}), one) < 0.05);
     }
 }
 
 TEST_CASE("with bf16, a step split along any axis gives the gradients of one rank") {
   const auto build = between<Conv2D>({.channels = 6, .kernel = 3, .pad = 1});
-  StepOn o{.dtype = DType::bf16};
+  const std::string backend = GENERATE(from_range(engines()));
+  CAPTURE(backend);
+  StepOn o{.backend = backend, .dtype = DType::bf16};
   const Whole alone = step_on(1, build, o);
   for (const Split& split : {Split{.batch = 2}, Split{.channel = 2}, Split{.input = 2},
                              Split{.height = 2}, Split{.width = 2}}) {
@@ -128,7 +142,9 @@ TEST_CASE("with bf16, a step split along any axis gives the gradients of one ran
 }
 
 TEST_CASE("a sharded optimizer keeps the same master weights") {
-  const Run run{.ranks = 3};
+  const std::string backend = GENERATE(from_range(engines()));
+  CAPTURE(backend);
+  const Run run{.backend = backend, .ranks = 3};
   Run sharded = run;
   sharded.shard = true;
   const Trained a = train(run), b = train(sharded);
@@ -137,8 +153,10 @@ TEST_CASE("a sharded optimizer keeps the same master weights") {
 }
 
 TEST_CASE("micro-batches with bf16 train as the whole batch") {
+  const std::string backend = GENERATE(from_range(engines()));
   for (const int ranks : {1, 2}) {
-    const Run run{.ranks = ranks, .batch_norm = false};
+    CAPTURE(backend, ranks);
+    const Run run{.backend = backend, .ranks = ranks, .batch_norm = false};
     Run parts = run;
     parts.micro_batch = 8;
     CHECK(apart(train(parts), train(run)) < 0.02);
@@ -253,15 +271,16 @@ TEST_CASE("an optimizer that is attached to a network begins with its values") {
 }
 
 TEST_CASE("resuming with bf16 is bit-equal") {
+  const std::string backend = GENERATE(from_range(engines()));
   const int ranks = GENERATE(1, 2);
   const bool shard = GENERATE(false, true);
-  CAPTURE(ranks, shard);
+  CAPTURE(backend, ranks, shard);
   const std::string path = file("resumed");
   const auto data = small_data();
   const auto state = [&](bool interrupted) {
     Trained all;
     run_ranks(ranks, [&](World& world) {
-      const Run run{.ranks = ranks, .shard = shard, .optimizer = Adam{}};
+      const Run run{.backend = backend, .ranks = ranks, .shard = shard, .optimizer = Adam{}};
       auto trainer = std::make_unique<Trainer>(trainer_of(run, world));
       losses(*trainer, *data, 6, {.epochs = 10});
       trainer->save(path);
@@ -281,11 +300,13 @@ TEST_CASE("resuming with bf16 is bit-equal") {
 }
 
 TEST_CASE("checkpoints go from bf16 to f32 and back") {
+  const std::string backend = GENERATE(from_range(engines()));
   const int ranks = GENERATE(1, 2);
   const bool shard = GENERATE(false, true);
   const std::string first = file("first"), second = file("second");
   const auto data = small_data();
-  const Run narrow{.ranks = ranks, .plan = ranks > 1 ? "owt" : "data", .shard = shard};
+  const Run narrow{
+      .backend = backend, .ranks = ranks, .plan = ranks > 1 ? "owt" : "data", .shard = shard};
   Run wide = narrow;
   wide.precision = DType::f32;
   std::vector<double> values, again, loaded;
@@ -368,8 +389,12 @@ TEST_CASE("a back end that lacks a precision says so") {
   precision.weights = DType::f32;
   CHECK_THROWS_WITH(net.place({.batch = 2, .backend = reference_backend(), .dtype = precision}),
                     ContainsSubstring("does not compute in bf16 (weights f32)"));
-  CHECK(make_backend("auto", DType::bf16)->name() == make_backend("reference", DType::f32)->name());
-  if (has_onednn())
-    CHECK_THROWS_WITH(make_backend("onednn", DType::bf16),
-                      "back end 'onednn' does not support bf16: expected reference");
+  CHECK(make_backend("auto", DType::f16)->name() == make_backend("reference", DType::f32)->name());
+  if (!has_onednn()) return;
+  CHECK(make_backend("auto", DType::bf16)->name() == "onednn");
+  precision = DType::bf16, precision.gradients = DType::bf16;
+  CHECK(make_backend("auto", precision)->name() == make_backend("reference", DType::f32)->name());
+  for (const Precision& p : {Precision(DType::f16), precision})
+    CHECK_THROWS_WITH(make_backend("onednn", p),
+                      text("back end 'onednn' does not support ", p, ": expected reference"));
 }

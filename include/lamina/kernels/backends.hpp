@@ -16,8 +16,8 @@ std::shared_ptr<const Backend> reference_backend();
 /// and nothing can run. For whoever plans (network/predict.hpp). Fuses what `like` fuses, if given.
 std::shared_ptr<const Backend> planning_backend(std::shared_ptr<const Backend> like = {});
 
-/// oneDNN, f32. Throws Error where it is not built in. Kernels that are not the direct ones
-/// (Winograd) are compared with those on random data when they are made, unless the verdict is
+/// oneDNN, f32 and bf16. Throws Error where it is not built in. Kernels that are not the direct
+/// ones (Winograd) are compared with those on random data when they are made, unless the verdict is
 /// known, and not taken where they differ; Kernel::remark says so.
 std::shared_ptr<const Backend> onednn_backend(Choice choice = {});
 

@@ -24,7 +24,8 @@ LAMINA_INLINE int gpu_number(std::string_view name) {
 }  // namespace detail
 
 LAMINA_INLINE std::string_view fastest_backend(const Precision& precision) {
-  return has_onednn() && precision == Precision(DType::f32) ? "onednn" : "reference";
+  const bool known = precision == Precision(DType::f32) || precision == Precision(DType::bf16);
+  return has_onednn() && known ? "onednn" : "reference";
 }
 
 LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name,

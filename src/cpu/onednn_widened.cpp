@@ -1,0 +1,112 @@
+// bf16 by kernels for f32: what they read is widened before, and what they write is rounded once.
+// For what oneDNN has not in bf16, or only slowly: it saves memory, not time.
+#include "cpu/onednn_widened.hpp"
+
+namespace lamina::detail {
+namespace {
+
+Form narrow(Form form) {
+  form.dtype = DType::bf16;
+  return form;
+}
+
+class WidenedWeights final : public WeightedKernel {
+ public:
+  WidenedWeights(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> kernel)
+      : kernel_(std::move(kernel)),
+        room_(runtime, {kernel_->inputs[0], kernel_->output, kernel_->w, kernel_->b}) {
+    inputs = {narrow(kernel_->inputs[0])};
+    output = narrow(kernel_->output), w = narrow(kernel_->w), b = kernel_->b;
+    if (b.shape.size() > 0) b = narrow(b);
+    algorithm = text("f32:", kernel_->algorithm), remark = kernel_->remark;
+    workspace = kernel_->workspace, dx_workspace = kernel_->dx_workspace;
+    scratch = kernel_->scratch;
+  }
+
+  void take_plain_weights() override {
+    kernel_->take_plain_weights();
+    w.layout = {}, workspace = kernel_->workspace;
+  }
+
+  void forward(Stream& stream, const View& x, const View& w_, const View& b_, const View& y,
+               const View&) override {
+    check_operand(x, inputs[0], "x"), check_operand(w_, w, "w"), check_operand(y, output, "y");
+    stream.run(Pass::forward, "widen", [&] {
+      widen(x, room_[0]), widen(w_, weights());
+      if (b_) widen(b_, room_[3]);
+    });
+    kernel_->forward(stream, room_[0], weights(), b_ ? room_[3] : View(), room_[1]);
+    stream.run(Pass::forward, "round", [&] { round(room_[1], y); });
+  }
+
+  void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
+    check_operand(w_, w, "w"), check_operand(dy, output, "dy"), check_operand(dx, inputs[0], "dx");
+    stream.run(Pass::input_grad, "widen", [&] { widen(w_, weights()), widen(dy, room_[1]); });
+    kernel_->input_grad(stream, weights(), room_[1], room_[0]);
+    stream.run(Pass::input_grad, "round", [&] { round(room_[0], dx); });
+  }
+
+  void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
+                   const View& db) override {
+    check_operand(x, inputs[0], "x"), check_operand(dy, output, "dy");
+    stream.run(Pass::weight_grad, "widen", [&] { widen(x, room_[0]), widen(dy, room_[1]); });
+    kernel_->weight_grad(stream, room_[0], room_[1], dw, db);
+  }
+
+ private:
+  /// As the kernel takes them, plainly perhaps.
+  View weights() const { return room_[2].at(0, kernel_->w); }
+
+  std::unique_ptr<WeightedKernel> kernel_;
+  Room room_;
+};
+
+class WidenedUnary final : public UnaryKernel {
+ public:
+  WidenedUnary(const RuntimePtr& runtime, std::unique_ptr<UnaryKernel> kernel)
+      : kernel_(std::move(kernel)),
+        room_(runtime, {kernel_->inputs[0], kernel_->output, kernel_->output, kernel_->inputs[0]}) {
+    inputs = {narrow(kernel_->inputs[0])};
+    output = narrow(kernel_->output);
+    algorithm = text("f32:", kernel_->algorithm), remark = kernel_->remark;
+    workspace = kernel_->workspace, scratch = kernel_->scratch;
+    reads_x = kernel_->reads_x, reads_y = kernel_->reads_y;
+    in_place = inputs[0] == output;  // of copies
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    check_operand(x, inputs[0], "x"), check_operand(y, output, "y");
+    stream.run(Pass::forward, "widen", [&] { widen(x, room_[0]); });
+    kernel_->forward(stream, room_[0], room_[1]);
+    stream.run(Pass::forward, "round", [&] { round(room_[1], y); });
+  }
+
+  void input_grad(Stream& stream, const View& x, const View& y, const View& dy,
+                  const View& dx) override {
+    check_operand(dy, output, "dy"), check_operand(dx, inputs[0], "dx");
+    stream.run(Pass::input_grad, "widen", [&] {
+      if (reads_x) widen(x, room_[0]);
+      if (reads_y) widen(y, room_[1]);
+      widen(dy, room_[2]);
+    });
+    kernel_->input_grad(stream, reads_x ? room_[0] : View(), reads_y ? room_[1] : View(), room_[2],
+                        room_[3]);
+    stream.run(Pass::input_grad, "round", [&] { round(room_[3], dx); });
+  }
+
+ private:
+  std::unique_ptr<UnaryKernel> kernel_;
+  Room room_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightedKernel> make_widened(RuntimePtr runtime,
+                                             std::unique_ptr<WeightedKernel> kernel) {
+  return std::make_unique<WidenedWeights>(runtime, std::move(kernel));
+}
+std::unique_ptr<UnaryKernel> make_widened(RuntimePtr runtime, std::unique_ptr<UnaryKernel> kernel) {
+  return std::make_unique<WidenedUnary>(runtime, std::move(kernel));
+}
+
+}  // namespace lamina::detail
