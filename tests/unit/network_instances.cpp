@@ -332,6 +332,31 @@ TEST_CASE("inference takes single samples through batch norm behind linear layer
   CHECK_NOTHROW(net.place(o));
 }
 
+TEST_CASE("initial values do not depend on threads, nor on how a parameter is cut") {
+  Network net({.c = 3, .h = 8, .w = 8});
+  net.add<Linear>({.features = 700}, "first");
+  net.add<Linear>({.features = 500, .normal = 0.1},
+                  "second");  // 350,000 values: for several threads
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  const auto drawn = [&](int count, int ranks) {
+    std::vector<std::vector<double>> parts(static_cast<std::size_t>(ranks));
+    run_ranks(ranks, [&](World& world) {
+      set_threads(count);
+      PlaceOptions o = placing(net, {.batch = 6, .ranks = world});
+      if (ranks > 1) o.splits = splits_of(decide(built_in_plan("filter", net, 6, ranks), net, 6));
+      PlacedNetwork placed = net.place(o);
+      placed.initialize(7);
+      parts[std::size_t(world.rank())] = weights(placed);
+    });
+    return parts;
+  };
+  const auto one = drawn(1, 1)[0];
+  CHECK(drawn(2, 1)[0] == one);
+  CHECK(drawn(5, 1)[0] == one);
+  CHECK(drawn(3, 2) == drawn(1, 2));
+  set_threads(default_threads(1));
+}
+
 TEST_CASE("a network that goes waits for the sums that it has started") {
   // With memory that is given back to the system at once, as large blocks are.
   const Network net = [] {

@@ -4,6 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/kernels/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/network/detail/placer.hpp>
 #include <lamina/network/detail/settle_splits.hpp>
@@ -14,10 +15,38 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <thread>
 
 namespace lamina {
 
 namespace detail {
+
+/// This rank's block of a parameter, on as many threads as kernels have: each element is a function
+/// of its place in the whole parameter.
+inline void draw(const Parameter& p, const Random& random, const Tensor& plain) {
+  const auto number = [&](std::int64_t element) {
+    const double v = p.initial.value;
+    if (p.initial.kind == Initial::Kind::constant) return v;
+    return p.initial.kind == Initial::Kind::uniform
+               ? v * (2 * random.uniform(std::uint64_t(element)) - 1)
+               : v * random.normal(std::uint64_t(element));
+  };
+  const auto fill = [&](Part some) {
+    visit(plain.view().dtype, [&]<Floating T>(T) {
+      for_runs(p.block, some, Box::of(p.whole), p.block,
+               [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                 for (std::int64_t i = 0; i < length; ++i)
+                   plain.as<T>()[to + i] = T(number(from + i));
+               });
+    });
+  };
+  constexpr std::int64_t worth_a_thread = 1 << 15;
+  const std::int64_t size = p.block.size();
+  const int count = int(std::clamp<std::int64_t>(size / worth_a_thread, 1, threads()));
+  std::vector<std::jthread> others;
+  for (int i = 1; i < count; ++i) others.emplace_back(fill, part(size, count, i));
+  fill(part(size, count, 0));
+}
 
 /// Throws Error naming a layer whose output nobody reads.
 inline void check_ends(const std::vector<Network::Vertex>& graph) {
@@ -210,23 +239,9 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
   changed(), values_are_new();
   for (const NamedParameter& n : parameters_.mine) {
     const Parameter& p = *n.parameter;
-    const Random random(seed, key_of(n.name));
     const View master = p.bucket ? p.bucket->master() : View();
     const Tensor plain(p.form.shape, master ? master.dtype : p.form.dtype);
-    const auto number = [&](std::int64_t element) {  // by its place in the whole parameter
-      const double v = p.initial.value;
-      if (p.initial.kind == Initial::Kind::constant) return v;
-      return p.initial.kind == Initial::Kind::uniform
-                 ? v * (2 * random.uniform(std::uint64_t(element)) - 1)
-                 : v * random.normal(std::uint64_t(element));
-    };
-    visit(plain.view().dtype, [&]<Floating T>(T) {
-      for_runs(p.block, Box::of(p.whole), p.block,
-               [&](std::int64_t from, std::int64_t to, std::int64_t length) {
-                 for (std::int64_t i = 0; i < length; ++i)
-                   plain.as<T>()[to + i] = T(number(from + i));
-               });
-    });
+    detail::draw(p, Random(seed, key_of(n.name)), plain);
     set_value(*options_.backend, p, plain);
   }
 }
