@@ -95,7 +95,7 @@ inline std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
 inline std::shared_ptr<Verdicts> kept_verdicts() { return std::make_shared<Verdicts>(); }
 
 inline std::vector<CacheLevel> cache_levels() { return {}; }
-inline std::vector<std::string> instruction_sets() { return {}; }
+inline std::vector<std::string> instruction_sets(DType) { return {}; }
 inline double fma_rate(std::string_view, DType, const Slices&) {
   detail::absent(detail::no_ceilings);
 }

@@ -113,7 +113,8 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   bool found = false;
   Machine machine;
   if (o.ceilings != "measure") machine = cached_machine(world, backend, &found);
-  const bool whole = machine.peak(wide(parse_dtype(o.dtype))) > 0 && machine.bandwidth() > 0;
+  const DType arithmetic = backend.arithmetic(parse_dtype(o.dtype));
+  const bool whole = machine.peak(arithmetic) > 0 && machine.bandwidth() > 0;
   if ((found && whole) || o.ceilings == "cached") return machine;
   if (world.rank() == 0) {
     const char* when = found ? "again, since something disturbed it" : "once";

@@ -16,6 +16,10 @@
 #include <memory>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace lamina {
 
 namespace {
@@ -24,6 +28,7 @@ struct Loops {
   std::size_t vector;  // bytes of a register
   void (*f32)(std::size_t times, float* constants_and_sum);
   void (*f64)(std::size_t times, double* constants_and_sum);
+  void (*bf16)(std::size_t times, float* constants_and_sum);  // null where it is widened first
   void (*triad)(float* a, const float* b, const float* c, std::size_t n, float s,
                 std::size_t times);
   float (*read)(const float* x, std::size_t n, std::size_t times);
@@ -51,6 +56,24 @@ constexpr int chains = 12;  // of multiply_add()
 #define LAMINA_VECTOR 64
 #define LAMINA_TARGET __attribute__((target("avx512f")))
 #include "cpu/ceilings_loops.hpp"
+
+/// As multiply_add(), of pairs that are added to an f32.
+__attribute__((target("avx512f,avx512bf16"))) void multiply_add_bf16(std::size_t times,
+                                                                     float* out) {
+  const __m512bh x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(out[0]), _mm512_set1_ps(out[0]));
+  __m512 sums[chains];
+  for (__m512& s : sums) s = _mm512_set1_ps(out[1]);
+  for (std::size_t n = 0; n < times; ++n) {
+#pragma GCC unroll 12
+    for (__m512& s : sums) s = _mm512_dpbf16_ps(s, x, x);
+  }
+  for (const __m512& s : sums) {
+    float lanes[16];
+    _mm512_storeu_ps(lanes, s);
+    for (const float lane : lanes) out[2] += lane;
+  }
+}
+constexpr Loops avx512bf16 = {64, nullptr, nullptr, multiply_add_bf16, nullptr, nullptr, nullptr};
 #else
 #define LAMINA_SET portable
 #define LAMINA_VECTOR 16
@@ -66,15 +89,19 @@ struct InstructionSet {
   const Loops* loops;
 };
 
-/// Narrowest first.
-std::vector<InstructionSet> available() {
+/// Narrowest first. Those that multiply bf16 have loops for nothing else.
+std::vector<InstructionSet> available(DType t = DType::f32) {
 #if defined(__x86_64__)
+  if (t == DType::bf16 && __builtin_cpu_supports("avx512bf16"))
+    return {{"avx512bf16", &avx512bf16}};
+  if (t == DType::bf16) return {};
   std::vector<InstructionSet> sets = {{"sse2", &sse2::loops}};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     sets.push_back({"avx2", &avx2::loops});
   if (__builtin_cpu_supports("avx512f")) sets.push_back({"avx512", &avx512::loops});
   return sets;
 #else
+  if (t == DType::bf16) return {};
   return {{"portable", &portable::loops}};
 #endif
 }
@@ -219,28 +246,29 @@ std::vector<CacheLevel> cache_levels() {
   return levels;
 }
 
-std::vector<std::string> instruction_sets() {
+std::vector<std::string> instruction_sets(DType dtype) {
   std::vector<std::string> names;
-  for (const InstructionSet& set : available()) names.emplace_back(set.name);
+  for (const InstructionSet& set : available(dtype)) names.emplace_back(set.name);
   return names;
 }
 
 double fma_rate(std::string_view instruction_set, DType dtype, const Slices& slices) {
-  check(dtype == DType::f32 || dtype == DType::f64,
-        "multiply-adds are measured in f32 or f64, got ", name(dtype));
+  check(dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16,
+        "multiply-adds are measured in f32, f64 or bf16, got ", name(dtype));
   const Loops* loops = nullptr;
   std::string known;
-  for (const InstructionSet& set : available()) {
+  for (const InstructionSet& set : available(dtype)) {
     known += text(known.empty() ? "" : ", ", set.name);
     if (set.name == instruction_set) loops = set.loops;
   }
   check(loops, "this processor has no ", instruction_set, ": expected one of ", known);
-  // Values go to 0.5 / (1 - 0.5): far from infinities and from denormals.
+  // Values go to 0.5 / (1 - 0.5), or sums grow to 2^23: far from infinities and from denormals.
   const double rate = rate_of_team(slices, [&](int, std::size_t times) {
     volatile float start = 0.5F;  // as far as the compiler knows, any number
     float single[3] = {start, start, 0};
     double twofold[3] = {start, start, 0};
-    dtype == DType::f32 ? loops->f32(times, single) : loops->f64(times, twofold);
+    if (dtype == DType::f64) loops->f64(times, twofold);
+    if (dtype != DType::f64) (dtype == DType::f32 ? loops->f32 : loops->bf16)(times, single);
     [[maybe_unused]] volatile double sink = single[2] + twofold[2];
   });
   return rate * chains * 2 * double(loops->vector / size_of(dtype));

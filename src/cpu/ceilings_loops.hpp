@@ -71,6 +71,6 @@ LAMINA_TARGET inline float read(const float* x, std::size_t n, std::size_t times
 }
 
 inline constexpr Loops loops = {
-    LAMINA_VECTOR, multiply_add<float>, multiply_add<double>, triad, read, scale};
+    LAMINA_VECTOR, multiply_add<float>, multiply_add<double>, nullptr, triad, read, scale};
 
 }  // namespace LAMINA_SET

@@ -34,6 +34,10 @@ class OneDnn final : public Backend {
     return p == Precision(DType::f32) || p == Precision(DType::bf16);
   }
 
+  DType arithmetic(DType t) const override {
+    return t == DType::bf16 && multiplies_bf16() ? t : wide(t);
+  }
+
   bool fuses(Fusible kernel, const Epilogue& e) const override {
     return kernel == Fusible::batch_norm && e.rectifies();
   }

@@ -25,7 +25,8 @@ Rate rate(const JsonPart& json) {
 }
 
 DType dtype(const JsonPart& json) {
-  return DType(json.one_of(2, [](int i) { return lamina::name(DType(i)); }));  // f32, f64
+  constexpr DType known[] = {DType::f32, DType::f64, DType::bf16};
+  return known[json.one_of(int(std::size(known)), [&](int i) { return lamina::name(known[i]); })];
 }
 
 }  // namespace

@@ -106,13 +106,14 @@ Tensor operand(const Form& form) {
 /// FLOP/s of one pass of `kernel`, each of which does `flops`.
 Found rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pass, double flops) {
   const Tensor x = operand(kernel.inputs.at(0)), w = operand(kernel.w), y = operand(kernel.output);
+  const Tensor dw(Form{kernel.w.shape, wide(kernel.w.dtype), kernel.w.layout});
   Stream stream;
   const auto run = [&](std::size_t times) {
     const double begin = now();
     for (std::size_t i = 0; i < times; ++i) {
       if (pass == Pass::forward) kernel.forward(stream, x, w, {}, y);
       if (pass == Pass::input_grad) kernel.input_grad(stream, w, y, x);
-      if (pass == Pass::weight_grad) kernel.weight_grad(stream, x, y, w, {});
+      if (pass == Pass::weight_grad) kernel.weight_grad(stream, x, y, dw, {});
     }
     return now() - begin;
   };
@@ -187,26 +188,28 @@ std::size_t sharing(const World& world, const CacheLevel& level) {
 
 std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort) {
   std::vector<ComputeCeiling> all;
-  // Nodes may differ, but all ranks must measure the same: what rank 0 has.
-  std::string sets;
-  for (const std::string& set : instruction_sets()) sets += set + ' ';
-  sets = world.comm().broadcast_text(sets);
-  for (std::size_t at = 0, end; (end = sets.find(' ', at)) != std::string::npos; at = end + 1)
-    for (const DType dtype : {DType::f32, DType::f64}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    // Nodes may differ, but all ranks must measure the same: what rank 0 has.
+    std::string sets;
+    for (const std::string& set : instruction_sets(dtype)) sets += set + ' ';
+    sets = world.comm().broadcast_text(sets);
+    for (std::size_t at = 0, end; (end = sets.find(' ', at)) != std::string::npos; at = end + 1) {
       const std::string set = sets.substr(at, end - at);
       const Found rate = in_turn(world, effort.loop, [&](const Slices& slices) {
         return std::vector<double>{fma_rate(set, dtype, slices)};
       });
       all.push_back({ComputeCeiling::Kind::fma, set, dtype, rate.rates[0], rate.disturbed});
     }
+  }
   return all;
 }
 
 std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& backend,
                                             const Effort& effort) {
   std::vector<ComputeCeiling> best;
-  for (const DType dtype : {DType::f32, DType::f64})
-    if (backend.supports(dtype)) measure_dtype(world, backend, dtype, effort, best);
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+    if (backend.supports(dtype) && backend.arithmetic(dtype) == dtype)
+      measure_dtype(world, backend, dtype, effort, best);
   return best;
 }
 

@@ -124,7 +124,7 @@ Cluster measure_cluster(const World& world, const Backend& backend) {
   DeviceModel device{
       .name = machine.cpu, .bandwidth = machine.bandwidth(), .launch = machine.launch};
   device.memory = world.comm().all_reduce_value(double(available_memory()) / each, ReduceOp::min);
-  for (const DType dtype : {DType::f32, DType::f64})
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
     if (const auto f = flops_of(machine, dtype); f.gemm > 0 && f.conv > 0)
       device.flops.push_back(f);
   Cluster c{.name = machine.host, .nodes = {{ranks / each, device}}, .devices_per_node = each};

@@ -170,7 +170,7 @@ std::vector<std::string> disturbances(const Profile& p) {
                        " was ready to run but had no processor for ", percent_text(denied),
                        " of a step, and ", percent_text(std::max(0.0, p.processor.stolen)),
                        " of the machine were given to others, so that times are too long"));
-  if (has_ceilings(p) && p.machine->disturbed(p.arithmetic()))
+  if (has_ceilings(p) && p.machine->disturbed(p.arithmetic))
     all.push_back(
         "the machine was busy when its ceilings were measured, so that roofs may be too low");
   return all;

@@ -95,6 +95,9 @@ TEST_CASE("a machine survives JSON, and damage does not", "[machine]") {
   CHECK(back.comm.size() == made_machine(2).comm.size());
   CHECK(back.compute[2].dtype == DType::f64);
   CHECK(back.compute[3].kind == ComputeCeiling::Kind::gemm);
+  Machine narrow = made_machine(2);
+  narrow.compute[2].dtype = DType::bf16;
+  CHECK(read(detail::machine_to_json(narrow)).compute[2].dtype == DType::bf16);
   CHECK(back.memory[1].read.together == 300e9);
   CHECK(back.launch == 1e-6);
   for (const auto& [name, value] : json.items()) {

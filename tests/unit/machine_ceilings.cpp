@@ -51,6 +51,10 @@ std::string contradiction(const Backend& backend, const detail::Effort& effort) 
         return text(sets[i], " is slower than ", sets[i - 1]);
   const double f32 = flops(fma, Kind::fma, DType::f32), f64 = flops(fma, Kind::fma, DType::f64);
   if (f32 < 1.7 * f64 || f32 > 2.3 * f64) return text("f32 ", f32, ", f64 ", f64);
+  // Twice as many, in each or in every second cycle.
+  const double bf16 = flops(fma, Kind::fma, DType::bf16);
+  if (bf16 != 0 && (bf16 < 0.8 * f32 || bf16 > 4.5 * f32))
+    return text("bf16 ", bf16, ", f32 ", f32);
 
   // A count that is wrong by a factor of 2, here or there, leaves these bounds.
   const auto kernels = detail::measure_kernels(world, backend, effort);
@@ -198,7 +202,7 @@ TEST_CASE("all ranks have the same rates", "[machine]") {
     const OneThread one;
     found[std::size_t(world.rank())] = detail::measure_fma(world, {.loop = 2e-3});
   });
-  REQUIRE(found[0].size() == 2 * instruction_sets().size());
+  REQUIRE(found[0].size() == 2 * instruction_sets().size() + instruction_sets(DType::bf16).size());
   for (std::size_t i = 0; i < found[0].size(); ++i) {
     CHECK(found[0][i].flops.alone > 0);
     CHECK(found[0][i].flops.together > 0);

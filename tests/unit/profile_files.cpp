@@ -49,6 +49,7 @@ Profile full_profile() {
   p.step_spread = {1e-3, 2e-4, 1.0 / 7, 0, 3e-5};
   p.end_to_end.slowest = p.sum_layers.slowest = p.clean.slowest = 1;
   p.plan = PlannedStep{"two nodes", 1.0 / 3, {{"auto", 0.1, 1.0 / 7}, {"data", 0.2, 0.3}}};
+  p.arithmetic = DType::bf16;
   p.over_time = {70, {{20, 1, 2, "lamina resize", 0.1, 1.0 / 3, 4e6, {3, 1}}}};
   p.timeline[1][2].what = "caf\xc3\xa9 \"1\"";
   return p;
@@ -281,7 +282,7 @@ TEST_CASE("a damaged profile is one clear error that names the place", "[fuzz]")
     bad.erase(key);
     write(path, bad.dump());
     const bool dispensable = key == "byte_model" || key == "unaccounted" || key == "machine" ||
-                             key == "step_std_s" || key == "plan" ||
+                             key == "step_std_s" || key == "plan" || key == "arithmetic" ||
                              key == "ranks_over_time";  // which older files lack
     CAPTURE(key);
     CHECK((error(path) == "none") == dispensable);

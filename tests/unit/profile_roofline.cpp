@@ -205,7 +205,7 @@ TEST_CASE("roofs need ceilings in the profile's type") {
   CHECK_THROWS_WITH(roof(p, r), ContainsSubstring("no ceilings"));
   p = made_profile_on_machine();
   CHECK(has_ceilings(p));
-  p.dtype = "f64";
+  p.dtype = "f64", p.arithmetic = DType::f64;
   CHECK(roof(p, row(200, {10e6, 1})).fraction == Approx(0.5));  // 100 GFLOP/s
   p.machine->compute.clear();
   CHECK_FALSE(has_ceilings(p));

@@ -35,7 +35,7 @@ LAMINA_MEMBERS(PlannedStep, a, b, c)
 LAMINA_MEMBERS(RanksChange, a, b, c, d, e, f, g, h)
 LAMINA_MEMBERS(RanksOverTime, a, b)
 LAMINA_MEMBERS(Profile, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y,
-               z)
+               z, arithmetic)
 
 #undef LAMINA_MEMBERS
 

@@ -203,6 +203,8 @@ class Backend {
   virtual std::string description() const = 0;  ///< with version and active instruction set
   /// Whether it has all kernels for it.
   virtual bool supports(const Precision&) const = 0;
+  /// In which type convolutions and linear layers multiply elements of type t.
+  virtual DType arithmetic(DType t) const { return wide(t); }
   /// Where all operands of its kernels lie. It must outlive the tensors there.
   virtual MemorySpace& memory() const { return host_memory(); }
 

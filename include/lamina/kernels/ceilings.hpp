@@ -22,8 +22,9 @@ struct CacheLevel {
 std::vector<CacheLevel> cache_levels();
 
 /// Instruction sets for which there are loops and that this processor has, narrowest first: some of
-/// "sse2", "avx2" (with FMA) and "avx512", or "portable" on other architectures.
-std::vector<std::string> instruction_sets();
+/// "sse2", "avx2" (with FMA) and "avx512", or "portable" on other architectures. For bf16 those
+/// that multiply it: "avx512bf16", or none.
+std::vector<std::string> instruction_sets(DType dtype = DType::f32);
 
 /// How long a loop is measured: in slices, one after the other. Slices that begin in the first or
 /// end in the last sixth of the time do not count: ranks that start together do so only to within
@@ -38,7 +39,7 @@ struct Slices {
 
 /// FLOP per second of multiply-adds whose operands all stay in registers, on all threads(). A
 /// multiply-add is 2 FLOP, also where it takes two instructions (sse2). Throws Error where the
-/// processor lacks the instruction set; dtype is f32 or f64.
+/// processor lacks the instruction set; dtype is f32, f64 or bf16.
 double fma_rate(std::string_view instruction_set, DType dtype, const Slices& slices = {});
 
 /// Memory that the threads go through, each its own part, again and again.

@@ -113,8 +113,7 @@ struct Profile {
   std::string version = lamina::version;
   std::string model;  ///< for the caller to fill in
   std::string backend, dtype, optimizer;
-  /// In which its kernels multiply: bf16 and f16 are widened first.
-  DType arithmetic() const { return wide(parse_dtype(dtype)); }
+  DType arithmetic = DType::f32;   ///< in which its kernels multiply
   std::string command;             ///< the command line; for the caller to fill in
   std::vector<std::string> hosts;  ///< of each rank, with its threads: "node1, 4 threads"
   int ranks = 1, steps = 0;

@@ -206,8 +206,7 @@ std::string draw_communication(const Profile& profile, const Profile* other,
   for (const auto* all : {&first, &second})
     for (const Talker& t : *all)
       xs.push_back(t.x()), ys.push_back(t.y()), longest = std::max(longest, t.comm);
-  const DType dtype = shown.dtype == name(DType::f64) ? DType::f64 : DType::f32;
-  const double peak = shown.machine ? shown.machine->peak(dtype) : 0;
+  const double peak = shown.machine ? shown.machine->peak(shown.arithmetic) : 0;
   const Links links = peak > 0 ? Links(shown, *shown.machine) : Links();
   if (peak > 0) ys.push_back(peak);
   if (links.best > 0) xs.push_back(peak / links.best / 3);  // where its line starts to be seen

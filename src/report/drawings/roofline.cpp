@@ -305,7 +305,7 @@ std::string draw_roofline(const Profile& profile, const Profile* other, DrawingO
           options);
   std::vector<const Dots*> all = {&first};
   if (second) all.push_back(&*second);
-  const DType dtype = shown.profile.dtype == name(DType::f64) ? DType::f64 : DType::f32;
+  const DType dtype = shown.profile.arithmetic;
   Picture picture(svg, machine, dtype, all);
   picture.axes();
   picture.ceilings();

@@ -289,6 +289,8 @@ Profile to_profile(const JsonPart& j) {
   Profile p;
   p.version = j.at("lamina").string(), p.model = j.at("model").string();
   p.backend = j.at("backend").string(), p.dtype = j.at("dtype").string();
+  const auto arithmetic = j.find("arithmetic");
+  p.arithmetic = arithmetic ? parse_dtype(arithmetic->string()) : wide(parse_dtype(p.dtype));
   p.optimizer = j.at("optimizer").string(), p.command = j.at("command").string();
   p.ranks = int(j.at("ranks").whole(1, INT32_MAX));
   p.batch = j.at("batch").whole(0, INT64_MAX);
@@ -335,6 +337,7 @@ void write_profile_json(const std::string& path, const Profile& p) {
             {"model", p.model},
             {"backend", p.backend},
             {"dtype", p.dtype},
+            {"arithmetic", name(p.arithmetic)},
             {"optimizer", p.optimizer},
             {"ranks", p.ranks},
             {"hosts", p.hosts},

@@ -347,6 +347,7 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
   Profile p;
   p.backend = placing.backend->description();
   p.dtype = name(placing.dtype.compute);
+  p.arithmetic = placing.backend->arithmetic(placing.dtype.compute);
   p.optimizer = detail::making::describe(rule);
   p.ranks = ranks.size(), p.steps = profiler.steps(),
   p.batch = placing.batch * placing.micro_batches;

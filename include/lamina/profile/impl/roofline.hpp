@@ -20,7 +20,7 @@ struct Ceilings {
 
 inline Ceilings ceilings_of(const Profile& p) {
   check(p.machine.has_value(), "roofline: the profile has no ceilings of its machine");
-  const DType t = p.arithmetic();
+  const DType t = p.arithmetic;
   const Ceilings c{*p.machine, t, p.machine->peak(t), p.machine->bandwidth()};
   check(c.peak > 0, "roofline: the machine's peak in ", name(t), " has not been measured");
   check(c.bandwidth > 0, "roofline: the machine's memory bandwidth has not been measured");
@@ -92,7 +92,7 @@ inline std::string reason_for(const Ceilings& c, const ProfileRow& r) {
 }  // namespace detail::roofline
 
 LAMINA_INLINE bool has_ceilings(const Profile& p) {
-  return p.machine && p.machine->peak(p.arithmetic()) > 0 && p.machine->bandwidth() > 0;
+  return p.machine && p.machine->peak(p.arithmetic) > 0 && p.machine->bandwidth() > 0;
 }
 
 LAMINA_INLINE Roof roof(const Profile& profile, const ProfileRow& row) {

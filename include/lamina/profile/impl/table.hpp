@@ -200,10 +200,10 @@ inline std::string processors(const Profile& p) {
 inline std::string ceilings(const Profile& p) {
   const Machine& m = *p.machine;
   return text(
-      format("peak %.1f GFLOP/s ", m.peak(p.arithmetic()) / 1e9), name(p.arithmetic()),
+      format("peak %.1f GFLOP/s ", m.peak(p.arithmetic) / 1e9), name(p.arithmetic),
       format(" FMA, memory %.1f GB/s (", m.bandwidth() / 1e9), m.threads,
       m.threads == 1 ? " thread" : " threads", m.ranks > 1 ? ", all ranks at once" : "", ")\n",
-      m.disturbed(p.arithmetic()) ? "DISTURBED when they were measured: roofs may be too low\n"
+      m.disturbed(p.arithmetic) ? "DISTURBED when they were measured: roofs may be too low\n"
                                   : "");
 }
 
