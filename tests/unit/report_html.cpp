@@ -79,7 +79,8 @@ TEST_CASE("a report is made of whatever a profile lacks", "[report]") {
   p.timeline.clear(), p.layer_memory.clear(), p.hosts.clear(), p.layers.clear();
   p.clean = {}, p.machine->comm.clear(), p.command.clear();
   check_page(report_html(p));
-  p.dtype = "f64", p.arithmetic = DType::f64, p.machine->compute.clear();  // a machine, but no roofs
+  p.dtype = "f64", p.arithmetic = DType::f64;
+  p.machine->compute.clear();  // a machine, but no roofs
   check_page(report_html(p));
   CHECK(has(report_html(p), "ceilings were not measured"));
   CHECK_FALSE(has(report_html(p), "% of roof"));
