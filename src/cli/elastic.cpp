@@ -3,12 +3,15 @@
 #include "base/descriptor.hpp"
 #include "flags.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +53,19 @@ int connect_to(int socket, const sockaddr_un& address) {
 
 int bind_to(int socket, const sockaddr_un& address) {
   return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+/// So that of several jobs that find the socket of a dead one a single one takes its place, and
+/// nobody takes a socket for dead that is being made. Waits a while for others; where a folder
+/// cannot be locked, there is nothing to wait for.
+Descriptor lock_folder(const std::string& path) {
+  const std::string folder = std::filesystem::absolute(path).parent_path().string();
+  Descriptor locked(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 500 && ::flock(locked.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
+    if (errno != EWOULDBLOCK) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return locked;
 }
 
 /// Removes the socket of a process that was killed. Throws Error where one that lives has it; what
@@ -142,6 +158,7 @@ JobSocket::JobSocket(std::string path, Ask ask)
   const sockaddr_un address = address_of(path_);
   impl_->listening = new_socket();
   impl_->ask = std::move(ask);
+  const Descriptor lock = lock_folder(path_);
   int made = bind_to(impl_->listening.get(), address);
   if (made != 0 && errno == EADDRINUSE) {
     remove_if_dead(path_, address);
@@ -155,9 +172,9 @@ JobSocket::JobSocket(std::string path, Ask ask)
 }
 
 JobSocket::~JobSocket() {
+  ::unlink(path_.c_str());  // while it answers: where nobody does, another job makes its own
   ::shutdown(impl_->listening.get(), SHUT_RDWR);
   impl_->thread.join();
-  ::unlink(path_.c_str());
 }
 
 std::string ask_job(const std::string& path, int ranks) {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, and
 # parked ranks sleep; what cannot be is one line, after which the training goes on.
+import fcntl
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -197,6 +199,27 @@ def killed():
         job.unlink(missing_ok=True)
 
 
+def one_takes_over():
+    """Of two jobs that find a dead socket at once; and they wait for whoever is at it."""
+    job = root / "dead"
+    socket.socket(socket.AF_UNIX).bind(str(job))
+    folder = os.open(root, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    both = [start(1, *training, *elastic, "--steps", 1000000, "--job", job) for _ in range(2)]
+    time.sleep(0.5)
+    answer = resize(job, 1)
+    expect("no job answers there" in answer.stderr, "a socket that is being made was replaced",
+           answer.stdout)
+    os.close(folder)
+    expect(wait_for(lambda: any(p.poll() is not None for p in both)), "two jobs have a socket")
+    both.sort(key=lambda process: process.poll() is None)
+    expect("another job has this socket" in end(both[0]), "nobody has the socket")
+    expect(resize(job, 1).returncode == 0, "nobody answers there")
+    both[1].send_signal(signal.SIGTERM)
+    end(both[1])
+    expect(both[1].returncode == 143 and not job.exists(), "the socket is left behind")
+
+
 def failed():
     """An error of ranks that train is the only line, and parked ranks do not keep it waiting."""
     process = start(3, *training, *elastic, "--ranks", 2, "--steps", 100, "--lr", "1e30")
@@ -251,7 +274,7 @@ def bad_input():
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
 for check in (bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
-              illegal_splits, killed, failed):
+              illegal_splits, killed, one_takes_over, failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()
