@@ -6,13 +6,16 @@
 #include "session.hpp"
 #include "signals.hpp"
 #include "terminal.hpp"
+#include "train/board.hpp"
 
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/profile/profile.hpp>
 #include <lamina/train/json_log.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -91,6 +94,8 @@ void settle_elastic(TrainOptions& o, const World& world) {
         "--elastic: there is no --trace of ranks that come and go: expected "
         "--report, which has the last step");
   if (o.elastic.ranks == 0) o.elastic.ranks = world.size();
+  if (std::getenv(lamina::detail::snapshot_variable))  // of those that were asked for some are lost
+    o.elastic.ranks = std::min(o.elastic.ranks, world.size());
   check(o.elastic.ranks <= world.size(), "--ranks ", o.elastic.ranks, ": only ", world.size(),
         world.size() == 1 ? " rank was started" : " ranks were started");
   check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
