@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # `lamina launch`: ranks are killed, and training goes on to the same bits; where it cannot go on,
 # one line says why, and no process is left behind. With -v says what it does;
-# names of functions are those checks alone.
+# names of functions are those checks alone, and numbers the seeds of what happens at random.
+import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -16,6 +18,8 @@ import time
 lamina = str(pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin/lamina")
 cluster = pathlib.Path(os.environ["LAMINA_SOURCE"]) / "tests/cluster"
 verbose = "-v" in sys.argv
+chosen = [a for a in sys.argv[1:] if a != "-v"]
+seeds = [int(a) for a in chosen if a.isdigit()] or [1, 2]
 for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
     del os.environ[variable]
 os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -23,9 +27,10 @@ root = pathlib.Path(tempfile.mkdtemp(prefix="launch."))
 failures = 0
 patience = 60  # seconds, for a machine that has much else to do
 every = 50  # steps between snapshots
-training = (lamina, "train", "--model", "lenet", "--limit", "480", "--global-batch", "24",
-            "--epochs", "1000", "--no-validation", "--profile-steps", "0", "--threads", "1",
-            "--log", "log", "--save", "save")
+flags = ("--limit", "480", "--global-batch", "24", "--epochs", "100000", "--no-validation",
+         "--profile-steps", "0", "--threads", "1", "--log", "log", "--save", "save")
+training = (lamina, "train", "--model", "lenet", *flags)
+normed = (lamina, "train", "--model", "resnet20", "--image-size", "8", "--workers", "4", *flags)
 
 
 def expect(that, what, out=""):
@@ -107,10 +112,13 @@ class Job:
         expect(not self.processes(), f"{' '.join(self.line)}: left behind: {self.processes()}")
 
     def steps(self):
-        return [json.loads(line)["step"] for line in (self.folder / "log").open()]
+        return [line["step"] for line in self.log() if "loss" in line]
 
     def losses(self):
-        return [json.loads(line)["loss"] for line in (self.folder / "log").open()]
+        return [line["loss"] for line in self.log() if "loss" in line]
+
+    def log(self):
+        return [json.loads(line) for line in (self.folder / "log").open()]
 
     def saved(self):
         return (self.folder / "save").read_bytes()
@@ -199,6 +207,99 @@ def given_up():
     job.leaves_nothing()
 
 
+class Elastic(Job):
+    """Whose ranks come and go."""
+
+    def __init__(self, folder, ranks, *launch):
+        super().__init__(folder, ("--snapshot-every", 10, *launch), *normed, "--elastic",
+                         "--ranks", ranks, "--job", "job")
+
+    def now(self):
+        """How often the program has begun, with how many ranks, and how many train."""
+        begun = (self.folder / "out").read_text().split("# elastic: ")
+        train, started = (re.findall(r"^(\d+) of (\d+) ", begun[-1]) or [(0, 0)])[0]
+        resized = re.findall(r"# resize at .* -> (\d+) rank", begun[-1])
+        return len(begun) - 1, int(started), int(resized[-1] if resized else train)
+
+    def step(self):
+        with open(self.folder / "log", "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 1000))
+            return int((re.findall(rb'"step": (\d+), "epoch"', log.read()) or [0])[-1])
+
+    def goes_further(self, begun=0):
+        """To a step that there was not yet, once the program has begun more often than that."""
+        at = self.step()
+        return self.wait_for(lambda: self.now()[0] > begun and self.step() > at)
+
+    def resize(self, chance):
+        """To a number at random. It may be refused where one is under way, or the job gone."""
+        now = self.now()
+        others = [n for n in (1, 2, 4) if n <= now[1] and n != now[2]]
+        if not others:
+            return
+        ask = [lamina, "resize", "job", str(chance.choice(others))]
+        answer = subprocess.run(ask, cwd=self.folder, capture_output=True)
+        if answer.returncode == 0 and chance.random() < 0.6:
+            self.wait_for(lambda: self.now() != now)
+
+    def lose(self, rank):
+        """Unless it is the last one."""
+        begun, started, _ = self.now()
+        ranks = self.processes(rank) if started > 1 else []
+        for process in ranks:
+            with contextlib.suppress(ProcessLookupError):  # the program is about to begin again
+                os.kill(process, signal.SIGKILL)
+        if ranks:
+            self.goes_further(begun)
+        return len(ranks)
+
+    def resizes(self):
+        return (self.folder / "out").read_text().count("# resize at ")
+
+
+def fewer_than_train_first():
+    """Where fewer are left than --ranks says, all of them train."""
+    job = Elastic("fewer-than-ranks", 2, "--max", 2)
+    job.wait_for(job.logged)
+    job.lose(1)
+    expect(job.now() == (2, 1, 1), f"{job.now()}", job.err())
+    os.kill(job.process.pid, signal.SIGTERM)
+    job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "1 rank"))
+
+
+def at_random():
+    """Ranks are resized and killed at random: training has the bits of one rank left alone."""
+    jobs = []
+    for seed in seeds:
+        chance = random.Random(seed)
+        job = Elastic(f"random-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2)
+        jobs.append(job)
+        job.wait_for(job.logged)
+        lost = 0
+        while lost + job.resizes() < 26 and job.process.poll() is None:
+            if chance.random() < 0.2:
+                lost += job.lose(chance.randrange(4))
+            else:
+                job.resize(chance)
+            time.sleep(0.1 * chance.random())
+        job.wait_for(lambda: job.now()[1] == 4)  # or it would begin again in the meantime
+        job.goes_further()
+        os.kill(job.process.pid, signal.SIGTERM)
+        expect(job.process.wait(patience) == 143, f"random-{seed}", job.err())
+        job.leaves_nothing()
+        if verbose:
+            print(f"seed {seed}: {lost} ranks lost, {job.resizes()} resizes, step {job.step()}")
+    steps = ("--steps", max(job.step() for job in jobs) + 20)
+    alone = Job("random-alone", None, *normed, *steps)
+    expect(alone.process.wait(patience) == 0, "left alone", alone.err())
+    for job in jobs:
+        expect(subprocess.run([*normed, "--resume", *map(str, steps)], cwd=job.folder,
+                              capture_output=True).returncode == 0, "not to be resumed")
+        expect(job.steps() == alone.steps() and job.losses() == alone.losses(),
+               f"{job.folder.name}: other losses")
+        expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
+
+
 def killed_launcher():
     for number in signal.SIGKILL, signal.SIGHUP:
         job = Job(f"launcher-{number}", ("--max", 2), *training)
@@ -263,8 +364,10 @@ if not shutil.which("mpirun"):
     print("mpirun is missing")
     sys.exit(77)
 begin = time.monotonic()
-checks = [check for check in (same_ranks, fewer_and_more, given_up, killed_launcher, lost_host)
-          if not set(sys.argv[1:]) - {"-v"} or check.__name__ in sys.argv]
+names = [a for a in chosen if not a.isdigit()]
+checks = [check for check in (same_ranks, fewer_and_more, given_up, fewer_than_train_first,
+                              at_random, killed_launcher, lost_host)
+          if not names or check.__name__ in names]
 try:
     for check in checks:
         check()
