@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// "S 11 ...": state, parent, and more; "" where it is gone.
+std::string state_of(pid_t process) {
+  std::string line;
+  std::getline(std::ifstream(text("/proc/", process, "/stat")), line);
+  const auto name_end = line.rfind(')');  // "12 (any name) S 11 ..."
+  return name_end == line.npos || line.size() < name_end + 4 ? "" : line.substr(name_end + 2);
+}
+
 /// The processes that `parent` has started and that have not been waited for.
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> found;
@@ -30,11 +39,8 @@ std::vector<pid_t> children_of(pid_t parent) {
   for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
     const pid_t process = std::atoi(at->path().filename().c_str());
     if (process <= 0) continue;
-    std::string line;
-    std::getline(std::ifstream(at->path() / "stat"), line);
-    const auto name_end = line.rfind(')');  // "12 (any name) S 11 ..."
-    if (name_end == line.npos || line.size() < name_end + 4) continue;
-    if (std::atoi(line.c_str() + name_end + 4) == parent) found.push_back(process);
+    const std::string state = state_of(process);
+    if (!state.empty() && std::atoi(state.c_str() + 2) == parent) found.push_back(process);
   }
   return found;
 }
@@ -138,6 +144,13 @@ int Child::signal_children(int number, std::string_view variable) const {
   std::erase_if(children, [&](pid_t child) { return !has_variable(child, variable); });
   for (const pid_t child : children) kill(child, number);
   return int(children.size());
+}
+
+bool Child::forgets_children() const {
+  const auto children = children_of(process_);
+  return !children.empty() && std::ranges::all_of(children, [](pid_t child) {
+    return state_of(child).starts_with('Z');
+  });
 }
 
 void end_orphans() {

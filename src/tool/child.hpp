@@ -34,6 +34,8 @@ class Child {
   void signal(int number) const;
   /// To those that it has started itself with this variable in their environment; how many.
   int signal_children(int number, std::string_view variable) const;
+  /// Whether all that it has started itself have ended, and it has not waited for the last ones.
+  bool forgets_children() const;
   /// When it has ended, as shells tell it: 128 and more where a signal ended it.
   int status() const { return status_; }
   /// Whether a signal ended it.

@@ -1,5 +1,6 @@
 #include "mpi_job.hpp"
 
+#include <lamina/base/clock.hpp>
 #include <lamina/base/text.hpp>
 
 #include <algorithm>
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::size_t rule = 74;  ///< dashes above and below each of Open MPI's notices
 constexpr int most_lines = 30;    ///< of a notice: what is longer is none
+constexpr double patience = 5;    ///< seconds between two looks at what mpirun makes of its ranks
 
 bool is_rule(std::string_view line) {
   return line.size() == rule && line.find_first_not_of('-') == line.npos;
@@ -89,7 +91,18 @@ bool MpiJob::wait(double seconds) {
   const bool ended = child_.wait(seconds);
   notices_.take(child_.said());
   if (ended) notices_.flush();
+  if (!ended) kill_if_stuck();
   return ended;
+}
+
+/// Open MPI's hangs at times where a rank is lost while it connects: it ends the others, and waits
+/// for itself.
+void MpiJob::kill_if_stuck() {
+  if (now() < next_look_) return;
+  next_look_ = now() + patience;
+  const bool forgets = child_.forgets_children();
+  if (forgets && forgot_) child_.signal(SIGKILL);
+  forgot_ = forgets;
 }
 
 std::optional<Lost> MpiJob::lost() const {

@@ -50,7 +50,7 @@ class MpiJob {
     end_orphans();  // where mpirun was killed
   }
 
-  /// Returns after `seconds` at the latest: whether the job has ended.
+  /// Returns after `seconds` at the latest: whether the job has ended. Kills mpirun where it hangs.
   bool wait(double seconds);
   /// To the ranks of this host, which tell the others if they are Lamina's; where there are none,
   /// to mpirun.
@@ -66,8 +66,12 @@ class MpiJob {
   bool killed() const { return child_.killed(); }
 
  private:
+  void kill_if_stuck();
+
   Child child_;
   Notices notices_;
+  double next_look_ = 0;  ///< seconds of now()
+  bool forgot_ = false;   ///< at the last look
 };
 
 }  // namespace lamina::cli

@@ -317,6 +317,23 @@ def killed_launcher():
     expect(job.steps() == list(range(1, 901)), f"steps of the log are {job.steps()}")
 
 
+# The first time its rank ends, and it takes no note of that; then it does its work.
+STUCK = """#!/bin/sh
+[ ! -e been ] || exec mpirun "$@"
+: >been
+sleep 0.1 &
+exec sleep 1000
+"""
+
+
+def stuck_mpirun():
+    (root / "stuck.sh").write_text(STUCK)
+    (root / "stuck.sh").chmod(0o755)
+    job = Job("stuck", ("--max", 1, "--mpirun", root / "stuck.sh"), *training, "--steps", 20)
+    job.ends(0, r"lamina launch: mpirun was lost \(signal 9\): going on with 1 rank")
+    expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
+
+
 # On the first of two virtual hosts. The link of the other one is cut, and repaired: `enter` stands
 # in for ssh, which would not get through.
 LOST_HOST = r"""
@@ -366,7 +383,7 @@ if not shutil.which("mpirun"):
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, fewer_and_more, given_up, fewer_than_train_first,
-                              at_random, killed_launcher, lost_host)
+                              at_random, killed_launcher, stuck_mpirun, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:
