@@ -118,8 +118,10 @@ LAMINA_INLINE std::vector<Slot> slots_of(const PlacedNetwork& network, bool with
   return slots;
 }
 
-/// Those that share a bucket must agree on when it is gathered.
+/// Those that share a bucket must agree on when it is gathered: also where rank 0 reads in between
+/// what the others do not.
 LAMINA_INLINE void SlotReader::see(const Slot& slot) {
+  if (!slot.together) return;
   const Bucket* bucket = slot.in_parts ? slot.in_parts->bucket : nullptr;
   if (bucket == bucket_ && slot.state == state_) return;
   bucket_ = bucket, state_ = slot.state, all_ = Tensor();
