@@ -213,6 +213,7 @@ class Elastic(Job):
     def __init__(self, folder, ranks, *launch):
         super().__init__(folder, ("--snapshot-every", 10, *launch), *normed, "--elastic",
                          "--ranks", ranks, "--job", "job")
+        self.wait_for(lambda: self.now()[0] > 0 and self.logged())
 
     def now(self):
         """How often the program has begun, with how many ranks, and how many train."""
@@ -260,7 +261,6 @@ class Elastic(Job):
 def fewer_than_train_first():
     """Where fewer are left than --ranks says, all of them train."""
     job = Elastic("fewer-than-ranks", 2, "--max", 2)
-    job.wait_for(job.logged)
     job.lose(1)
     expect(job.now() == (2, 1, 1), f"{job.now()}", job.err())
     os.kill(job.process.pid, signal.SIGTERM)
@@ -274,7 +274,6 @@ def at_random():
         chance = random.Random(seed)
         job = Elastic(f"random-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2)
         jobs.append(job)
-        job.wait_for(job.logged)
         lost = 0
         while lost + job.resizes() < 26 and job.process.poll() is None:
             if chance.random() < 0.2:
