@@ -178,6 +178,15 @@ TEST_CASE("training goes on where it was, whatever ranks and splits are then") {
     CHECK(found.weights[i] == Approx(expected.weights[i]).epsilon(1e-9).margin(1e-12));
 }
 
+TEST_CASE("what is longer than a message goes over in several") {
+  How how{.net = Network({.c = 3, .h = 12, .w = 12}), .dtype = DType::f32};
+  how.net.add<Linear>({.features = 5000}, "a");
+  how.net.add<Linear>({.features = 4}, "b");
+  how.plans = {"data", "data", "owt"};  // what the second rank got it has to give on
+  const Trained found = train(how, {1, 2, 3});
+  CHECK(found.sent == found.to_send);
+}
+
 TEST_CASE("a sharded optimizer and weights with master weights go over whole") {
   const bool sharded = GENERATE(false, true);
   const bool narrow = GENERATE(false, true);
