@@ -4,6 +4,8 @@
 #include "support/splits.hpp"
 #include "support/training.hpp"
 
+#include <lamina/train/hand_over.hpp>
+
 #include <filesystem>
 
 using namespace lamina;
@@ -319,6 +321,11 @@ TEST_CASE("another network's parameters are only read, and never in part when th
   asks_after([&] { from.initialize(5); });
   asks_after([&] { load_parameters(path, from); });
   asks_after([&] { load_checkpoint(path, from); });
+  PlacedNetwork other = net.place(placing(net, {}));
+  other.initialize(6);
+  const Tensor its_states = sgd.attach(other);
+  asks_after([&] { hand_over(&other, &from, {}); });
+  CHECK(weights(from) == weights(other));
   std::filesystem::remove(path);
 }
 
