@@ -245,6 +245,21 @@ TEST_CASE("a sharded optimizer trains as any other, and resumes bit by bit", "[s
     }
 }
 
+TEST_CASE("master weights under a plan resume bit by bit, those of a sharded optimizer, too",
+          "[splits]") {
+  const Folder folder;
+  const bool shard = GENERATE(false, true);
+  for (Run run : {Run{2}, runs[0], runs[2], runs[4]}) {
+    CAPTURE(shard, run.ranks, run.plan.size());
+    run.dtype = DType::bf16, run.shard = shard;
+    train(run, Adam{}, 6, "", folder / "whole");
+    train(run, Adam{}, 4, folder / "whole.part", folder / "resumed");
+    CHECK(same(folder / "resumed", folder / "whole"));
+    train({.dtype = DType::bf16}, Adam{}, 0, folder / "whole", folder / "again");
+    CHECK(same(folder / "again", folder / "whole"));
+  }
+}
+
 TEST_CASE("a sharded optimizer divides its states among the ranks", "[splits]") {
   const auto bytes = [](int ranks, bool shard) {
     std::size_t most = 0;
