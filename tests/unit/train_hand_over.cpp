@@ -227,6 +227,30 @@ TEST_CASE("running averages of each rank's own go over as their mean") {
     CHECK(after[i] == Approx(before[i]).epsilon(1e-12).margin(1e-15));
 }
 
+TEST_CASE("running averages of each rank's own go over as they are to as many") {
+  const Folder folder;
+  const auto data = small_data();
+  const Network net = local_norm_network();
+  const auto splits = [&](int ranks) {
+    std::vector<Split> all(net.graph().size(), Split{.batch = ranks});
+    all[2] = all[5] = {.batch = 2};  // batch norm
+    return all;
+  };
+  run_ranks(3, [&](World& world) {
+    set_threads(1);
+    Trainer trainer(net, world, SGD{.rate = 0.05},
+                    {.batch = 24, .active = 2, .splits_for = splits, .splits = splits(2)});
+    if (trainer.active()) {
+      Loader loader = trainer.loader(*data, true);
+      for (int k = 0; k < 2; ++k) trainer.step(loader, 100);
+      trainer.save(folder / "before");
+    }
+    trainer.resize(3, 2);
+    trainer.save(folder / "after");
+  });
+  CHECK((checkpoint_files::read(folder / "before") == checkpoint_files::read(folder / "after")));
+}
+
 TEST_CASE("fit() makes ready what comes next while all train, and hands over") {
   const auto data = small_data();
   How how{.net = small_network(true, 0), .plans = {"data", "owt", "filter", "spatial"}};
