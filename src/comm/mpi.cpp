@@ -1,11 +1,11 @@
 // Ranks as processes: collectives over MPI, and how a job ends when one of its ranks fails.
 //
-// All calls of MPI between its start and its end come from the communication thread. Every wait is
-// a loop of its own, so that it can end: at a time limit, when a peer says that it failed, or when
-// the process of a peer on this host is gone.
+// All calls of MPI between its start and its end come from the communication thread, but for those
+// that start more ranks. Every wait is a loop of its own, so that it can end: at a time limit, when
+// a peer says that it failed, or when the process of a peer on this host is gone.
 #include "comm/mpi_group.hpp"
-#include "comm/mpi_leftovers.hpp"
 #include "comm/mpi_nodes.hpp"
+#include "comm/mpi_process.hpp"
 #include "comm/mpi_shared.hpp"
 
 #include <lamina/comm/world.hpp>
@@ -18,8 +18,8 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <mutex>
 #include <numeric>
-#include <thread>
 
 namespace lamina::detail {
 namespace {
@@ -44,14 +44,6 @@ constexpr bool debug_build = false;
 #else
 constexpr bool debug_build = true;
 #endif
-
-/// Open MPI's default over TCP is to put large messages into the peer's memory. The peer's consent
-/// waits behind the data that it sends itself: messages that should cross go one after the
-/// other. So they are sent instead, unless the user has set this.
-int init(int& argc, char**& argv, int& given) {
-  setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
-  return MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given);
-}
 
 /// How a rank ended, as it tells its peers.
 struct Notice {
@@ -81,25 +73,16 @@ struct Process {
   std::string host() const { return std::string(place, std::strcspn(place, " ")); }
 };
 
-/// MPI itself, and what is known of the peers.
+/// The ranks there are, and what is known of them. Where more are started, these have another one.
 class Session final : public Lookout {
  public:
-  Session(int& argc, char**& argv) {
-    JobNote::remove_leftovers();
-    int running = 0, given = 0;
-    check_mpi(MPI_Initialized(&running), "MPI_Initialized");
-    owner_ = !running;
-    if (running)
-      check_mpi(MPI_Query_thread(&given), "MPI_Query_thread");
-    else
-      check_mpi(init(argc, argv, given), "MPI_Init_thread");
-    check(given >= MPI_THREAD_SERIALIZED,
-          "this MPI allows calls from the main thread only: collectives need a thread of their own "
-          "(MPI_THREAD_SERIALIZED)");
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
-    MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+  /// `former`: what these ranks had before others came.
+  Session(std::shared_ptr<MpiProcess> of, MPI_Comm ranks, const Session* former = nullptr)
+      : process(std::move(of)) {
+    for (MPI_Comm* comm : {&world, &control_, &growing_}) {
+      check_mpi(MPI_Comm_dup(ranks, comm), "MPI_Comm_dup");
+      MPI_Comm_set_errhandler(kept(*comm), MPI_ERRORS_RETURN);
+    }
     MPI_Comm_rank(world, &rank);
     MPI_Comm_size(world, &size);
     self_ = Process::self();
@@ -110,26 +93,18 @@ class Session final : public Lookout {
         "MPI_Allgather");
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &check_collectives, 1, MPI_INT, MPI_MAX, world),
               "MPI_Allreduce");
-    node = std::make_unique<SharedNode>(world);
-    note_ = std::make_unique<JobNote>();
-  }
-
-  ~Session() override {
-    if (!owner_) return;
-    // A collective that was given up may keep MPI_Finalize waiting for ever.
-    const auto finished = std::make_shared<std::atomic<bool>>(false);
-    if (const int code = exit_code_; code != 0)
-      std::thread([code, finished] {
-        pause(3);
-        if (!*finished) std::_Exit(code);
-      }).detach();
-    MPI_Finalize();
-    *finished = true;
+    std::vector<int> hosts;  // of each rank: the first one there
+    if (ranks != MPI_COMM_WORLD)
+      for (const Process& p : peers_) hosts.push_back(first_beside(p));
+    node = std::make_unique<SharedNode>(world, *this, hosts, former ? former->node.get() : nullptr);
+    process->write_note();
   }
 
   /// Throws if a peer has failed or is gone, or has ended although this rank has been waiting for
   /// `doing` for some seconds.
   void look_around(const Operation* doing, double waited) {
+    const std::lock_guard lock(mutex_);
+    if (larger_) larger_->look_around(nullptr, 0);
     listen();
     for (int r = 0; r < size; ++r) {
       const Notice& n = notices_[std::size_t(r)];
@@ -150,7 +125,7 @@ class Session final : public Lookout {
   }
 
   void tell(const std::string& error, int code) {
-    exit_code_ = code;
+    process->status = code;
     Notice& mine = mine_[code != 0];
     mine.code = code;
     std::snprintf(mine.error, sizeof mine.error, "%s", error.c_str());
@@ -158,12 +133,29 @@ class Session final : public Lookout {
     for (int r = 0; r < size; ++r)
       if (r != rank && !gone(r))
         MPI_Isend(&mine, sizeof mine, MPI_BYTE, r, 0, control_, &sends_[std::size_t(r)]);
+    told();
+  }
+
+  /// Whether all that tell() sent is on its way.
+  bool told() {
     int sent = 0;
     MPI_Testall(size, sends_.data(), &sent, MPI_STATUSES_IGNORE);
+    return sent != 0;
+  }
+
+  /// Those that were started by it come behind these; see MpiProcess::start_more().
+  std::shared_ptr<Session> grow(int more) {
+    return std::make_shared<Session>(process, process->start_more(growing_, more, *this), this);
+  }
+  /// Ranks that fail say so there from now on.
+  void hear(std::shared_ptr<Session> larger) {
+    const std::lock_guard lock(mutex_);
+    larger_ = std::move(larger);
   }
 
   /// Takes in the notices that have arrived.
   void listen() {
+    const std::lock_guard lock(mutex_);
     while (true) {
       int found = 0;
       MPI_Status status;
@@ -200,6 +192,7 @@ class Session final : public Lookout {
     return note;
   }
 
+  /// As of the last look around.
   const Notice& heard(int r) const { return notices_[std::size_t(r)]; }
   bool gone(int r) const { return r != rank && peers_[std::size_t(r)].gone(self_); }
   std::string describe(int r) const {
@@ -207,6 +200,7 @@ class Session final : public Lookout {
                 peers_[std::size_t(r)].host(), ')');
   }
 
+  const std::shared_ptr<MpiProcess> process;
   MPI_Comm world = MPI_COMM_NULL;
   int rank = 0, size = 1;
   std::unique_ptr<SharedNode> node;
@@ -215,10 +209,16 @@ class Session final : public Lookout {
   int check_collectives = is_on("LAMINA_CHECK_COLLECTIVES", debug_build);
 
  private:
-  std::unique_ptr<JobNote> note_;
-  bool owner_ = false;
-  int exit_code_ = 0;
+  int first_beside(const Process& p) const {
+    int r = 0;
+    while (std::strcmp(peers_[std::size_t(r)].place, p.place) != 0) ++r;
+    return r;
+  }
+
   MPI_Comm control_ = MPI_COMM_NULL;  // for notices, so that they never meet the program's messages
+  MPI_Comm growing_ = MPI_COMM_NULL;  // for the thread that starts more ranks
+  std::recursive_mutex mutex_;        // of notices, since that thread looks around, too
+  std::shared_ptr<Session> larger_;
   Process self_;
   std::vector<Process> peers_;
   std::vector<Notice> notices_;
@@ -245,13 +245,16 @@ class MpiTransport final : public Transport {
     else if (group.useful())
       nodes_ = std::make_unique<NodeGroup>(*session_->node, *session_, comm_, members_);
   }
-  // The MPI_Comm is never freed: that would be a collective call from whichever thread drops the
-  // last reference. Groups are made at set-up, few, and MPI_Finalize takes them.
+  // The MPI_Comm is not freed before MPI ends: that would be a collective call from whichever
+  // thread drops the last reference. Groups are made at set-up, and few.
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::span<const int> members() const override { return members_; }
-  void poll() override { session_->look_around(nullptr, 0); }
+  void poll() override {
+    block_broken_pipes();
+    session_->look_around(nullptr, 0);
+  }
   double time_limit() const override { return session_->time_limit; }
   std::string carrier() const override {
     if (shared_) return "shared memory";
@@ -268,6 +271,7 @@ class MpiTransport final : public Transport {
   }
 
   void run(const Operation& op) override {
+    block_broken_pipes();
     if (session_->check_collectives) compare(op);
     op.reduces() && is_narrow(op.dtype) ? reduce_wide(op) : carry(op);
   }
@@ -286,7 +290,7 @@ class MpiTransport final : public Transport {
                              int(me - members.begin()), &part),
               "MPI_Comm_split");
     if (part == MPI_COMM_NULL) return nullptr;
-    return std::make_shared<MpiTransport>(session_, part);
+    return std::make_shared<MpiTransport>(session_, kept(part));
   }
 
  private:
@@ -348,13 +352,18 @@ class MpiTransport final : public Transport {
 
 class MpiJob final : public Job {
  public:
-  MpiJob(int& argc, char**& argv) : session_(std::make_shared<Session>(argc, argv)) {}
+  MpiJob(int& argc, char**& argv) {
+    const auto process = std::make_shared<MpiProcess>(argc, argv);
+    session_ = std::make_shared<Session>(process, process->ranks());
+  }
+  explicit MpiJob(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
   std::shared_ptr<Transport> transport() override {
     return std::make_shared<MpiTransport>(session_, session_->world);
   }
 
   std::string leave(const std::string& error, int code) override {
+    block_broken_pipes();
     Session& s = *session_;
     s.tell(error, code);
     // Peers that ended well may have long work left; those that failed come at once or not at all.
@@ -366,7 +375,7 @@ class MpiJob final : public Job {
       else
         s.listen();
       silent.clear();
-      all_left_ = true;
+      all_left_ = s.told() || code != 0;
       for (int r = 0; r < s.size; ++r) {
         if (r == s.rank || s.heard(r).code >= (code == 0 ? 0 : 1)) continue;
         all_left_ = false;
@@ -392,6 +401,20 @@ class MpiJob final : public Job {
     return line;
   }
   bool all_left() const override { return all_left_; }
+
+  bool late() const override { return session_->process->late(); }
+  int started() const override { return session_->process->started(); }
+  std::unique_ptr<Job> grow(int more) override {
+    return std::make_unique<MpiJob>(session_->grow(more));
+  }
+  void hear(const Job& larger) override {
+    session_->hear(static_cast<const MpiJob&>(larger).session_);
+  }
+  void withdraw(const std::string& error) override {
+    leave(error, 1);
+    session_->process->status = 0;  // or else mpirun would end the others
+    session_->process->hurry = true;
+  }
 
   [[noreturn]] void kill(int code) override {
     // Where a process is gone, the launcher is at work already, and says it in fewer words. A rank

@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <signal.h>
 
 #include <chrono>
 #include <cstring>
@@ -70,6 +71,20 @@ inline void check_same(const Called& first, int first_rank, const Called& other,
                        int size) {
   check(other.get().matches(first.get()), "rank ", first_rank, " called ", first.get(),
         ", but rank ", other_rank, " called ", other.get(), " (ranks of a group of ", size, ')');
+}
+
+/// Notes a communicator, which is freed before MPI ends where ranks came later.
+MPI_Comm kept(MPI_Comm comm);
+
+/// From now on a message to a process that is gone is no end of this one, on this thread.
+inline void block_broken_pipes() {
+  thread_local const bool blocked = [] {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    return pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0;
+  }();
+  (void)blocked;
 }
 
 inline void pause(double seconds) {

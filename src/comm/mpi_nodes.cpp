@@ -42,7 +42,7 @@ NodeGroup::NodeGroup(SharedNode& node, Lookout& lookout, MPI_Comm comm,
       MPI_Comm_split(comm, number < shared_.owners() ? number : MPI_UNDEFINED, int(here_), &owners),
       "MPI_Comm_split");
   if (owners == MPI_COMM_NULL) return;
-  owners_ = std::make_unique<MpiGroup>(owners, lookout);
+  owners_ = std::make_unique<MpiGroup>(kept(owners), lookout);
   parts_.resize(firsts_.size() - 1);
 }
 

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 namespace lamina::detail {
 namespace {
@@ -51,7 +52,9 @@ struct alignas(64) SharedNode::Slot {
   char* bytes() { return reinterpret_cast<char*>(this + 1); }
 };
 
-SharedNode::SharedNode(MPI_Comm world) {
+SharedNode::SharedNode(MPI_Comm world, Lookout& lookout, const std::vector<int>& hosts,
+                       const SharedNode* former) {
+  if (former) buffers_ = former->buffers_;
   int rank = 0, ranks = 1, on_node = 0;
   MPI_Comm_rank(world, &rank);
   MPI_Comm_size(world, &ranks);
@@ -63,12 +66,15 @@ SharedNode::SharedNode(MPI_Comm world) {
   check(node_size > 0, "LAMINA_NODE_SIZE=", limit, ": expected a number of ranks above 0");
 
   MPI_Comm host = MPI_COMM_NULL, node = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
-            "MPI_Comm_split_type");
-  MPI_Comm_rank(host, &on_node);
+  if (hosts.empty())
+    check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+              "MPI_Comm_split_type");
+  else
+    check_mpi(MPI_Comm_split(world, hosts[std::size_t(rank)], rank, &host), "MPI_Comm_split");
+  MPI_Comm_rank(kept(host), &on_node);
   check_mpi(MPI_Comm_split(host, off ? MPI_UNDEFINED : on_node / node_size, rank, &node),
             "MPI_Comm_split");
-  if (node != MPI_COMM_NULL) add_segments(node);
+  if (kept(node) != MPI_COMM_NULL) add_segments(node, hosts.empty() ? nullptr : &lookout);
 
   int mine[2] = {rank, place_};
   if (size_ > 1) MPI_Bcast(&mine[0], 1, MPI_INT, 0, node);
@@ -80,7 +86,7 @@ SharedNode::SharedNode(MPI_Comm world) {
   }
 }
 
-void SharedNode::add_segments(MPI_Comm node) {
+void SharedNode::add_segments(MPI_Comm node, Lookout* lookout) {
   MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN);
   int size = 1;
   MPI_Comm_size(node, &size);
@@ -90,7 +96,20 @@ void SharedNode::add_segments(MPI_Comm node) {
   constexpr std::size_t third = 32 << 20, least = 64 << 10, most = 1280 << 10;
   slot_bytes_ = std::clamp(third / std::size_t(2 * size) / 64 * 64, least, most);
   const std::size_t bytes = sizeof(Flag) * std::size_t(size) + 2 * (sizeof(Slot) + slot_bytes_);
+  segments_ = lookout ? buffers(node, bytes, *lookout) : window(node, bytes);
+  if (segments_.empty()) return;
+  MPI_Comm_rank(node, &place_);
+  std::memset(segments_[std::size_t(place_)], 0, bytes);
+  met_.resize(std::size_t(size));
+  last_places_.reserve(std::size_t(size));
+  size_ = size;
+  MPI_Barrier(node);
+}
 
+/// Between ranks that came at once; none, with a reason, where that cannot be.
+std::vector<char*> SharedNode::window(MPI_Comm node, std::size_t bytes) {
+  int size = 1;
+  MPI_Comm_size(node, &size);
   const auto agreed = [&](bool mine) {  // on all ranks of the node
     int works = mine, all_work = 0;
     MPI_Allreduce(&works, &all_work, 1, MPI_INT, MPI_MIN, node);
@@ -102,7 +121,7 @@ void SharedNode::add_segments(MPI_Comm node) {
   getrlimit(RLIMIT_FSIZE, &limit);
   if (!agreed(limit.rlim_cur >= std::size_t(size) * (bytes + (64 << 10)))) {
     reason_ = "files may not be large enough (ulimit -f)";
-    return;
+    return {};
   }
 
   MPI_Info info = MPI_INFO_NULL;  // a segment of pages of its own, near the rank that writes it
@@ -114,20 +133,32 @@ void SharedNode::add_segments(MPI_Comm node) {
   MPI_Info_free(&info);
   if (!agreed(status == MPI_SUCCESS)) {
     reason_ = "MPI_Win_allocate_shared failed";
-    return;
+    return {};
   }
+  std::vector<char*> segments;
   for (int place = 0; place < size; ++place) {
     MPI_Aint length = 0;
     int unit = 0;
     check_mpi(MPI_Win_shared_query(window, place, &length, &unit, &base), "MPI_Win_shared_query");
-    segments_.push_back(reinterpret_cast<char*>((std::uintptr_t(base) + 63) / 64 * 64));
+    segments.push_back(reinterpret_cast<char*>((std::uintptr_t(base) + 63) / 64 * 64));
   }
-  MPI_Comm_rank(node, &place_);
-  std::memset(segments_[std::size_t(place_)], 0, bytes);
-  met_.resize(std::size_t(size));
-  last_places_.reserve(std::size_t(size));
-  size_ = size;
-  MPI_Barrier(node);
+  return segments;
+}
+
+/// Where some ranks came later: a window would have to be freed by all at once before MPI ends.
+std::vector<char*> SharedNode::buffers(MPI_Comm node, std::size_t bytes, Lookout& lookout) {
+  int size = 1;
+  MPI_Comm_size(node, &size);
+  std::vector<int> places(static_cast<std::size_t>(size));
+  std::iota(places.begin(), places.end(), 0);
+  segment_ = buffers_->make(node, lookout, places, places, bytes, true);
+  std::vector<char*> segments;
+  if (!segment_)
+    reason_ = "its ranks cannot reach each other's memory";
+  else
+    for (const int place : places)
+      segments.push_back(buffers_->at(place, buffers_->find(segment_.get())));
+  return segments;
 }
 
 SharedNode::Flag& SharedNode::flag(int from, int to) const {

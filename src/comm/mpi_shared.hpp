@@ -25,7 +25,10 @@ class SharedNode {
  public:
   /// Collective over `world`. LAMINA_SHM=0, or a node without enough memory to share, leaves each
   /// rank alone. LAMINA_NODE_SIZE=2 takes each two ranks for a node of their own: for tests.
-  explicit SharedNode(MPI_Comm world);
+  /// `hosts`, where MPI cannot tell since some ranks came later: the first rank on each one's host.
+  /// `former`: without those. It shares its buffers: whose ranks were there have the same places.
+  SharedNode(MPI_Comm world, Lookout& lookout, const std::vector<int>& hosts,
+             const SharedNode* former);
 
   /// By rank of the world: the lowest rank on the same node.
   const std::vector<int>& nodes() const { return nodes_; }
@@ -37,7 +40,9 @@ class SharedNode {
   struct Flag;
   struct Slot;
 
-  void add_segments(MPI_Comm node);
+  void add_segments(MPI_Comm node, Lookout* lookout);
+  std::vector<char*> window(MPI_Comm node, std::size_t bytes);
+  std::vector<char*> buffers(MPI_Comm node, std::size_t bytes, Lookout& lookout);
   Slot& slot(int place, unsigned parity) const;
   Flag& flag(int from, int to) const;
   /// Counts a meeting with the rank at that place of the node, and says that we are there.
@@ -48,8 +53,9 @@ class SharedNode {
   int place_ = 0, size_ = 1;         // among the ranks of the node
   std::vector<int> nodes_, places_;  // by rank of the world
   std::string reason_;
-  std::vector<char*> segments_;  // by place
-  std::vector<unsigned> met_;    // by place
+  std::vector<char*> segments_;    // by place
+  std::shared_ptr<void> segment_;  // ours, where it is in no window
+  std::vector<unsigned> met_;      // by place
   std::size_t slot_bytes_ = 0;
   int groups_ = 0, last_group_ = 0;  // made; the last one that met
   std::vector<int> last_places_;     // whose ranks may still read our slots

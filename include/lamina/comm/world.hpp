@@ -32,6 +32,14 @@ class Job {
   virtual bool all_left() const = 0;
   /// Ends this process, and all others that have not left by themselves.
   [[noreturn]] virtual void kill(int code) = 0;
+
+  // What World says of these.
+  virtual bool late() const = 0;
+  virtual int started() const = 0;
+  virtual std::unique_ptr<Job> grow(int more) = 0;
+  virtual void hear(const Job& larger) = 0;
+  /// Tells the others why, waits for them for some seconds, and may end with status 0.
+  virtual void withdraw(const std::string& error) = 0;
 };
 
 /// Whether mpirun, or another launcher that speaks PMI, started this process.
@@ -68,6 +76,7 @@ class World {
           "without lamina::run()");
     if (detail::launched()) job_ = detail::start_mpi(argc, argv);
     if (job_) connect(job_->transport());
+    trial_ = late();
     gather_hosts(job_ != nullptr);
   }
 
@@ -84,7 +93,13 @@ class World {
   /// they end too.
   ~World() {
     if (!queue_) return;
-    queue_->stop();
+    if (trial_) {
+      try {
+        withdraw("it ended before it had joined");
+      } catch (...) {  // nobody is left to be told
+      }
+    }
+    stop();
     if (!job_) return;
     const bool failing = std::uncaught_exceptions() > exceptions_;
     try {
@@ -110,6 +125,41 @@ class World {
   /// So that it can be given wherever ranks are asked for.
   operator const Communicator&() const { return comm_; }
 
+  /// How many ranks there were when the job began.
+  int started() const { return job_ ? job_->started() : size(); }
+  /// Whether this process was started by others' grow(). It is on trial then until accept().
+  bool late() const { return job_ && job_->late(); }
+
+  /// These ranks, and behind them so many processes that are started now, as this one was. Waits
+  /// for them: to be called on all ranks at once, each on a thread of its own, while others go on
+  /// with this World. It is on trial: where it goes before become() takes it, those that came end,
+  /// quietly. Throws Error, on all ranks, where none can be started.
+  World grow(int more) const {
+    check(job_ != nullptr, "ranks can be started by those that mpirun started");
+    return World(job_->grow(more));
+  }
+  /// Whoever waits for others here ends when a rank of the larger World fails. On any thread.
+  void hear(const World& larger) const { job_->hear(*larger.job_); }
+  /// From now on this is the larger one, to be called on all ranks that made it.
+  void become(World larger) {
+    former_.push_back(std::move(queue_));
+    job_ = std::move(larger.job_), queue_ = std::move(larger.queue_);
+    comm_ = larger.comm_, hosts_ = larger.hosts_;
+    local_rank_ = larger.local_rank_, local_size_ = larger.local_size_;
+  }
+  /// That this process belongs to the others now: if it fails, so do they.
+  void accept() { trial_ = false; }
+  /// On trial, ends this rank's part in the job, which goes on; what is wrong the others may say.
+  /// Returns whether it is on trial.
+  bool withdraw(const std::string& error) {
+    if (!trial_) return false;
+    trial_ = false;
+    stop();
+    if (job_) job_->withdraw(error);
+    job_.reset();
+    return true;
+  }
+
   /// From now on comm() is Communicator::over(make).
   template <class Make>
   void carry_over(const Make& make) {
@@ -123,7 +173,7 @@ class World {
   /// may follow.
   std::string leave(const std::string& error, int code) {
     if (!job_) return error;
-    queue_->stop();
+    stop();
     const std::string line = job_->leave(error, code);
     if (!job_->all_left()) {
       say(line);
@@ -149,6 +199,15 @@ class World {
   }
 
  private:
+  explicit World(std::unique_ptr<detail::Job> job) : job_(std::move(job)), trial_(true) {
+    connect(job_->transport());
+    gather_hosts(true);
+  }
+
+  void stop() {
+    for (const auto& queue : former_) queue->stop();
+    queue_->stop();
+  }
   void connect(std::shared_ptr<Transport> transport) {
     queue_ = std::make_shared<CommQueue>(transport);
     comm_ = Communicator(std::move(transport), queue_);
@@ -162,10 +221,12 @@ class World {
 
   std::unique_ptr<detail::Job> job_;
   std::shared_ptr<CommQueue> queue_;
+  std::vector<std::shared_ptr<CommQueue>> former_;  ///< before others came; groups use them
   Communicator comm_;
   std::vector<std::string> hosts_;
   int local_rank_ = 0, local_size_ = 1;
   int exceptions_ = std::uncaught_exceptions();
+  bool trial_ = false;
 };
 
 /// The body of a program's main(): makes the World, calls `main(world)` for the exit status, and

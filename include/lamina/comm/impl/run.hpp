@@ -42,6 +42,7 @@ LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* o
     int code = 1;
     try {
       code = main(world, of);
+      if (world.withdraw("it ended before it had joined")) return 0;
       if (code == 0) world.leave("", 0);
     } catch (const PeerError&) {
       code = 1;
@@ -49,6 +50,7 @@ LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* o
       code = 1;
       error = e.what();
     }
+    if (world.withdraw(error)) return 0;  // the others say it
     if (code != 0) World::say(world.leave(error, code));
     return code;
   } catch (const std::exception& e) {
