@@ -17,4 +17,9 @@ namespace lamina {
 std::string agree_on_instruction_set(const Communicator& ranks, std::string_view backend,
                                      const Precision& precision);
 
+/// The same where some ranks are `late`, and the others have made kernels: these take rank 0's set.
+/// Throws Error, on all of them, where a rank cannot. Collective.
+void follow_instruction_set(const Communicator& ranks, std::string_view backend,
+                            const Precision& precision, bool late);
+
 }  // namespace lamina

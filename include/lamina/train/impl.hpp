@@ -10,6 +10,7 @@
 #include <lamina/train/impl/choose_plan.hpp>
 #include <lamina/train/impl/elastic.hpp>
 #include <lamina/train/impl/fit.hpp>
+#include <lamina/train/impl/growth.hpp>
 #include <lamina/train/impl/hand_over.hpp>
 #include <lamina/train/impl/micro_batch.hpp>
 #include <lamina/train/impl/optimizer.hpp>

@@ -38,6 +38,11 @@ struct TrainerOptions {
   /// Of the ranks, so many train from the start, the first ones; the others are parked until
   /// resize() wants them. 0 = all of them, for good.
   int active = 0;
+  /// With `active`: how many ranks there may be. Where that is more than there are,
+  /// FitOptions::world starts them when resize() wants them. 0 = as many as there are.
+  int most = 0;
+  /// Of a rank that came so (World::late()): it is parked, and the others are training.
+  bool late = false;
   /// How layers are split on another number of ranks than trains first, as `splits` says for those.
   /// Without it, resize() is for workers and for what is split by samples. The same on all ranks.
   /// Called when the Trainer is made, on all ranks, once for each number of them; where it throws
@@ -164,8 +169,11 @@ struct FitOptions {
   std::function<int()> resize = {};
   /// Called on all ranks that trained before or train after.
   std::function<void(const Resize&)> on_resize = {};
+  /// Starts ranks where resize() wants more than there are (TrainerOptions::most), while those that
+  /// there are train on. It then is the larger one. On all ranks the one that the Trainer has.
+  World* world = nullptr;
   /// Called on rank 0 where training cannot go on with as many as resize() wants, or a rank that
-  /// was to join could not make itself ready: training goes on without.
+  /// was to join could not be started or make itself ready: training goes on without.
   std::function<void(const std::string&)> on_refused = {};
 };
 
@@ -353,6 +361,15 @@ class Trainer {
   LoaderOptions loading(bool training, const FitOptions& o, int rank, int ranks) const;
   // In train/impl/elastic.hpp.
   void gather_teams();
+  /// What ranks that train have to do with those that came.
+  struct Meeting {
+    Communicator all;
+    std::vector<Communicator> teams = {};
+  };
+  void compare(const Communicator& all, bool some_are_late) const;
+  std::vector<Communicator> teams_of(const Communicator& all) const;
+  Meeting meet(const Communicator& larger) const;
+  void adopt(Meeting meeting);
   struct Ways {
     std::vector<Split> splits = {};  ///< of each layer
     std::string why_not = {};        ///< training cannot go on so
@@ -408,6 +425,7 @@ class Trainer {
   std::shared_ptr<Snapshots> snapshots_;  ///< null where no launcher asks for any
   bool stop_ = false, run_ahead_ = true;
   int announced_ = 0;  ///< on rank 0: for the next step to tell
+  int most_ = 1;       ///< ranks that there may be; all_ may grow
   int requests_ = 0;   ///< on rank 0: resizes that it asked others to prepare for
   Shares shares_;      ///< of workers among the ranks that train; empty: as many for each
   Balance balance_;
@@ -419,7 +437,7 @@ class Trainer::Fit {
   Fit(Trainer& trainer, std::unique_ptr<Dataset> owned, const Dataset& data, FitOptions options);
 
   Fit(Fit&&) = delete;
-  ~Fit() { forget_rehearsal(), let_go(); }
+  ~Fit() { forget_rehearsal(), settle_growth(), let_go(); }
 
   std::int64_t total_steps() const { return total_; }
   /// Whether it has ended because a rank asked for it: the same on all ranks.
@@ -460,6 +478,18 @@ class Trainer::Fit {
 
   /// Up to the end of the epoch, or of the training, or until this rank is parked.
   void train();
+  // In train/impl/growth.hpp: ranks that are started meanwhile.
+  struct Grown {
+    World world;
+    Meeting meeting;
+  };
+  bool late() const { return trainer_.options_.late; }
+  void compare(const Communicator& all) const;
+  void join();
+  void grow(int ranks);
+  bool grown() const;
+  std::string settle_growth() noexcept;
+  void hear_announcement(int ranks);
   // In train/impl/elastic.hpp: ranks that come and go.
   bool elastic() const { return !trainer_.teams_.empty(); }
   bool leads() const { return elastic() && trainer_.all_.rank() == 0; }
@@ -467,6 +497,8 @@ class Trainer::Fit {
   bool park();
   bool answer(const std::string& note);
   void lead();
+  bool take_request();
+  void prepare_others();
   void hear();
   void follow();
   void rehearse(int request, int ranks);
@@ -510,6 +542,7 @@ class Trainer::Fit {
     int missing = 0;   ///< of these
     double begin = 0;  ///< seconds of now()
     bool announced = false;
+    bool grows = false;  ///< some are to be started first
   };
   /// What all that train have agreed upon.
   struct Coming {
@@ -522,6 +555,7 @@ class Trainer::Fit {
   Request request_;
   Coming coming_;
   std::future<std::string> rehearsal_;
+  std::future<Grown> growth_;
 };
 
 }  // namespace lamina

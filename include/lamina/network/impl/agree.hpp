@@ -11,14 +11,23 @@
 
 namespace lamina {
 
+namespace detail {
+
+/// Of all ranks; none where the back end has no say in it.
+inline std::vector<InstructionSet> instruction_sets(const Communicator& ranks,
+                                                    std::string_view backend,
+                                                    const Precision& precision) {
+  if (backend == "auto") backend = fastest_backend(precision);
+  return ranks.all_gather_value(backend == "onednn" ? instruction_set() : InstructionSet::none);
+}
+
+}  // namespace detail
+
 LAMINA_INLINE std::string agree_on_instruction_set(const Communicator& ranks,
                                                    std::string_view backend,
                                                    const Precision& precision) {
   if (ranks.size() == 1 || ranks.imagined()) return {};
-  if (backend == "auto") backend = fastest_backend(precision);
-  const auto gather = [&] {
-    return ranks.all_gather_value(backend == "onednn" ? instruction_set() : InstructionSet::none);
-  };
+  const auto gather = [&] { return detail::instruction_sets(ranks, backend, precision); };
   const auto alike = [](const auto& all) { return std::ranges::count(all, all[0]) == ssize(all); };
   const auto before = gather();
   const InstructionSet least = *std::ranges::min_element(before);
@@ -26,6 +35,18 @@ LAMINA_INLINE std::string agree_on_instruction_set(const Communicator& ranks,
   limit_instruction_set(least);
   if (!alike(gather())) return {};  // kernels were there already
   return text("instruction sets differ: all ranks use ", in_words(least), ", the least of theirs");
+}
+
+LAMINA_INLINE void follow_instruction_set(const Communicator& ranks, std::string_view backend,
+                                          const Precision& precision, bool late) {
+  const auto before = detail::instruction_sets(ranks, backend, precision);
+  const InstructionSet theirs = before[0];
+  if (late && theirs != InstructionSet::none && theirs < instruction_set())
+    limit_instruction_set(theirs);
+  const auto all = detail::instruction_sets(ranks, backend, precision);
+  for (std::size_t r = 1; r < all.size(); ++r)
+    check(all[r] == all[0], "rank ", r, " has ", in_words(all[r]), ", but the others compute with ",
+          in_words(all[0]));
 }
 
 }  // namespace lamina

@@ -64,6 +64,7 @@ LAMINA_INLINE void check_alike(const Communicator& ranks, const Optimizer& optim
                       {"the micro-batch", text(o.micro_batch)},
                       {"workers", text(o.workers)},
                       {"the ranks that train first", text(o.active)},
+                      {"the ranks that there may be", text(o.most)},
                       {"the evaluation batch", text(o.evaluation_batch)},
                       {"the back end asked for", o.backend},
                       {"communicate", text(o.communicate)}});

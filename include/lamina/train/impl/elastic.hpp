@@ -27,22 +27,27 @@ LAMINA_INLINE void Trainer::gather_teams() {
   const int active = options_.active, all = all_.size(), workers = options_.workers;
   check(0 <= active && active <= all, "active: expected a number of ranks from 0 to ", all,
         ", got ", active);
+  check(options_.most == 0 || (active > 0 && options_.most >= all),
+        "most: expected `active` with it, and no less than the ", all, " ranks there are, got ",
+        options_.most);
   const int most = active > 0 ? active : all;
   check(workers == 0 || most <= workers, most, " ranks cannot share ", workers,
         workers == 1 ? " worker" : " workers");
-  if (workers > 0) {
-    PlaceOptions compared = placing(ranks_);
-    compared.ranks = all_;
-    detail::compare_ranks(network_, compared);
-  }
+  if (active > 0 || workers > 0) compare(all_, options_.late);
   if (active == 0) return;
   find_ways();
-  for (int n = 1; n <= all; ++n) {
-    std::vector<int> members(std::size_t(all_.rank() < n ? n : 0));
-    std::iota(members.begin(), members.end(), 0);
-    teams_.push_back(all_.group(members));
-  }
+  teams_ = teams_of(all_);
   ranks_ = all_.rank() < active ? teams_[std::size_t(active) - 1] : Communicator();
+}
+
+LAMINA_INLINE std::vector<Communicator> Trainer::teams_of(const Communicator& all) const {
+  std::vector<Communicator> teams;
+  for (int n = 1; n <= all.size(); ++n) {
+    std::vector<int> members(std::size_t(all.rank() < n ? n : 0));
+    std::iota(members.begin(), members.end(), 0);
+    teams.push_back(all.group(members));
+  }
+  return teams;
 }
 
 /// How layers are split on each number of ranks. All are asked for here, where the first networks
@@ -53,7 +58,7 @@ LAMINA_INLINE void Trainer::find_ways() {
     return s.ways() == s.batch && s.shares.batch.empty();
   };
   const bool unknown = !options_.splits_for && !std::ranges::all_of(options_.splits, by_samples);
-  for (int n = 1; n <= all_.size(); ++n) {
+  for (int n = 1; n <= most_; ++n) {
     Ways& ways = ways_.emplace_back();
     if (n == options_.active)
       ways.splits = options_.splits;
@@ -151,14 +156,17 @@ LAMINA_INLINE void Trainer::note_balance() {
 }
 
 LAMINA_INLINE std::string Trainer::why_not(int ranks) const {
-  const int most = options_.workers;
-  if (teams_.empty()) return "this training was not started to change its ranks";
+  const int workers = options_.workers;
+  if (options_.active == 0) return "this training was not started to change its ranks";
   if (ranks < 1) return text("expected a rank or more, got ", ranks);
-  if (ranks > all_.size()) return text(ranks, " are more ranks than the ", all_.size(), " started");
-  if (most > 0 && ranks > most) return text(ranks, " ranks cannot share ", most, " workers");
-  if (most == 0 && ranks > at_once())
+  if (ranks > most_)
+    return text(ranks, " are more ranks than the ", most_,
+                options_.most > 0 ? " that there may be" : " started");
+  if (workers > 0 && ranks > workers)
+    return text(ranks, " ranks cannot share ", workers, " workers");
+  if (workers == 0 && ranks > at_once())
     return text(ranks, " ranks are more than the samples that run at once, ", at_once());
-  return most == 0 ? ways_[std::size_t(ranks) - 1].why_not : std::string();
+  return workers == 0 ? ways_[std::size_t(ranks) - 1].why_not : std::string();
 }
 
 /// Of each layer, as it is on so many ranks.
@@ -309,9 +317,10 @@ LAMINA_INLINE bool Trainer::Fit::park() {
     const std::string note = trainer_.all_.collect();
     if (note.starts_with("end")) {
       stopped_ = note == "end stopped";
-      trainer_.prepared_.reset(), forget_rehearsal();
+      trainer_.prepared_.reset(), forget_rehearsal(), settle_growth();
       return false;
     }
+    if (grown()) settle_growth();
     if (note.empty())
       sleep(trainer_.prepared_ ? 2e-4 : 50e-3);
     else if (answer(note))
@@ -326,7 +335,9 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
   int to = 0, from = 0;
   std::int64_t epoch = 0, batch = 0;
   in >> what >> to >> from >> epoch >> batch;
-  if (what == "prepare") {  // its number, and for how many ranks
+  if (what == "grow") {
+    hear_announcement(to);
+  } else if (what == "prepare") {  // its number, and for how many ranks
     trainer_.all_.post(0, try_to_prepare(to, from));
   } else if (what == "join") {
     coming_.loader = loader_of(trainer_.all_.rank(), to, epoch, batch);
@@ -356,26 +367,46 @@ LAMINA_INLINE std::string Trainer::Fit::try_to_prepare(int request, int ranks) {
 /// On rank 0, before each step.
 LAMINA_INLINE void Trainer::Fit::lead() {
   if (!leads() || request_.announced || coming_.at >= 0) return;
-  const int from = trainer_.ranks_.size();
-  if (request_.ranks == 0) {
-    const int asked = options_.resize ? options_.resize() : 0;
-    if (asked == 0 || asked == from) return;
-    const std::string why = trainer_.why_not(asked);
-    if (!why.empty()) {
-      check(bool(options_.on_refused), "resize: ", why);
-      return options_.on_refused(why);
-    }
-    // With workers, who stays has all it needs.
-    const int first = trainer_.options_.workers > 0 ? from : 1;
-    request_ = {
-        .ranks = asked, .first = first, .missing = std::max(0, asked - first), .begin = now()};
-    tell(first, asked, text("prepare ", ++trainer_.requests_, ' ', asked));
-    if (first == 1) rehearse(trainer_.requests_, asked), ++request_.missing;
+  if (request_.ranks == 0 && !take_request()) return;
+  if (request_.grows) {
+    if (!grown()) return;
+    const std::string why = settle_growth();
+    if (!why.empty()) return refuse(why);
+    prepare_others();
   }
   hear();
   const bool another = at().step + 2 < total_;  // or nobody would train with them
   if (request_.ranks == 0 || request_.missing > 0 || !another) return;
   trainer_.announced_ = request_.ranks, request_.announced = true;
+}
+
+/// Whether somebody wants other ranks, and may.
+LAMINA_INLINE bool Trainer::Fit::take_request() {
+  const int from = trainer_.ranks_.size(), all = trainer_.all_.size();
+  const int asked = options_.resize ? options_.resize() : 0;
+  if (asked == 0 || asked == from) return false;
+  const std::string why = trainer_.why_not(asked);
+  if (!why.empty()) {
+    check(bool(options_.on_refused), "resize: ", why);
+    options_.on_refused(why);
+    return false;
+  }
+  request_ = {.ranks = asked, .first = asked, .begin = now(), .grows = asked > all};
+  if (!request_.grows) prepare_others();
+  if (!request_.grows || at().step + 2 >= total_) return true;
+  tell(from, all, text("grow ", asked));
+  trainer_.announced_ = asked;
+  return true;
+}
+
+/// With workers, who stays has all it needs.
+LAMINA_INLINE void Trainer::Fit::prepare_others() {
+  const int from = trainer_.ranks_.size(), to = request_.ranks;
+  request_.grows = false;
+  request_.first = trainer_.options_.workers > 0 ? from : 1;
+  request_.missing = std::max(0, to - request_.first);
+  tell(request_.first, to, text("prepare ", ++trainer_.requests_, ' ', to));
+  if (request_.first == 1) rehearse(trainer_.requests_, to), ++request_.missing;
 }
 
 /// In the background, while this rank trains.
@@ -400,7 +431,9 @@ LAMINA_INLINE void Trainer::Fit::forget_rehearsal() noexcept {
 
 /// On another rank that trains, before each step.
 LAMINA_INLINE void Trainer::Fit::follow() {
-  if (!elastic() || leads() || trainer_.options_.workers > 0) return;
+  if (!elastic() || leads()) return;
+  if (grown()) settle_growth();
+  if (trainer_.options_.workers > 0) return;
   for (std::string note; !(note = trainer_.all_.collect()).empty();) {
     std::istringstream in(note);
     std::string what;

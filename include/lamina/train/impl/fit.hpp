@@ -19,9 +19,14 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
       total_(options_.steps > 0 ? options_.steps : batches_ * options_.epochs) {
   check(batches_ > 0, data.name(), ": a global batch of ", trainer.options_.batch,
         " is larger than the data set of ", data.size(), " images");
-  trainer.recover();
+  check(trainer.most_ == trainer.all_.size() || options_.world,
+        "TrainerOptions::most: expected FitOptions::world, which starts them");
+  if (!late()) trainer.recover();
+  check(trainer.most_ == trainer.all_.size() || !trainer.snapshots_,
+        "lamina launch starts more ranks itself: expected none that come later");
   if (options_.validation)
     check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
+  if (late()) join();
   if (!trainer.active()) return;
   loader_ = trainer.loader(data, true, options_);
   detail::check_alike(trainer.ranks_, options_, trainer.progress_);
@@ -42,7 +47,7 @@ LAMINA_INLINE bool Trainer::Fit::next() {
       if (!stopped_) evaluate();
     }
     if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
-    if (!another) let_go();
+    if (!another) settle_growth(), let_go();
     return another;
   }
   return false;
@@ -79,7 +84,7 @@ LAMINA_INLINE void Trainer::Fit::finish(int left) {
     epoch_.seconds += r.seconds;
     stopped_ = stopped_ || r.stop;
     look_after_balance();
-    if (r.resize > 0) coming_ = {.ranks = r.resize, .at = at().step + 1};
+    if (r.resize > 0) hear_announcement(r.resize);
     if (options_.on_step) options_.on_step(r);
   }
 }

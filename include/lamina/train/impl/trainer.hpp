@@ -25,10 +25,11 @@ LAMINA_INLINE Trainer::Trainer(Network network, const Communicator& ranks, Optim
       network_(std::move(network)) {
   settle();
   settle_shares();
+  most_ = std::max(options_.most, all_.size());
   gather_teams();
   std::optional<PlacedNetwork> placed;
   if (all_.rank() < ranks_.size()) placed = prepare(placing(ranks_));
-  if (options_.workers > 0) share_gradients(placed ? &*placed : nullptr);
+  if (options_.workers > 0 && !options_.late) share_gradients(placed ? &*placed : nullptr);
   if (placed) {
     here_ = allocate(std::move(*placed));
     here().network.initialize(options_.seed);
@@ -243,7 +244,7 @@ LAMINA_INLINE PlaceOptions Trainer::placing(const Communicator& ranks) const {
 /// What can be said without placing anything; the network gets its loss.
 LAMINA_INLINE void Trainer::settle() {
   detail::check_alike(all_, optimizer_, options_);
-  agree_on_instruction_set(all_, options_.backend, options_.dtype);
+  if (!options_.late) agree_on_instruction_set(all_, options_.backend, options_.dtype);
   const std::int64_t batch = options_.batch, micro_batch = options_.micro_batch;
   const int workers = options_.workers;
   check(batch > 0, "the global batch must be positive, got ", batch);
