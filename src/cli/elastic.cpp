@@ -100,6 +100,10 @@ void add_elastic_flags(CLI::App& app, ElasticOptions& o) {
   app.add_flag("--elastic", o.on, "ranks may come and go: with --workers, one per rank by default");
   count(app, "--ranks", o.ranks, 1, "with --elastic: how many of the ranks train from the start",
         65535);
+  count(app, "--max-ranks", o.max_ranks, 1,
+        "with --elastic: how many ranks there may be; those that mpirun did not start are started "
+        "when they are asked for",
+        65535);
   word(app, "--events", o.events, "FILE",
        "with --elastic: lines of a step and how many ranks there are from then on");
   word(app, "--job", o.job, "PATH", "with --elastic: the socket that `lamina resize` asks");

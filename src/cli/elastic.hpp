@@ -15,7 +15,8 @@ namespace lamina::cli {
 
 struct ElasticOptions {
   bool on = false;
-  int ranks = 0;  // that train from the start; 0 = all
+  int ranks = 0;      // that train from the start; 0 = all
+  int max_ranks = 0;  // that there may be; 0 = as many as were started
   std::string events, job;
 };
 

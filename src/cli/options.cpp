@@ -240,10 +240,12 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& 
       World::say(world.leave(error, 2));
       return 2;
     }
-    check_program(app, "", world);
-    std::vector<Fact> flags;
-    add_flags(app, flags);
-    check_alike(world.comm(), flags);
+    if (!world.late()) {  // those have the command line of rank 0
+      check_program(app, "", world);
+      std::vector<Fact> flags;
+      add_flags(app, flags);
+      check_alike(world.comm(), flags);
+    }
     try {
       return body(world);
     } catch (const std::bad_alloc&) {

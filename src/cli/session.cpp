@@ -154,11 +154,12 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
   check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
         o.optimizer);
+  set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+  if (world.late()) return;  // the others have seen to it
   outputs.insert(
       outputs.end(),
       {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
-  set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (on_gpu) take_gpu(o, world);
   o.agreed = agree_on_instruction_set(world.comm(), o.backend, parse_dtype(o.dtype));
 }

@@ -23,7 +23,8 @@ struct OutputFile {
 };
 
 /// Refuses what is not built in or does not fit together, and files that could not be written: the
-/// profile's and `outputs`. Sets the threads of this rank, and its GPU. Collective.
+/// profile's and `outputs`. Sets the threads of this rank, and its GPU. Collective, but on a rank
+/// that came late.
 void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs = {});
 
 /// A data set in the shape that the model takes. Synthetic data have as many classes as the model.

@@ -80,8 +80,20 @@ void check_flags(const TrainOptions& o) {
   check(o.keep == 0 || !o.save.empty(), "--keep needs --save FILE");
   check(!o.keep_best || !o.save.empty(), "--keep-best needs --save FILE");
   const ElasticOptions& e = o.elastic;
-  check(e.on || (e.ranks == 0 && e.events.empty() && e.job.empty()),
-        "--ranks, --events and --job need --elastic");
+  check(e.on || (e.ranks == 0 && e.max_ranks == 0 && e.events.empty() && e.job.empty()),
+        "--ranks, --max-ranks, --events and --job need --elastic");
+}
+
+/// What is not for ranks that are started later.
+void settle_most(TrainOptions& o, int started) {
+  int& most = o.elastic.max_ranks;
+  if (most == 0) most = started;
+  check(most >= started, "--max-ranks ", most, ": ", started, " were started");
+  if (most == started) return;
+  check(o.plan != "auto", "--max-ranks: --plan auto times plans on ranks that are there");
+  check(o.device != "cuda" && !o.backend.starts_with("cuda"), "--max-ranks: it is not for GPUs");
+  check(lamina::detail::launched(),
+        "--max-ranks: ranks are started by way of mpirun: expected mpirun -n ", started);
 }
 
 /// By default there is a worker for each rank that may come.
@@ -93,14 +105,16 @@ void settle_elastic(TrainOptions& o, const World& world) {
   check(o.trace.empty(),
         "--elastic: there is no --trace of ranks that come and go: expected "
         "--report, which has the last step");
-  if (o.elastic.ranks == 0) o.elastic.ranks = world.size();
+  const int started = world.started();
+  if (o.elastic.ranks == 0) o.elastic.ranks = started;
   if (std::getenv(lamina::detail::snapshot_variable))  // of those that were asked for some are lost
-    o.elastic.ranks = std::min(o.elastic.ranks, world.size());
-  check(o.elastic.ranks <= world.size(), "--ranks ", o.elastic.ranks, ": only ", world.size(),
-        world.size() == 1 ? " rank was started" : " ranks were started");
+    o.elastic.ranks = std::min(o.elastic.ranks, started);
+  check(o.elastic.ranks <= started, "--ranks ", o.elastic.ranks, ": only ", started,
+        started == 1 ? " rank was started" : " ranks were started");
+  settle_most(o, started);
   check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
-  if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = world.size();
+  if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = o.elastic.max_ranks;
   check(built_in(o.plan) || o.plan == "auto", "--elastic --plan ", o.plan,
         ": expected a plan for any number of ranks: auto, ", in_words(plan_names()));
 }
@@ -117,10 +131,16 @@ std::vector<Split> splits_on(int ranks, const TrainOptions& o, const Network& ne
   return splits_of(plan.decisions);
 }
 
+/// on_first(), without those that came when the others were done with it.
+template <class Work>
+void on_first_of_started(const World& world, const Work& work) {
+  if (!world.late()) on_first(world.comm(), work);
+}
+
 /// The log, open on rank 0 and nobody else's; null on the others, and where there is none.
 std::unique_ptr<JsonLog> open_log(const TrainOptions& o, const World& world) {
   std::unique_ptr<JsonLog> log;
-  on_first(world.comm(), [&] {
+  on_first_of_started(world, [&] {
     if (!o.log.empty())
       naming(
           "--log", [&] { log = std::make_unique<JsonLog>(o.log); }, " ");
@@ -201,12 +221,13 @@ int train(TrainOptions& o, World& world) {
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});
   const auto validation = o.no_validation ? nullptr : open(o, {.train = false, .limit = o.limit});
   const Network net = make_network(o, *data);
-  const std::int64_t batch = o.batch(world.size(), 32);
+  const std::int64_t batch = o.batch(world.started(), 32);
   const int ranks = o.elastic.on ? o.elastic.ranks : world.size();
   const RunPlan plan = make_plan(o, net, batch, world, ranks);
   TrainerOptions how = trainer_options(o, batch, plan);
   how.splits_for = [&](int n) { return splits_on(n, o, net, batch, world, plan); };
-  how.active = o.elastic.ranks;
+  how.active = o.elastic.ranks, how.late = world.late();
+  if (o.elastic.max_ranks > world.started()) how.most = o.elastic.max_ranks;
   Trainer trainer(net, world, make_optimizer(o), how);
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
@@ -241,10 +262,11 @@ int train(TrainOptions& o, World& world) {
   };
   std::unique_ptr<ResizeRequests> requests;
   RanksOverTime over_time;
-  on_first(world.comm(), [&] {
+  on_first_of_started(world, [&] {
     if (o.elastic.on) requests = std::make_unique<ResizeRequests>(o.elastic, trainer);
     return std::string();
   });
+  fit.world = &world;
   fit.resize = [&] { return requests ? requests->take() : 0; };
   fit.on_resize = [&](Resize r) {
     r.why = r.from == r.to ? "--balance" : requests ? requests->why() : "";
@@ -262,7 +284,7 @@ int train(TrainOptions& o, World& world) {
   std::optional<StopSignals> signals;
   fit.stop = [&] { return signals && signals->received() != 0; };
   auto epochs = trainer.fit(*data, fit);
-  on_first(world.comm(), [&] {
+  on_first_of_started(world, [&] {
     if (log)
       naming(
           "--log",
@@ -277,14 +299,16 @@ int train(TrainOptions& o, World& world) {
 
   const std::string head =
       active ? preamble("lamina train", o, trainer, plan, world) : std::string();
+  const int most = o.elastic.max_ranks;
   if (first) {
     std::fputs(head.c_str(), stdout);
     std::string more =
         remark(text("data ", data->name(), ": ", data->size(), " images",
                     validation ? text(", validation ", validation->size()) : std::string()));
     if (requests)
-      more += remark(text("elastic: ", trainer.ranks().size(), " of ", world.size(),
-                          " ranks train; ask with: lamina resize ", requests->job(), " N"));
+      more += remark(text("elastic: ", trainer.ranks().size(), " of ", world.size(), " ranks train",
+                          most > world.size() ? text(", there may be ", most) : std::string(),
+                          "; ask with: lamina resize ", requests->job(), " N"));
     if (o.resumes || trainer.progress().step > 0)
       more += remark(text("resumed at step ", trainer.progress().step));
     if (!averaged.empty())

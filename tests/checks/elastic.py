@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -36,8 +37,12 @@ def expect(that, what, out=""):
 
 
 def start(ranks, *flags):
-    launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
-    return subprocess.Popen([*launcher, lamina, *map(str, flags)], cwd=root,
+    return start_launched(ranks if ranks > 1 else 0, *flags)
+
+
+def start_launched(ranks, *flags, program=lamina):
+    launcher = ["mpirun", "-n", str(ranks)] if ranks > 0 else []
+    return subprocess.Popen([*launcher, program, *map(str, flags)], cwd=root,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
@@ -52,9 +57,17 @@ def end(process, patience=100):
 
 
 def run(ranks, *flags, status=0):
-    process = start(ranks, *flags)
+    return ended(start(ranks, *flags), status)
+
+
+def run_launched(ranks, *flags, status=0):
+    """One rank with mpirun, too."""
+    return ended(start_launched(ranks, *flags), status)
+
+
+def ended(process, status):
     out = end(process)
-    expect(process.returncode == status, f"{flags}: status {process.returncode}", out)
+    expect(process.returncode == status, f"{process.args}: status {process.returncode}", out)
     return out
 
 
@@ -93,6 +106,19 @@ def processes_of(process):
 def ticks(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
+
+
+def commands(job):
+    """Processes that were started with this job's socket."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if str(job).encode() in words and words[0].endswith(b"lamina"):
+            found.append(int(entry.name))
+    return found
 
 
 def events_leave_no_trace():
@@ -220,6 +246,108 @@ def one_takes_over():
     expect(both[1].returncode == 143 and not job.exists(), "the socket is left behind")
 
 
+def started_later():
+    """Ranks that the job starts itself: to the bit what a rank alone computes; nothing is left."""
+    steps, job = 6000, root / "later"
+    run(1, *training, "--workers", 4, "--steps", steps, "--log", "a.log", "--save", "a.save")
+    (root / "growing").write_text("20 2\n30 4\n40 1\n60 4\n70 2\n80 4\n")
+    for ranks in (1, 2):
+        out = run_launched(ranks, *training, *elastic, "--ranks", 1, "--max-ranks", 4, "--steps",
+                           steps, "--events", "growing", "--log", "l.log", "--save", "l.save",
+                           "--job", job)
+        losses, resizes = log_of("l.log")
+        expect([r["ranks"] for r in resizes] == [2, 4, 1, 4, 2, 4], f"resized: {resizes}", out)
+        expect(losses == log_of("a.log")[0], f"{ranks} started: losses differ", out)
+        expect((root / "l.save").read_bytes() == (root / "a.save").read_bytes(),
+               f"{ranks} started: checkpoints differ", out)
+        expect(wait_for(lambda: not commands(job), 5), "processes are left", out)
+
+
+def split_layers_on_ranks_started_later():
+    (root / "splits").write_text("20 3\n30 1\n40 2\n50 4\n")
+    out = run_launched(1, *training, "--elastic", "--max-ranks", 4, "--plan", "owt", "--steps",
+                       6000, "--events", "splits", "--log", "s.log")
+    losses, resizes = log_of("s.log")
+    expect(len(losses) == 6000 and [r["ranks"] for r in resizes] == [3, 1, 2, 4],
+           f"resized: {resizes}", out)
+
+
+def lost_later():
+    """A rank that came later is lost, parked or not; then it is as if mpirun had started it."""
+    for ranks, victim in ((2, 1), (1, 2)):
+        job = root / f"lost{ranks}"
+        process = start_launched(1, *training, *elastic, "--max-ranks", 3, "--steps", 1000000,
+                                 "--job", job, "--log", "x.log")
+        expect(wait_for(job.exists), "no job")
+        for n, asked in enumerate((3, ranks)):
+            resize(job, asked)
+            expect(wait_for(lambda: len(log_of("x.log")[1]) > n), f"no resize to {asked}")
+        killed = sorted(commands(job))[victim]
+        os.kill(killed, signal.SIGKILL)
+        begin = time.monotonic()
+        out = end(process, 60)
+        expect(process.returncode != 0 and time.monotonic() - begin < 20,
+               f"lost: status {process.returncode}", out)
+        expect(f"(process {killed} on" in out and out.count("lamina: error: ") == 1,
+               "lost: not one line", out)
+        expect(wait_for(lambda: not commands(job), 5), "processes are left", out)
+
+
+def write_mnist(folder):
+    folder.mkdir()
+    for name in ("train", "t10k"):
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4i", 0x803, 48, 28, 28) + bytes(48 * 28 * 28))
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">2i", 0x801, 48) + bytes(i % 10 for i in range(48)))
+
+
+def refused_later():
+    """What hinders ranks that are started is a line, and the training goes on."""
+    for ranks, flags, said in (
+            (1, ["--max-ranks", 3], "need --elastic"),
+            (2, ["--elastic", "--max-ranks", 1], "--max-ranks 1: 2 were started"),
+            (1, ["--elastic", "--max-ranks", 3, "--plan", "auto"], "--plan auto")):
+        out = run_launched(ranks, *training, "--steps", 4, *flags, status=1)
+        expect(out.count("error: ") == 1 and said in out, f"{flags}", out)
+    out = run(1, *training, "--elastic", "--max-ranks", 3, "--steps", 4, status=1)
+    expect("--max-ranks: ranks are started by way of mpirun" in out, "without mpirun", out)
+
+    job, program, data = root / "refused", root / "lamina", root / "mnist"
+    shutil.copy(lamina, program)
+    write_mnist(data)
+    process = start_launched(1, *training, "--data", f"mnist:{data}", *elastic, "--max-ranks", 3,
+                             "--steps", 1000000, "--job", job, "--log", "r.log", program=program)
+    expect(wait_for(job.exists), "no job")
+    answer = resize(job, 4)
+    expect("4 are more ranks than the 3 that there may be" in answer.stderr, "too many",
+           answer.stderr)
+
+    def asked(ranks):  # until it is done, or refused
+        limit = time.monotonic() + 60
+        while resize(job, ranks).returncode != 0 and time.monotonic() < limit:
+            time.sleep(0.05)
+
+    data.rename(root / "elsewhere")
+    asked(2)
+    asked(3)  # is taken when that has come to nothing
+    asked(1)  # and this, which is as it is
+    (root / "elsewhere").rename(data)
+    asked(2)
+    expect(wait_for(lambda: [r["ranks"] for r in log_of("r.log")[1]] == [2]), "no resize")
+    program.unlink()
+    asked(3)
+    asked(1)
+    expect(wait_for(lambda: [r["ranks"] for r in log_of("r.log")[1]] == [2, 1]), "no resize back")
+    os.kill(commands(job)[0], signal.SIGUSR1)
+    out = end(process)
+    said = " ".join(line.lstrip("# ") for line in out.splitlines())
+    expect(said.count("no resize: rank 1 failed: ") == 2 and str(data) in said and
+           said.count("no resize: no rank could be started: ") == 1 and "is not there any more" in
+           said and "error: " not in said and process.returncode == 138,
+           f"status {process.returncode}", out)
+
+
 def failed():
     """An error of ranks that train is the only line, and parked ranks do not keep it waiting."""
     process = start(3, *training, *elastic, "--ranks", 2, "--steps", 100, "--lr", "1e30")
@@ -274,7 +402,8 @@ def bad_input():
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
 for check in (bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
-              illegal_splits, killed, one_takes_over, failed):
+              illegal_splits, started_later, split_layers_on_ranks_started_later, lost_later,
+              refused_later, killed, one_takes_over, failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()
