@@ -288,8 +288,10 @@ def lost_later():
         out = end(process, 60)
         expect(process.returncode != 0 and time.monotonic() - begin < 20,
                f"lost: status {process.returncode}", out)
-        expect(f"(process {killed} on" in out and out.count("lamina: error: ") == 1,
-               "lost: not one line", out)
+        # mpirun may end the others before one of them can say it; or two see it at once.
+        lines = [line for line in out.splitlines() if "lamina: error: " in line]
+        expect(all(f"(process {killed} on" in line for line in lines) and len(lines) <= 2 and
+               (lines or "exited on signal 9" in out), f"lost: {lines}", out)
         expect(wait_for(lambda: not commands(job), 5), "processes are left", out)
 
 
