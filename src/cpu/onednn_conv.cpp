@@ -17,10 +17,6 @@ using Forward = dnnl::convolution_forward;
 using Data = dnnl::convolution_backward_data;
 using Weights = dnnl::convolution_backward_weights;
 
-bool is(const dnnl::primitive_desc_base& pd, const char* kind) {
-  return std::string_view(pd.impl_info_str()).find(kind) != std::string_view::npos;
-}
-
 // Weights stay in the layout `kept`, unless another one leads to another implementation.
 template <class Make>
 auto choose(const Desc& kept, const Dims& dims, const Make& make) {
@@ -53,9 +49,6 @@ std::vector<Compared> operands(const Weights::primitive_desc& a, const Weights::
           {DNNL_ARG_DIFF_WEIGHTS, a.diff_weights_desc(), b.diff_weights_desc(), true},
           {DNNL_ARG_DIFF_BIAS, a.diff_bias_desc(), b.diff_bias_desc(), true}};
 }
-
-/// Where oneDNN has only its reference, tens to hundreds of times slower than its other kernels.
-bool slow(const dnnl::primitive_desc_base& pd) { return !pd || is(pd, "ref"); }
 
 /// Channels in blocks, of images and of weights.
 struct Channels {

@@ -9,8 +9,16 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 namespace lamina::detail {
+
+inline bool is(const dnnl::primitive_desc_base& pd, const char* kind) {
+  return std::string_view(pd.impl_info_str()).find(kind) != std::string_view::npos;
+}
+
+/// Where oneDNN has only its reference, tens to hundreds of times slower than its other kernels.
+inline bool slow(const dnnl::primitive_desc_base& pd) { return !pd || is(pd, "ref"); }
 
 class OneDnnWeighted : public WeightedKernel {
  public:
