@@ -146,6 +146,18 @@ Trained train(const How& how, const std::vector<int>& ranks) {
   return found;
 }
 
+/// Trains for two steps on `from` ranks, and goes over to `to`.
+void save_around_resize(Trainer& trainer, const Dataset& data, const Folder& folder, int to,
+                        int from) {
+  if (trainer.active()) {
+    Loader loader = trainer.loader(data, true);
+    for (int k = 0; k < 2; ++k) trainer.step(loader, 100);
+    trainer.save(folder / "before");
+  }
+  trainer.resize(to, from);
+  trainer.save(folder / "after");
+}
+
 }  // namespace
 
 TEST_CASE("from any plan to any plan, with what each has, and not a byte more") {
@@ -207,13 +219,7 @@ TEST_CASE("running averages of each rank's own go over as their mean") {
   run_ranks(4, [&](World& world) {
     set_threads(1);
     Trainer trainer(how.net, world, how.optimizer, options_of(how, 3));
-    if (trainer.active()) {
-      Loader loader = trainer.loader(*data, true);
-      for (int k = 0; k < 2; ++k) trainer.step(loader, 100);
-      trainer.save(folder / "before");
-    }
-    trainer.resize(4, 3);
-    trainer.save(folder / "after");
+    save_around_resize(trainer, *data, folder, 4, 3);
   });
   World world;
   how.plans = {"data"};
@@ -240,13 +246,7 @@ TEST_CASE("running averages of each rank's own go over as they are to as many") 
     set_threads(1);
     Trainer trainer(net, world, SGD{.rate = 0.05},
                     {.batch = 24, .active = 2, .splits_for = splits, .splits = splits(2)});
-    if (trainer.active()) {
-      Loader loader = trainer.loader(*data, true);
-      for (int k = 0; k < 2; ++k) trainer.step(loader, 100);
-      trainer.save(folder / "before");
-    }
-    trainer.resize(3, 2);
-    trainer.save(folder / "after");
+    save_around_resize(trainer, *data, folder, 3, 2);
   });
   CHECK((checkpoint_files::read(folder / "before") == checkpoint_files::read(folder / "after")));
 }
