@@ -7,6 +7,7 @@
 
 #include <lamina/kernels/backend.hpp>
 #include <lamina/kernels/dropout_mask.hpp>
+#include <lamina/kernels/instruction_set.hpp>
 
 namespace lamina::detail {
 
@@ -85,8 +86,9 @@ class BlockedNorm final : public NormKernel {
 
   std::int64_t channels_, block_, blocks_, run_, per_block_, pieces_;
   std::vector<float> coefficients_;  // three rows of padded channels, filled anew by each call
-  float slope_;                      // of the epilogue's activation; 1 = none
-  std::vector<double> partials_;     // of each piece: `block` sums, then `block` sums more
+  InstructionSet set_ = instruction_set();
+  float slope_;                   // of the epilogue's activation; 1 = none
+  std::vector<double> partials_;  // of each piece: `block` sums, then `block` sums more
 };
 
 }  // namespace lamina::detail

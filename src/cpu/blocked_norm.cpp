@@ -2,178 +2,11 @@
 // piece of a sample is read sixteen elements at a time, and lane l belongs to channel l % block of
 // the piece's block, since 1, 4, 8 and 16 all divide 16.
 #include "cpu/blocked.hpp"
+#include "cpu/norm_loops.hpp"
 
 #include <cmath>
 
 namespace lamina::detail {
-namespace {
-
-constexpr int lanes = 16;
-
-// Sums are taken in f64 from the first element on: converting is cheaper than waiting for memory,
-// and x^2 stays exact, which sum(x^2)/M - mean^2 needs.
-template <Stored T>
-LAMINA_SIMD void moments(const T* x, std::size_t n, double* out) {
-  double s[lanes] = {}, q[lanes] = {};
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) {
-      const double v = widened(x[i + l]);
-      s[l] += v;
-      q[l] += v * v;
-    }
-  }
-  for (int l = 0; i < n; ++i, ++l) {
-    const double v = widened(x[i]);
-    s[l] += v;
-    q[l] += v * v;
-  }
-  for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
-}
-
-// sum(dy) and sum(dy * (x - mean))
-template <Stored T>
-LAMINA_SIMD void grad_moments(const T* x, const T* dy, const float* mean, std::size_t n,
-                              double* out) {
-  double s[lanes] = {}, q[lanes] = {};
-  float m[lanes];
-  for (int l = 0; l < lanes; ++l) m[l] = mean[l];
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) {
-      const double g = widened(dy[i + l]), v = widened(x[i + l]) - m[l];
-      s[l] += g;
-      q[l] += g * v;
-    }
-  }
-  for (int l = 0; i < n; ++i, ++l) {
-    const double g = widened(dy[i]), v = widened(x[i]) - m[l];
-    s[l] += g;
-    q[l] += g * v;
-  }
-  for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
-}
-
-// An activation, and its gradient by the sign of y. Without a slope the product is left out: 0 *
-// infinity would not be 0.
-inline float rectified(float v, float slope) {
-  const float below = slope * v;
-  return v < 0 ? (slope == 0 ? 0 : below) : v;
-}
-inline float masked(float y, float dy, float slope) {
-  const float below = slope * dy;
-  return y <= 0 ? (slope == 0 ? 0 : below) : dy;
-}
-
-// The same behind an activation; its gradient goes to `kept` where there is one.
-template <Stored T>
-LAMINA_SIMD void masked_moments(const T* x, const T* y, const T* dy, float slope, const float* mean,
-                                std::size_t n, T* kept, double* out) {
-  double s[lanes] = {}, q[lanes] = {};
-  float m[lanes];
-  for (int l = 0; l < lanes; ++l) m[l] = mean[l];
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    float d[lanes];
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) d[l] = masked(widened(y[i + l]), widened(dy[i + l]), slope);
-    if (kept) put16(d, kept + i, false);
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) {
-      const double g = d[l], v = widened(x[i + l]) - m[l];
-      s[l] += g;
-      q[l] += g * v;
-    }
-  }
-  for (int l = 0; i < n; ++i, ++l) {
-    const float d = masked(widened(y[i]), widened(dy[i]), slope);
-    if (kept) put(d, kept[i]);
-    const double g = d, v = widened(x[i]) - m[l];
-    s[l] += g;
-    q[l] += g * v;
-  }
-  for (int l = 0; l < lanes; ++l) out[l] = s[l], out[lanes + l] = q[l];
-}
-
-// y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits.
-template <Stored T>
-LAMINA_SIMD void scale(const T* x, const float* mean, const float* a, const float* b, T* y,
-                       std::size_t n, bool past) {
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    float v[lanes];
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) v[l] = (widened(x[i + l]) - mean[l]) * a[l] + b[l];
-    put16(v, y + i, past);
-  }
-  for (int l = 0; i < n; ++i, ++l) put((widened(x[i]) - mean[l]) * a[l] + b[l], y[i]);
-  if (past) finish_puts();
-}
-
-// The same with an epilogue; nothing is added where `added` is null.
-template <Stored T>
-LAMINA_SIMD void scale_into(const T* x, const float* mean, const float* a, const float* b,
-                            const T* added, float slope, T* y, std::size_t n, bool past) {
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    float v[lanes];
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) v[l] = (widened(x[i + l]) - mean[l]) * a[l] + b[l];
-    if (added) {
-#pragma omp simd
-      for (int l = 0; l < lanes; ++l) v[l] += widened(added[i + l]);
-    }
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l) v[l] = rectified(v[l], slope);
-    put16(v, y + i, past);
-  }
-  for (int l = 0; i < n; ++i, ++l)
-    put(rectified((widened(x[i]) - mean[l]) * a[l] + b[l] + (added ? widened(added[i]) : 0), slope),
-        y[i]);
-  if (past) finish_puts();
-}
-
-// dx = a * dy + b * (x - mean) + c
-template <Stored T>
-LAMINA_SIMD void combine(const T* x, const T* dy, const float* mean, const float* a, const float* b,
-                         const float* c, T* dx, std::size_t n, bool past) {
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    float v[lanes];
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l)
-      v[l] = a[l] * widened(dy[i + l]) + (b[l] * (widened(x[i + l]) - mean[l]) + c[l]);
-    put16(v, dx + i, past);
-  }
-  for (int l = 0; i < n; ++i, ++l)
-    put(a[l] * widened(dy[i]) + (b[l] * (widened(x[i]) - mean[l]) + c[l]), dx[i]);
-  if (past) finish_puts();
-}
-
-// The same behind an activation.
-template <Stored T>
-LAMINA_SIMD void combine_masked(const T* x, const T* y, const T* dy, float slope, const float* mean,
-                                const float* a, const float* b, const float* c, T* dx,
-                                std::size_t n, bool past) {
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    float v[lanes];
-#pragma omp simd
-    for (int l = 0; l < lanes; ++l)
-      v[l] = a[l] * masked(widened(y[i + l]), widened(dy[i + l]), slope) +
-             (b[l] * (widened(x[i + l]) - mean[l]) + c[l]);
-    put16(v, dx + i, past);
-  }
-  for (int l = 0; i < n; ++i, ++l)
-    put(a[l] * masked(widened(y[i]), widened(dy[i]), slope) +
-            (b[l] * (widened(x[i]) - mean[l]) + c[l]),
-        dx[i]);
-  if (past) finish_puts();
-}
-
-}  // namespace
 
 BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
     : channels_(x.shape.c),
@@ -239,8 +72,10 @@ void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
   stream.run(Pass::forward, "statistics", [&] {
     visit(x.dtype, [&]<Stored T>(T) {
       const T* data = x.as<T>();
-      reduce([&](const Piece& p, double* both) { moments(data + p.begin, p.size, both); },
-             sums.as<double>());
+      const auto of = [&](const Piece& p, double* both) {
+        norm_loops<T>(set_).moments(data + p.begin, p.size, both);
+      };
+      reduce(of, sums.as<double>());
     });
   });
 }
@@ -311,9 +146,8 @@ void BlockedNorm::normalize(const View& x, const View& y, const View& added) con
     const T* from = x.as<T>() + p.begin;
     T* to = y.as<T>() + p.begin;
     const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
-    if (!added && slope_ == 1) return scale(from, m, a, shift, to, p.size, past);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
-    scale_into(from, m, a, shift, more, slope_, to, p.size, past);
+    norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, p.size, past);
   });
 }
 
@@ -340,10 +174,10 @@ void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& y, co
       [&](const Piece& p, double* both) {
         float m[lanes];
         spread(0, p.channel, m);
-        const T *from = x.as<T>() + p.begin, *given = dy.as<T>() + p.begin;
-        if (!y) return grad_moments(from, given, m, p.size, both);
+        const T* result = y ? y.as<T>() + p.begin : nullptr;
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
-        masked_moments(from, y.as<T>() + p.begin, given, slope_, m, p.size, kept, both);
+        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, result, dy.as<T>() + p.begin,
+                                             slope_, m, p.size, kept, both);
       },
       sums);
 }
@@ -374,11 +208,11 @@ void BlockedNorm::input_grad(const View& x, const View& dy, const View& y, const
     float m[lanes], a[lanes], b[lanes], c[lanes];
     spread(0, p.channel, m), spread(1, p.channel, a);
     spread(2, p.channel, b), spread(3, p.channel, c);
-    const T *from = x.as<T>() + p.begin, *given = dy.as<T>() + p.begin;
+    const T* result = y ? y.as<T>() + p.begin : nullptr;
     T* to = dx.as<T>() + p.begin;
     const bool past = past_caches((y ? 4 : 3) * dx.bytes(), to);
-    if (!y) return combine(from, given, m, a, b, c, to, p.size, past);
-    combine_masked(from, y.as<T>() + p.begin, given, slope_, m, a, b, c, to, p.size, past);
+    norm_loops<T>(set_).combine(x.as<T>() + p.begin, result, dy.as<T>() + p.begin, slope_, m, a, b,
+                                c, to, p.size, past);
   });
 }
 

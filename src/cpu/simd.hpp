@@ -46,23 +46,6 @@ inline bool past_caches(std::size_t operands, const void* to) {
   return operands > cached && reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
 }
 
-/// Stores sixteen values.
-template <Stored T>
-inline void put16(const float* values, T* to, bool past) {
-  T all[16];
-#pragma omp simd
-  for (int l = 0; l < 16; ++l) put(values[l], all[l]);
-#if defined(__SSE2__)
-  if (past) {
-    const auto* from = reinterpret_cast<const __m128i*>(all);
-    for (std::size_t l = 0; l < sizeof(all) / 16; ++l)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + l, _mm_loadu_si128(from + l));
-    return;
-  }
-#endif
-  std::memcpy(to, all, sizeof(all));
-}
-
 /// To be called by a thread that has stored past the caches before others read.
 inline void finish_puts() {
 #if defined(__SSE2__)

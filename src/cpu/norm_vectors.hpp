@@ -1,0 +1,265 @@
+// The loops of batch normalisation for one instruction set: norm_loops.cpp includes this for each,
+// in a namespace of its own, behind its vectors and its conversions. They are written as vectors
+// because compilers give up on loops that select and round.
+
+/// One value for each lane.
+constexpr int parts = lanes / width;
+struct Sixteen {
+  F part[parts];
+};
+template <class V>
+LAMINA_STEP void read(const void* from, V& to) {
+  std::memcpy(&to, from, sizeof to);
+}
+
+LAMINA_STEP void load(const float* from, Sixteen& to) {
+  for (int p = 0; p < parts; ++p) read(from + p * width, to.part[p]);
+}
+LAMINA_STEP void load(const BF16* from, Sixteen& to) {
+  for (int p = 0; p < parts; ++p) {
+    Bits bits;
+    read(from + p * width, bits);
+    const U wide = widened_bits(bits) << 16;
+    read(&wide, to.part[p]);
+  }
+}
+/// The first `n`, zeros behind them.
+template <Stored T>
+LAMINA_STEP void load(const T* from, std::size_t n, Sixteen& to) {
+  if (n == lanes) return load(from, to);
+  T some[lanes] = {};
+  for (std::size_t l = 0; l < n; ++l) some[l] = from[l];
+  load(some, to);
+}
+
+LAMINA_STEP void round(const Sixteen& from, float* to) {
+  for (int p = 0; p < parts; ++p) std::memcpy(to + p * width, &from.part[p], sizeof(F));
+}
+/// As put() does.
+LAMINA_STEP void round(const Sixteen& from, BF16* to) {
+  for (int p = 0; p < parts; ++p) {
+    U u;
+    read(&from.part[p], u);
+    const U near = (u + 0x7FFFU + (u >> 16 & 1U)) >> 16, quiet = u >> 16 | 0x40U;
+    const Bits bits = lower_bits((u & 0x7FFFFFFFU) > 0x7F800000U ? quiet : near);
+    std::memcpy(&to[p * width].bits, &bits, sizeof bits);
+  }
+}
+/// The first `n`; past the caches if wanted.
+template <Stored T>
+LAMINA_STEP void store(const Sixteen& from, T* to, std::size_t n, bool past) {
+  if (n == lanes && !past) return round(from, to);
+  alignas(64) T all[lanes];
+  round(from, all);
+#if defined(__SSE2__)
+  if (n == lanes) {
+    const auto* words = reinterpret_cast<const __m128i*>(all);
+    for (std::size_t i = 0; i < lanes * sizeof(T) / 16; ++i)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, words[i]);
+    return;
+  }
+#endif
+  for (std::size_t l = 0; l < n; ++l) to[l] = all[l];
+}
+
+/// Adds in f64.
+LAMINA_STEP void add(const F& v, D (&sums)[2]) {
+  D wide[2];
+  to_double(v, wide);
+  for (int i = 0; i < 2; ++i) sums[i] += wide[i];
+}
+LAMINA_STEP void add_product(const F& v, const F& w, D (&sums)[2]) {
+  D one[2], other[2];
+  to_double(v, one), to_double(w, other);
+  for (int i = 0; i < 2; ++i) sums[i] += one[i] * other[i];
+}
+
+/// Two sums in each lane, of a and of b * c.
+struct Sums {
+  D first[parts][2] = {}, second[parts][2] = {};
+  F some[2][parts] = {}, products[2][parts] = {};
+
+  /// In f64 from the first element on: converting is cheaper than waiting for memory, and x^2 stays
+  /// exact, which sum(x^2)/M - mean^2 needs.
+  LAMINA_STEP void take(float, int, const Sixteen& a, const Sixteen& b, const Sixteen& c) {
+    for (int p = 0; p < parts; ++p) {
+      add(a.part[p], first[p]);
+      add_product(b.part[p], c.part[p], second[p]);
+    }
+  }
+  /// Memory gives twice as many of bf16, so some are added up in f32 first, in two chains, since
+  /// each waits for its last addition.
+  LAMINA_STEP void take(BF16, int chain, const Sixteen& a, const Sixteen& b, const Sixteen& c) {
+    for (int p = 0; p < parts; ++p) {
+      some[chain][p] += a.part[p];
+      products[chain][p] += b.part[p] * c.part[p];
+    }
+  }
+  LAMINA_STEP void flush() {
+    for (int chain = 0; chain < 2; ++chain) {
+      for (int p = 0; p < parts; ++p) {
+        add(some[chain][p], first[p]), add(products[chain][p], second[p]);
+        some[chain][p] = F{}, products[chain][p] = F{};
+      }
+    }
+  }
+};
+
+/// Calls step(first, count) for sixteen elements at a time; the last are fewer.
+template <class Step>
+LAMINA_STEP void in_steps(std::size_t n, const Step& step) {
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) step(i, std::size_t(lanes));
+  if (i < n) step(i, n - i);
+}
+
+/// The two sums by lanes, one behind the other: terms(first, count, a, b, c) gives those of
+/// elements. 64 products of bf16 are exact in f32's 24 bits where they are of like size, and where
+/// they are not nothing cancels.
+template <Stored T, class Terms>
+LAMINA_STEP void sum_up(std::size_t n, const Terms& terms, double* out) {
+  constexpr std::size_t both = 2 * lanes, some = 64 * both;
+  Sums sums;
+  Sixteen a, b, c;
+  std::size_t i = 0;
+  while (i + both <= n) {
+    for (const std::size_t begin = i; i < begin + some && i + both <= n; i += both) {
+      terms(i, lanes, a, b, c), sums.take(T(), 0, a, b, c);
+      terms(i + lanes, lanes, a, b, c), sums.take(T(), 1, a, b, c);
+    }
+    if constexpr (std::same_as<T, BF16>) sums.flush();
+  }
+  for (; i < n; i += lanes) {
+    terms(i, n - i < lanes ? n - i : lanes, a, b, c);
+    sums.take(T(), 0, a, b, c);
+  }
+  if constexpr (std::same_as<T, BF16>) sums.flush();
+  std::memcpy(out, sums.first, sizeof sums.first);
+  std::memcpy(out + lanes, sums.second, sizeof sums.second);
+}
+
+template <Stored T>
+struct Squares {
+  const T* x;
+  LAMINA_STEP void operator()(std::size_t i, std::size_t n, Sixteen& a, Sixteen& b,
+                              Sixteen& c) const {
+    load(x + i, n, a);
+    b = a, c = a;
+  }
+};
+
+template <Stored T>
+LAMINA_TARGET void moments(const T* x, std::size_t n, double* out) {
+  sum_up<T>(n, Squares<T>{x}, out);
+}
+
+// An activation, and its gradient by the sign of y. Without a slope the product is left out: 0 *
+// infinity would not be 0.
+LAMINA_STEP void rectify(Sixteen& v, float slope) {
+  for (F& part : v.part) {
+    const F below = slope == 0 ? F{} : slope * part;
+    part = part < 0 ? below : part;
+  }
+}
+LAMINA_STEP void mask(const Sixteen& y, float slope, Sixteen& dy) {
+  for (int p = 0; p < parts; ++p) {
+    const F below = slope == 0 ? F{} : slope * dy.part[p];
+    dy.part[p] = y.part[p] <= 0 ? below : dy.part[p];
+  }
+}
+
+/// dy and dy * (x - mean); dy behind an activation where there is a y, and its gradient goes to
+/// `kept` where there is one. Zeros behind the last dy add nothing.
+template <Stored T>
+struct Gradients {
+  const T *x, *y, *dy;
+  float slope;
+  T* kept;
+  Sixteen mean;
+  LAMINA_STEP void operator()(std::size_t i, std::size_t n, Sixteen& a, Sixteen& b,
+                              Sixteen& c) const {
+    load(dy + i, n, a);
+    if (y) {
+      load(y + i, n, b);
+      mask(b, slope, a);
+      if (kept) store(a, kept + i, n, false);
+    }
+    load(x + i, n, c);
+    b = a;
+    for (int p = 0; p < parts; ++p) c.part[p] -= mean.part[p];
+  }
+};
+
+template <Stored T>
+LAMINA_TARGET void gradient_moments(const T* x, const T* y, const T* dy, float slope,
+                                    const float* mean, std::size_t n, T* kept, double* out) {
+  Gradients<T> terms{x, y, dy, slope, kept, {}};
+  load(mean, terms.mean);
+  sum_up<T>(n, terms, out);
+}
+
+/// y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits. Then
+/// the epilogue: nothing is added where `added` is null, and a slope of 1 is no activation.
+template <Stored T>
+struct Scale {
+  const T *x, *added;
+  float slope;
+  T* y;
+  bool past;
+  Sixteen mean, a, b;
+  LAMINA_STEP void operator()(std::size_t i, std::size_t n) const {
+    Sixteen v, more;
+    load(x + i, n, v);
+    for (int p = 0; p < parts; ++p) v.part[p] = (v.part[p] - mean.part[p]) * a.part[p] + b.part[p];
+    if (added) {
+      load(added + i, n, more);
+      for (int p = 0; p < parts; ++p) v.part[p] += more.part[p];
+    }
+    if (slope != 1) rectify(v, slope);
+    store(v, y + i, n, past);
+  }
+};
+
+template <Stored T>
+LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const float* b,
+                         const T* added, float slope, T* y, std::size_t n, bool past) {
+  Scale<T> step{x, added, slope, y, past, {}, {}, {}};
+  load(mean, step.mean), load(a, step.a), load(b, step.b);
+  in_steps(n, step);
+  if (past) finish_puts();
+}
+
+/// dx = a * dy + b * (x - mean) + c, behind an activation where there is a y.
+template <Stored T>
+struct Combine {
+  const T *x, *y, *dy;
+  float slope;
+  T* dx;
+  bool past;
+  Sixteen mean, a, b, c;
+  LAMINA_STEP void operator()(std::size_t i, std::size_t n) const {
+    Sixteen g, v;
+    load(dy + i, n, g);
+    if (y) {
+      load(y + i, n, v);
+      mask(v, slope, g);
+    }
+    load(x + i, n, v);
+    for (int p = 0; p < parts; ++p)
+      g.part[p] = a.part[p] * g.part[p] + (b.part[p] * (v.part[p] - mean.part[p]) + c.part[p]);
+    store(g, dx + i, n, past);
+  }
+};
+
+template <Stored T>
+LAMINA_TARGET void combine(const T* x, const T* y, const T* dy, float slope, const float* mean,
+                           const float* a, const float* b, const float* c, T* dx, std::size_t n,
+                           bool past) {
+  Combine<T> step{x, y, dy, slope, dx, past, {}, {}, {}, {}};
+  load(mean, step.mean), load(a, step.a), load(b, step.b), load(c, step.c);
+  in_steps(n, step);
+  if (past) finish_puts();
+}
+
+template <Stored T>
+constexpr NormLoops<T> loops = {moments<T>, gradient_moments<T>, scale<T>, combine<T>};
