@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lamina/base/file.hpp>
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/nccl.hpp>
 #include <lamina/comm/world.hpp>
@@ -66,6 +67,7 @@ inline std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport>, Dev
 
 inline std::size_t available_memory() { return HostMemory::pages(_SC_AVPHYS_PAGES); }
 inline int processors() { return std::max(1, int(std::thread::hardware_concurrency())); }
+inline void unbind_thread() {}
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}
 inline int default_threads(int) { return 1; }

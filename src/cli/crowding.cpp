@@ -1,9 +1,9 @@
 #include "crowding.hpp"
 
+#include "cpu/processors.hpp"
+
 #include <lamina/base/text.hpp>
 #include <lamina/kernels/threads.hpp>
-
-#include <sched.h>
 
 #include <algorithm>
 #include <vector>
@@ -21,9 +21,7 @@ struct Share {
 }  // namespace
 
 std::string crowding(const World& world) {
-  Share mine{{}, threads()};
-  CPU_ZERO(&mine.processors);
-  sched_getaffinity(0, sizeof mine.processors, &mine.processors);
+  const Share mine{detail::processor_set(), threads()};
   const std::vector<Share> shares = world.comm().all_gather_value(mine);
   const std::vector<std::string>& hosts = world.hosts();
 

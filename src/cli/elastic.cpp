@@ -3,6 +3,8 @@
 #include "base/descriptor.hpp"
 #include "flags.hpp"
 
+#include <lamina/base/unbind_thread.hpp>
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -172,7 +174,10 @@ JobSocket::JobSocket(std::string path, Ask ask)
   ::chmod(path_.c_str(), 0600);
   const int listening = ::listen(impl_->listening.get(), 8);
   check(listening == 0, path_, ": ", std::strerror(errno));
-  impl_->thread = std::thread([this] { impl_->serve(); });
+  impl_->thread = std::thread([this] {
+    unbind_thread();
+    impl_->serve();
+  });
 }
 
 JobSocket::~JobSocket() {

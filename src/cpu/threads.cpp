@@ -1,20 +1,39 @@
 // Threads of the kernels: OpenMP's.
+#include "cpu/processors.hpp"
+
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/kernels/threads.hpp>
 
 #include <omp.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 namespace lamina {
 
-int processors() {
+cpu_set_t detail::processor_set() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
+  for (int place = 0; bound && place < omp_get_num_places(); ++place) {
+    std::vector<int> of_place(std::size_t(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, of_place.data());
+    for (const int processor : of_place) CPU_SET(std::size_t(processor), &set);
+  }
+  if (CPU_COUNT(&set) == 0 && sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
+  return set;
+}
+
+int processors() {
+  const cpu_set_t set = detail::processor_set();
   return std::max(1, CPU_COUNT(&set));
+}
+
+void unbind_thread() {
+  const cpu_set_t set = detail::processor_set();
+  if (CPU_COUNT(&set) > 0) sched_setaffinity(0, sizeof set, &set);
 }
 
 int threads() { return omp_get_max_threads(); }

@@ -2,6 +2,7 @@
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
+#include <lamina/base/unbind_thread.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -56,6 +57,7 @@ bool has_variable(pid_t process, std::string_view name) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // it went before it could be asked for
   setpgid(0, 0);
+  unbind_thread();  // ranks take the processors of who starts them
   const int nothing = open("/dev/null", O_RDWR);
   dup2(nothing, STDIN_FILENO);
   if (errors < 0) dup2(nothing, STDOUT_FILENO);

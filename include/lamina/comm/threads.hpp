@@ -2,6 +2,7 @@
 // that names the layer and the ranks instead of a hang.
 #pragma once
 
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/world.hpp>
 
 #include <chrono>
@@ -279,6 +280,7 @@ void run_ranks(int ranks, Main&& main, double timeout = 60) {
     }
   };
   const auto body = [&](int rank) {
+    unbind_thread();
     try {
       World world(std::make_shared<detail::ThreadTransport>(group, rank));
       try {

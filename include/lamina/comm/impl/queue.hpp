@@ -3,6 +3,7 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/queue.hpp>
 #include <lamina/comm/volume.hpp>
 
@@ -29,7 +30,10 @@ inline std::uint64_t group_of(std::span<const int> members) {
 
 struct CommQueue::Impl {
   explicit Impl(std::shared_ptr<Transport> world) : world_(std::move(world)) {
-    thread_ = std::thread([this] { loop(); });
+    thread_ = std::thread([this] {
+      unbind_thread();
+      loop();
+    });
   }
 
   bool done(Ticket ticket) const noexcept {

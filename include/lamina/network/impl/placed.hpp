@@ -4,6 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/network/detail/placer.hpp>
@@ -44,7 +45,11 @@ inline void draw(const Parameter& p, const Random& random, const Tensor& plain) 
   const std::int64_t size = p.block.size();
   const int count = int(std::clamp<std::int64_t>(size / worth_a_thread, 1, threads()));
   std::vector<std::jthread> others;
-  for (int i = 1; i < count; ++i) others.emplace_back(fill, part(size, count, i));
+  for (int i = 1; i < count; ++i)
+    others.emplace_back([&fill, some = part(size, count, i)] {
+      unbind_thread();
+      fill(some);
+    });
   fill(part(size, count, 0));
 }
 

@@ -7,6 +7,7 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/imagined.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
@@ -412,7 +413,7 @@ LAMINA_INLINE void Trainer::Fit::prepare_others() {
 /// In the background, while this rank trains.
 LAMINA_INLINE void Trainer::Fit::rehearse(int request, int ranks) {
   rehearsal_ = std::async(std::launch::async, [this, request, ranks, threads = threads()] {
-    set_threads(threads);
+    unbind_thread(), set_threads(threads);
     return try_to_prepare(request, ranks);
   });
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
@@ -59,6 +60,7 @@ LAMINA_INLINE void Trainer::adopt(Meeting meeting) {
 /// Starts so many that there are `ranks`.
 LAMINA_INLINE void Trainer::Fit::grow(int ranks) {
   growth_ = std::async(std::launch::async, [this, more = ranks - trainer_.all_.size()] {
+    unbind_thread();
     World larger = options_.world->grow(more);
     Meeting meeting = trainer_.meet(larger);
     compare(larger);

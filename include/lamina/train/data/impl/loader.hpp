@@ -4,6 +4,7 @@
 #include <lamina/base/error.hpp>
 #include <lamina/base/inline.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/base/unbind_thread.hpp>
 #include <lamina/cost/split.hpp>
 #include <lamina/train/data/loader.hpp>
 
@@ -81,7 +82,11 @@ struct Loader::Impl {
     }
     threads.reserve(std::size_t(o.threads));
     try {
-      for (int i = 0; i < o.threads; ++i) threads.emplace_back([this] { work(); });
+      for (int i = 0; i < o.threads; ++i)
+        threads.emplace_back([this] {
+          unbind_thread();
+          work();
+        });
     } catch (...) {
       join();
       throw;

@@ -1,0 +1,61 @@
+// Processors and threads, also where OpenMP binds its threads. libgomp reads OMP_PROC_BIND before a
+// program starts, so CTest runs the tag [bound] a second time in a process of its own.
+#include "catch.hpp"
+
+#include <lamina/base/unbind_thread.hpp>
+#include <lamina/comm/threads.hpp>
+#include <lamina/kernels/threads.hpp>
+#include <lamina/train/data/loader.hpp>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+using namespace lamina;
+
+namespace {
+
+int processors_of(pid_t process) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  REQUIRE(sched_getaffinity(process, sizeof set, &set) == 0);
+  return CPU_COUNT(&set);
+}
+
+/// Notes how many processors those that read it may run on.
+struct Watching final : Dataset {
+  Watching() : Dataset("watching", 2, Transform{.shape = {1, 1, 2, 2}}) {}
+  std::int64_t size() const override { return 8; }
+  void read(std::int64_t, Sample& to) const override {
+    to.planes.assign(4, 0.0f), to.channels = 1, to.height = to.width = 2;
+    least = std::min(least.load(), processors_of(0));
+  }
+  mutable std::atomic<int> least = 1 << 20;
+};
+
+}  // namespace
+
+TEST_CASE("all processors are counted, and threads beside the kernels' may run on them",
+          "[bound]") {
+  const int all = processors_of(getppid());  // nobody binds what starts the tests
+  CHECK(processors() == all);
+
+  std::atomic<int> beside = 0;
+  std::thread([&] {
+    unbind_thread();
+    beside = processors_of(0);
+  }).join();
+  CHECK(beside == all);
+
+  run_ranks(2, [&](World&) {
+    if (processors_of(0) != all) beside = -1;
+  });
+  CHECK(beside == all);
+
+  const Watching data;
+  Loader loader(data, {.global_batch = 4, .threads = 2});
+  loader.next();
+  CHECK(data.least == all);
+}
