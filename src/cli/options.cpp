@@ -99,11 +99,14 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   word(app, "--data", o.data, "SOURCE",
        "synthetic, mnist:DIR, cifar10:DIR, cifar100:DIR or images:DIR")
       ->capture_default_str();
-  word(app, "--dtype", o.dtype, "TYPE", "f32 or bf16; f64 or f16 with the reference or a GPU")
+  word(
+      app, "--dtype", o.dtype, "TYPE",
+      "f32 or bf16; f64 or f16 with the reference or a GPU; auto = what is fastest: bf16 where the "
+      "device multiplies it, with layers in f32 that are faster so")
       ->capture_default_str();
   choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
       ->capture_default_str();
-  word(app, "--backend", o.backend, "NAME", "auto, reference, onednn, cuda or cuda:N")
+  word(app, "--backend", o.backend, "NAME", "auto, reference, onednn, onednn:mixed, cuda or cuda:N")
       ->capture_default_str();
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")

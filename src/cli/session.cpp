@@ -141,6 +141,16 @@ void take_gpu(RunOptions& o, World& world) {
     });
 }
 
+/// What --dtype auto stands for. All ranks have the same instruction set by now.
+void choose_dtype(RunOptions& o) {
+  if (o.dtype != "auto") return;
+  const DType narrow = DType::bf16;
+  const bool on_gpu = o.backend.starts_with("cuda");
+  const bool multiplies = on_gpu || make_backend(o.backend, narrow)->arithmetic(narrow) == narrow;
+  o.dtype = name(multiplies ? narrow : DType::f32);
+  if (multiplies && !on_gpu) o.backend = mixed_onednn;
+}
+
 }  // namespace
 
 void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
@@ -155,13 +165,15 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
         o.optimizer);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
-  if (world.late()) return;  // the others have seen to it
+  if (world.late()) return choose_dtype(o);  // the others have seen to it
   outputs.insert(
       outputs.end(),
       {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
   if (on_gpu) take_gpu(o, world);
-  o.agreed = agree_on_instruction_set(world.comm(), o.backend, parse_dtype(o.dtype));
+  const DType most = o.dtype == "auto" ? DType::bf16 : parse_dtype(o.dtype);
+  o.agreed = agree_on_instruction_set(world.comm(), o.backend, most);
+  choose_dtype(o);
 }
 
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {

@@ -45,8 +45,13 @@ class OneDnn final : public Backend {
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
     check(!e, "conv: the oneDNN back end has no epilogues of convolutions");
-    return made("conv", x, multiplies_bf16(),
-                [&](const Form& as) { return make_conv(runtime_, g, as); });
+    const auto make = [&](const Form& as) { return make_conv(runtime_, g, as); };
+    auto kernel = made("conv", x, multiplies_bf16(), make);
+    if (!runtime_->choice.mixed || x.dtype != DType::bf16 || !multiplies_bf16()) return kernel;
+    // Nothing but Winograd is faster in f32.
+    auto wide = make_widened(runtime_, make({x.shape, DType::f32, x.layout}));
+    if (wide->algorithm.find("wino") == std::string::npos) return kernel;
+    return faster(*runtime_, geometry_of(g, x), std::move(kernel), std::move(wide));
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {

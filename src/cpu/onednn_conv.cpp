@@ -77,11 +77,7 @@ class Conv final : public OneDnnWeighted {
     check_input(x, "conv");
     g.check(x.shape);
     y_ = g.output(x.shape);
-    geometry_ =
-        text(type_ == f32 ? "" : "bf16 ", "x ", x.shape, ", ", g.channels, " channels, kernel ",
-             g.kernel.h, 'x', g.kernel.w, ", stride ", g.stride.h, ',', g.stride.w, ", pad ",
-             g.pad.top, ',', g.pad.left, ',', g.pad.bottom, ',', g.pad.right, ", dilation ",
-             g.dilation.h, ',', g.dilation.w, ", groups ", g.groups, g.bias ? ", bias" : "");
+    geometry_ = geometry_of(g, x);
     shape_ = g.weight(x.shape);
     w_ = dims(shape_);
     if (g.groups > 1) {
@@ -365,7 +361,7 @@ class Conv final : public OneDnnWeighted {
   /// The same where results are rounded to bf16: by two ends of its last digit.
   static constexpr double rounding = 0x1p-7;
 
-  std::string geometry_;  // of all that an implementation can depend on
+  std::string geometry_;
   Shape shape_, y_;
   Dims w_, stride_, dilation_, before_, after_;
   Type type_;  // of x, w, b and y; gradients of parameters are f32
@@ -373,6 +369,14 @@ class Conv final : public OneDnnWeighted {
 };
 
 }  // namespace
+
+std::string geometry_of(const ConvGeometry& g, const Form& x) {
+  return text(x.dtype == DType::f32 ? "" : "bf16 ", "x ", x.shape, ", ", g.channels,
+              " channels, kernel ", g.kernel.h, 'x', g.kernel.w, ", stride ", g.stride.h, ',',
+              g.stride.w, ", pad ", g.pad.top, ',', g.pad.left, ',', g.pad.bottom, ',', g.pad.right,
+              ", dilation ", g.dilation.h, ',', g.dilation.w, ", groups ", g.groups,
+              g.bias ? ", bias" : "");
+}
 
 std::unique_ptr<WeightedKernel> make_conv(RuntimePtr runtime, const ConvGeometry& g,
                                           const Form& x) {

@@ -23,7 +23,6 @@ struct Runtime {
   dnnl::stream stream{engine};
   dnnl::primitive_attr attr;  // scratchpads are ours
   Tensor scratch;
-  Tensor wide;  // operands of kernels for f32 where a network is in bf16
   Choice choice;
 
   explicit Runtime(Choice c = {}) : choice(std::move(c)) {
@@ -33,9 +32,6 @@ struct Runtime {
 
   void reserve(std::size_t bytes) {
     if (bytes > scratch.bytes()) scratch = bytes_of(bytes);
-  }
-  void reserve_wide(std::size_t bytes) {
-    if (bytes > wide.bytes()) wide = bytes_of(bytes);
   }
   static Tensor bytes_of(std::size_t bytes) {
     return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
@@ -129,6 +125,11 @@ bool multiplies_bf16();
 /// bf16, by kernels for f32 between copies.
 std::unique_ptr<WeightedKernel> make_widened(RuntimePtr, std::unique_ptr<WeightedKernel>);
 std::unique_ptr<UnaryKernel> make_widened(RuntimePtr, std::unique_ptr<UnaryKernel>);
+/// The kernel whose three passes take less time, `wide` with a remark. Timed on random data, unless
+/// the verdicts know how long each takes for `what`.
+std::unique_ptr<WeightedKernel> faster(Runtime&, const std::string& what,
+                                       std::unique_ptr<WeightedKernel> native,
+                                       std::unique_ptr<WeightedKernel> wide);
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
 std::string library();
@@ -138,6 +139,9 @@ std::string settled_instruction_set();
 /// "jit_wino", or "brgconv|jit|jit" where the passes differ.
 std::string join(const std::string& forward, const std::string& input_grad,
                  const std::string& weight_grad);
+
+/// Of all that an implementation can depend on, in words.
+std::string geometry_of(const ConvGeometry&, const Form& x);
 
 std::unique_ptr<WeightedKernel> make_conv(RuntimePtr, const ConvGeometry&, const Form& x);
 std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, bool bias,

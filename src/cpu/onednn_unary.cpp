@@ -93,12 +93,12 @@ class UnaryOps : public UnaryKernel {
     if (wide_) {
       Form dy = output, dx = inputs[0];
       dy.dtype = dx.dtype = DType::f32;
-      room_ = Room(runtime, {dy, dx});
+      room_ = Room(runtime, backward_.scratch(), {dy, dx});
     }
     algorithm = forward.impl_info_str();
     if (algorithm != backward.impl_info_str()) algorithm += text('|', backward.impl_info_str());
     workspace = kept_.bytes();
-    scratch = std::max(forward_.scratch(), backward_.scratch());
+    scratch = std::max({forward_.scratch(), backward_.scratch(), room_.end()});
   }
 
  private:

@@ -14,13 +14,14 @@ class WidenedWeights final : public WeightedKernel {
  public:
   WidenedWeights(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> kernel)
       : kernel_(std::move(kernel)),
-        room_(runtime, {kernel_->inputs[0], kernel_->output, kernel_->w, kernel_->b}) {
+        room_(runtime, kernel_->scratch,
+              {kernel_->inputs[0], kernel_->output, kernel_->w, kernel_->b}) {
     inputs = {narrow(kernel_->inputs[0])};
     output = narrow(kernel_->output), w = narrow(kernel_->w), b = kernel_->b;
     if (b.shape.size() > 0) b = narrow(b);
     algorithm = text("f32:", kernel_->algorithm), remark = kernel_->remark;
     workspace = kernel_->workspace, dx_workspace = kernel_->dx_workspace;
-    scratch = kernel_->scratch;
+    scratch = room_.end();
   }
 
   void take_plain_weights() override {
@@ -65,11 +66,12 @@ class WidenedUnary final : public UnaryKernel {
  public:
   WidenedUnary(const RuntimePtr& runtime, std::unique_ptr<UnaryKernel> kernel)
       : kernel_(std::move(kernel)),
-        room_(runtime, {kernel_->inputs[0], kernel_->output, kernel_->output, kernel_->inputs[0]}) {
+        room_(runtime, kernel_->scratch,
+              {kernel_->inputs[0], kernel_->output, kernel_->output, kernel_->inputs[0]}) {
     inputs = {narrow(kernel_->inputs[0])};
     output = narrow(kernel_->output);
     algorithm = text("f32:", kernel_->algorithm), remark = kernel_->remark;
-    workspace = kernel_->workspace, scratch = kernel_->scratch;
+    workspace = kernel_->workspace, scratch = room_.end();
     reads_x = kernel_->reads_x, reads_y = kernel_->reads_y;
     in_place = inputs[0] == output;  // of copies
   }

@@ -15,20 +15,22 @@ inline void round(const View& from, const View& to) {
   convert(from.as<const float>(), to.as<BF16>(), from.bytes() / sizeof(float));
 }
 
-/// Operands in f32, one behind the other in memory that all kernels of a back end share.
+/// Operands in f32, one behind the other in the scratchpad, behind what the kernel itself takes.
 class Room {
  public:
   Room() = default;
-  Room(RuntimePtr runtime, std::initializer_list<Form> forms) : runtime_(std::move(runtime)) {
+  Room(RuntimePtr runtime, std::size_t taken, std::initializer_list<Form> forms)
+      : runtime_(std::move(runtime)), end_(aligned(taken)) {
     for (const Form& form : forms) {
       places_.push_back({form, end_});
-      end_ += (form.bytes() + 63) / 64 * 64;
+      end_ += aligned(form.bytes());
     }
-    runtime_->reserve_wide(end_);
+    runtime_->reserve(end_);
   }
+  std::size_t end() const { return end_; }  ///< bytes of the scratchpad in use
 
   View operator[](std::size_t i) const {
-    return runtime_->wide.view().at(places_[i].at, places_[i].form);
+    return runtime_->scratch.view().at(places_[i].at, places_[i].form);
   }
 
  private:
@@ -36,6 +38,8 @@ class Room {
     Form form;
     std::size_t at;
   };
+
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
   RuntimePtr runtime_;
   std::vector<Place> places_;

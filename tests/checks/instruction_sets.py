@@ -79,6 +79,16 @@ out, elastic = train("lenet", ["", "AVX2"], "--workers", "2", "--elastic", "--ra
 expect("all ranks use AVX2" in out, "a parked rank did not take part", out)
 expect(elastic == alike["lenet", "AVX2", 2, ("--workers", "2")], "--elastic: other bits", out)
 
+# What is fastest is bf16 where all ranks multiply it, and f32 elsewhere, with the bits of that.
+for sets in (["AVX2", ""], ["", "AVX2"], ["AVX2", "AVX2"]):
+    out, saved = train("lenet", sets, "--dtype", "auto")
+    expect(", f32\n" in out, f"{sets}: auto is not f32", out)
+    expect(saved == alike["lenet", "AVX2", 2, ()], f"{sets}: auto has other bits than f32", out)
+out, _ = train("lenet", ["", ""], "--dtype", "auto")
+expect((", bf16\n" in out) == ("avx512_bf16" in flags), "auto is not as the processor", out)
+out, _ = train("lenet", ["", ""], "--dtype", "auto", "--backend", "reference")
+expect(", f32\n" in out, "the reference's auto is not f32", out)
+
 # With equal ranks there is nothing to say, nor to limit; nor where oneDNN does not compute.
 out, _ = train("lenet", ["", ""])
 expect("instruction sets" not in out and "AVX-512" in out, "equal ranks", out)

@@ -41,9 +41,12 @@ std::unique_ptr<Listener> cuda_ranges();
 /// What "auto" stands for: the fastest back end of the CPU's that is built in and computes so.
 std::string_view fastest_backend(const Precision& precision);
 
-/// "reference", "onednn", "cuda" (GPU 0), "cuda:N", or "auto", which is fastest_backend(); with
-/// kept_verdicts(). Throws Error for other names, and for one that
-/// is absent or does not.
+/// onednn_backend() with Choice::mixed.
+inline constexpr std::string_view mixed_onednn = "onednn:mixed";
+
+/// "reference", "onednn", "onednn:mixed", "cuda" (GPU 0), "cuda:N", or "auto", which is
+/// fastest_backend(); with kept_verdicts(). Throws Error for other names, and for one that is
+/// absent or does not.
 std::shared_ptr<const Backend> make_backend(std::string_view name, const Precision& precision);
 
 }  // namespace lamina

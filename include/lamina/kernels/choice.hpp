@@ -41,6 +41,9 @@ struct Choice {
   std::set<std::string>* offered = nullptr;
   /// For tests: false leaves even what is known to be wrong to the comparison.
   bool avoid_known = true;
+  /// For bf16: takes a kernel for f32, between copies, where it takes less time than one for bf16
+  /// does.
+  bool mixed = false;
   /// Null: those of this back end alone.
   std::shared_ptr<Verdicts> verdicts = {};
 };

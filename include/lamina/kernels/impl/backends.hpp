@@ -33,11 +33,12 @@ LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name,
   if (name == "auto") return make_backend(fastest_backend(precision), precision);
   std::shared_ptr<const Backend> backend;
   if (name == "reference") backend = reference_backend();
-  if (name == "onednn") backend = onednn_backend({.verdicts = kept_verdicts()});
+  if (name == "onednn" || name == mixed_onednn)
+    backend = onednn_backend({.mixed = name == mixed_onednn, .verdicts = kept_verdicts()});
   if (const int gpu = detail::gpu_number(name); gpu >= 0)
     backend = cuda_backend(gpu, {.verdicts = kept_verdicts()});
   check(backend != nullptr, "back end '", name,
-        "' is not known: expected auto, reference, onednn, cuda or cuda:N");
+        "' is not known: expected auto, reference, onednn, onednn:mixed, cuda or cuda:N");
   check(backend->supports(precision), "back end '", name, "' does not support ", precision,
         name == "reference" ? "" : ": expected reference");
   return backend;

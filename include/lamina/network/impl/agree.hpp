@@ -18,7 +18,8 @@ inline std::vector<InstructionSet> instruction_sets(const Communicator& ranks,
                                                     std::string_view backend,
                                                     const Precision& precision) {
   if (backend == "auto") backend = fastest_backend(precision);
-  return ranks.all_gather_value(backend == "onednn" ? instruction_set() : InstructionSet::none);
+  const bool asks = backend == "onednn" || backend == mixed_onednn;
+  return ranks.all_gather_value(asks ? instruction_set() : InstructionSet::none);
 }
 
 }  // namespace detail

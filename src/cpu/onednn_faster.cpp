@@ -1,0 +1,87 @@
+// Which of two kernels for bf16 takes less time.
+#include "cpu/onednn_core.hpp"
+
+#include <lamina/base/clock.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace lamina::detail {
+namespace {
+
+/// What the three passes of a kernel read and write.
+class Operands {
+ public:
+  explicit Operands(const WeightedKernel& kernel)
+      : x_(noise(kernel.inputs[0])),
+        w_(noise(kernel.w)),
+        y_(noise(kernel.output)),
+        dx_(kernel.inputs[0]),
+        dw_(gradient(kernel.w)) {
+    if (kernel.b.shape.size() > 0) b_ = noise(kernel.b), db_ = Tensor(gradient(kernel.b));
+  }
+
+  double seconds(WeightedKernel& kernel) {
+    const double start = now();
+    kernel.forward(stream_, x_, w_, b_, y_);
+    kernel.input_grad(stream_, w_, y_, dx_);
+    kernel.weight_grad(stream_, x_, y_, dw_, db_);
+    return now() - start;
+  }
+
+ private:
+  static Form gradient(Form form) {
+    form.dtype = wide(form.dtype);
+    return form;
+  }
+  /// Between 1 and 2, of either sign.
+  static Tensor noise(const Form& form) {
+    Tensor t(form);
+    std::uint32_t state = 0x9E3779B9u;
+    for (std::size_t i = 0; i < t.bytes() / sizeof(BF16); ++i) {
+      state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+      t.as<BF16>()[i].bits = std::uint16_t(0x3F80u | (state & 0x807Fu));
+    }
+    return t;
+  }
+
+  Stream stream_;
+  Tensor x_, w_, b_, y_, dx_, dw_, db_;
+};
+
+/// Of the fastest of three runs behind a first one that does not count, in turns.
+std::pair<double, double> times(WeightedKernel& one, WeightedKernel& other) {
+  Operands of_one(one), of_other(other);
+  double first = std::numeric_limits<double>::max(), second = first;
+  of_one.seconds(one), of_other.seconds(other);
+  for (int i = 0; i < 3; ++i) {
+    first = std::min(first, of_one.seconds(one));
+    second = std::min(second, of_other.seconds(other));
+  }
+  return {first, second};
+}
+
+}  // namespace
+
+std::unique_ptr<WeightedKernel> faster(Runtime& runtime, const std::string& what,
+                                       std::unique_ptr<WeightedKernel> native,
+                                       std::unique_ptr<WeightedKernel> wide) {
+  Verdicts& verdicts = *runtime.choice.verdicts;
+  const auto key = [&](const WeightedKernel& k) {
+    return text(library(), ": seconds of ", k.algorithm, " for ", what);
+  };
+  const std::string of_native = key(*native), of_wide = key(*wide);
+  if (!verdicts.find(of_native) || !verdicts.find(of_wide)) {
+    const auto [first, second] = times(*native, *wide);
+    verdicts.keep(of_native, first), verdicts.keep(of_wide, second);
+  }
+  const double a = *verdicts.find(of_native), b = *verdicts.find(of_wide);
+  // What is hardly faster would not be on another day.
+  if (b > 0.95 * a) return native;
+  wide->remark = text("by Winograd in f32 between copies, ", format("%.3g", 1e3 * b),
+                      " ms instead of ", format("%.3g", 1e3 * a));
+  return wide;
+}
+
+}  // namespace lamina::detail
