@@ -12,7 +12,7 @@ namespace lamina::cli {
 
 namespace {
 
-/// Of one rank: the processors that it may run on; none where the system does not say.
+/// Of one rank: the processors that its threads may run on; none where the system does not say.
 struct Share {
   cpu_set_t processors;
   int threads;
@@ -21,7 +21,7 @@ struct Share {
 }  // namespace
 
 std::string crowding(const World& world) {
-  const Share mine{detail::processor_set(), threads()};
+  const Share mine{lamina::detail::processors_of_kernels(), threads()};
   const std::vector<Share> shares = world.comm().all_gather_value(mine);
   const std::vector<std::string>& hosts = world.hosts();
 

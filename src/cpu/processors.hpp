@@ -1,12 +1,12 @@
-// Which processors this process may run on.
+// Which processors kernels run on.
 #pragma once
 
 #include <sched.h>
 
 namespace lamina::detail {
 
-/// Those of the calling thread, or of all places where OpenMP binds threads to one each
-/// (OMP_PROC_BIND); none where the system does not say.
-cpu_set_t processor_set();
+/// Those on which the threads of the kernels that the calling thread runs may run: where OpenMP
+/// binds them (OMP_PROC_BIND), one for each. None where the system does not say.
+cpu_set_t processors_of_kernels();
 
 }  // namespace lamina::detail

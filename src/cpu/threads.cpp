@@ -12,8 +12,11 @@
 #include <vector>
 
 namespace lamina {
+namespace {
 
-cpu_set_t detail::processor_set() {
+/// Those of the calling thread, or of all places where OpenMP binds threads to one each; none where
+/// the system does not say.
+cpu_set_t processor_set() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
@@ -26,13 +29,29 @@ cpu_set_t detail::processor_set() {
   return set;
 }
 
+}  // namespace
+
+cpu_set_t detail::processors_of_kernels() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+#pragma omp parallel
+  {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+#pragma omp critical
+    CPU_OR(&all, &all, &mine);
+  }
+  return all;
+}
+
 int processors() {
-  const cpu_set_t set = detail::processor_set();
+  const cpu_set_t set = processor_set();
   return std::max(1, CPU_COUNT(&set));
 }
 
 void unbind_thread() {
-  const cpu_set_t set = detail::processor_set();
+  const cpu_set_t set = processor_set();
   if (CPU_COUNT(&set) > 0) sched_setaffinity(0, sizeof set, &set);
 }
 

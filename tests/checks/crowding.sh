@@ -25,7 +25,11 @@ expect 0 "" "$tool" "${train[@]}" --threads "$processors"
 expect 1 ": $((processors + 1)) threads of 1 rank on $processors processor" \
   "$tool" "${train[@]}" --threads $((processors + 1))
 expect 1 "expected --threads 1" taskset -c 0 "$tool" "${train[@]}" --threads 2
+OMP_PROC_BIND=true expect 0 "" "$tool" "${train[@]}"
 if "$tool" info | grep -q 'Open MPI'; then
+  # Each rank binds its only thread to the first processor of those that it shares with the other.
+  [[ $processors == 1 ]] || OMP_PROC_BIND=true expect 1 ": 2 threads of 2 ranks on 1 processor" \
+    mpirun --bind-to none -n 2 "$tool" "${train[@]}" --threads 1
   expect 1 ": $((2 * processors)) threads of 2 ranks on $processors processor" \
     mpirun -n 2 "$tool" "${train[@]}" --threads "$processors"
   expect 1 "and at most $processors of the ranks" \
