@@ -45,13 +45,21 @@ class OneDnn final : public Backend {
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
     check(!e, "conv: the oneDNN back end has no epilogues of convolutions");
-    const auto make = [&](const Form& as) { return make_conv(runtime_, g, as); };
-    auto kernel = made("conv", x, multiplies_bf16(), make);
-    if (!runtime_->choice.mixed || x.dtype != DType::bf16 || !multiplies_bf16()) return kernel;
-    // Nothing but Winograd is faster in f32.
-    auto wide = make_widened(runtime_, make({x.shape, DType::f32, x.layout}));
-    if (wide->algorithm.find("wino") == std::string::npos) return kernel;
-    return faster(*runtime_, geometry_of(g, x), std::move(kernel), std::move(wide));
+    auto kernel = made("conv", x, multiplies_bf16(),
+                       [&](const Form& as) { return make_conv(runtime_, g, as); });
+    const bool by_winograd = g.kernel == Pair(3) && g.stride == Pair(1) && g.groups == 1;
+    if (!runtime_->choice.mixed || arithmetic(x.dtype) != DType::bf16 || !by_winograd)
+      return kernel;  // nothing else is faster in f32
+    const auto in_f32 = [&](const RuntimePtr& runtime) {
+      return naming("conv", x, [&] {
+        return make_conv(runtime, g, {x.shape, DType::f32, x.layout});
+      });
+    };
+    const std::string remark = why_f32(*runtime_, geometry_of(g, x), *kernel, in_f32);
+    if (remark.empty()) return kernel;
+    kernel = make_widened(runtime_, in_f32(runtime_));
+    append(kernel->remark, text(kernel->remark.empty() ? "" : "; ", remark));
+    return kernel;
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {

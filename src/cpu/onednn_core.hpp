@@ -7,6 +7,7 @@
 #include <lamina/kernels/choice.hpp>
 
 #include <array>
+#include <functional>
 #include <initializer_list>
 
 namespace lamina::detail {
@@ -125,11 +126,12 @@ bool multiplies_bf16();
 /// bf16, by kernels for f32 between copies.
 std::unique_ptr<WeightedKernel> make_widened(RuntimePtr, std::unique_ptr<WeightedKernel>);
 std::unique_ptr<UnaryKernel> make_widened(RuntimePtr, std::unique_ptr<UnaryKernel>);
-/// The kernel whose three passes take less time, `wide` with a remark. Timed on random data, unless
-/// the verdicts know how long each takes for `what`.
-std::unique_ptr<WeightedKernel> faster(Runtime&, const std::string& what,
-                                       std::unique_ptr<WeightedKernel> native,
-                                       std::unique_ptr<WeightedKernel> wide);
+/// Why to take the kernel that `in_f32` makes, between copies, for `native`, which is for bf16: its
+/// three passes take less time; empty where they do not, or where it is not by Winograd. Timed on
+/// random data, unless the verdicts know how long each takes for `what`.
+std::string why_f32(
+    Runtime&, const std::string& what, WeightedKernel& native,
+    const std::function<std::unique_ptr<WeightedKernel>(const RuntimePtr&)>& in_f32);
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
 std::string library();

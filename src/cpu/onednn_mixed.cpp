@@ -1,4 +1,4 @@
-// Which of two kernels for bf16 takes less time.
+// Whether a convolution in bf16 takes less time in f32, between copies.
 #include "cpu/onednn_core.hpp"
 
 #include <lamina/base/clock.hpp>
@@ -64,24 +64,26 @@ std::pair<double, double> times(WeightedKernel& one, WeightedKernel& other) {
 
 }  // namespace
 
-std::unique_ptr<WeightedKernel> faster(Runtime& runtime, const std::string& what,
-                                       std::unique_ptr<WeightedKernel> native,
-                                       std::unique_ptr<WeightedKernel> wide) {
+std::string why_f32(
+    Runtime& runtime, const std::string& what, WeightedKernel& native,
+    const std::function<std::unique_ptr<WeightedKernel>(const RuntimePtr&)>& in_f32) {
   Verdicts& verdicts = *runtime.choice.verdicts;
-  const auto key = [&](const WeightedKernel& k) {
-    return text(library(), ": seconds of ", k.algorithm, " for ", what);
+  const auto key = [&](const char* type) {
+    return text(library(), ": seconds in ", type, " for ", what);
   };
-  const std::string of_native = key(*native), of_wide = key(*wide);
-  if (!verdicts.find(of_native) || !verdicts.find(of_wide)) {
-    const auto [first, second] = times(*native, *wide);
-    verdicts.keep(of_native, first), verdicts.keep(of_wide, second);
+  const std::string of_bf16 = key("bf16"), of_f32 = key("f32");
+  if (!verdicts.find(of_bf16) || !verdicts.find(of_f32)) {
+    const auto trial = std::make_shared<Runtime>(runtime.choice);  // its scratchpad goes with it
+    auto direct = in_f32(trial);
+    std::pair<double, double> seconds{0, 0};  // without a choice
+    if (direct->algorithm.find("wino") != std::string::npos)
+      seconds = times(native, *make_widened(trial, std::move(direct)));
+    verdicts.keep(of_bf16, seconds.first), verdicts.keep(of_f32, seconds.second);
   }
-  const double a = *verdicts.find(of_native), b = *verdicts.find(of_wide);
-  // What is hardly faster would not be on another day.
-  if (b > 0.95 * a) return native;
-  wide->remark = text("by Winograd in f32 between copies, ", format("%.3g", 1e3 * b),
-                      " ms instead of ", format("%.3g", 1e3 * a));
-  return wide;
+  const double a = *verdicts.find(of_bf16), b = *verdicts.find(of_f32);
+  if (b >= 0.95 * a) return {};  // what is hardly faster would not be on another day
+  return text("by Winograd in f32 between copies, ", format("%.3g", 1e3 * b), " ms instead of ",
+              format("%.3g", 1e3 * a));
 }
 
 }  // namespace lamina::detail
