@@ -13,6 +13,13 @@ namespace {
 
 using namespace lamina;
 
+/// What computes, and with elements of what type.
+struct Target {
+  std::shared_ptr<const Backend> backend;
+  DType dtype;
+  const Backend* operator->() const { return backend.get(); }
+};
+
 /// 1 multiply-add = 2 FLOP; bytes count every operand once.
 struct Work {
   double flops, bytes;
@@ -23,19 +30,19 @@ double bytes(const Operands&... operands) {
   return (double(operands.bytes()) + ...);
 }
 
-Tensor random_tensor(const Backend& on, const Form& form, std::uint64_t seed) {
-  Tensor plain(form.shape, form.dtype), tensor(form);
+Tensor random_tensor(const Target& on, const Form& form, std::uint64_t seed) {
+  Tensor plain(form.shape, wide(form.dtype)), tensor(form);
   const Random random(seed);
   for (std::size_t i = 0; float& v : plain.elements<float>()) v = random.normal(i++);
-  on.copy(plain, tensor);
+  on->copy(plain, tensor);
   return tensor;
 }
 
 /// The form that the convolutions of the back end write.
-Form native(const Backend& on, Shape shape) {
+Form native(const Target& on, Shape shape) {
   ConvGeometry g;
   g.channels = shape.c;
-  return on.conv(g, {shape, DType::f32, {}})->output;
+  return on->conv(g, {shape, on.dtype, {}})->output;
 }
 
 /// Registers a benchmark. `make` places kernel and operands when the benchmark starts, and returns
@@ -63,15 +70,18 @@ void add(const std::string& name, std::function<Ready()> make) {
 
 using MakeWeighted = std::function<std::shared_ptr<WeightedKernel>()>;
 
-void add_weighted(const Backend& on, const std::string& name, const MakeWeighted& make) {
+void add_weighted(const Target& on, const std::string& name, const MakeWeighted& make) {
   struct Operands {
     std::shared_ptr<WeightedKernel> kernel;
-    Tensor x, w, b, y;
+    Tensor x, w, b, y, dw;
     Stream stream;
   };
-  const auto place = [&on, make] {
+  const auto place = [on, make] {
     auto o = std::make_shared<Operands>();
     o->kernel = make();
+    Form dw = o->kernel->w;
+    dw.dtype = wide(dw.dtype);
+    o->dw = Tensor(dw);
     o->x = random_tensor(on, o->kernel->inputs[0], 1);
     o->w = random_tensor(on, o->kernel->w, 2);
     o->y = random_tensor(on, o->kernel->output, 3);
@@ -94,30 +104,30 @@ void add_weighted(const Backend& on, const std::string& name, const MakeWeighted
   });
   add(name + "/weight_grad", [=] {
     const auto o = place();
-    return Ready{[o] { o->kernel->weight_grad(o->stream, o->x, o->y, o->w, o->b); }, work(*o),
+    return Ready{[o] { o->kernel->weight_grad(o->stream, o->x, o->y, o->dw, o->b); }, work(*o),
                  o->kernel->algorithm};
   });
 }
 
-void add_conv(const Backend& on, const std::string& name, Shape x, std::int64_t channels,
+void add_conv(const Target& on, const std::string& name, Shape x, std::int64_t channels,
               Pair kernel, Pair stride, Pad pad, std::int64_t groups = 1) {
   ConvGeometry g;
   g.channels = channels, g.kernel = kernel, g.stride = stride, g.pad = pad, g.groups = groups;
   g.bias = false;
-  add_weighted(on, "conv/" + name, [=, &on]() -> std::shared_ptr<WeightedKernel> {
-    return on.conv(g, x.c < 4 ? Form{x, DType::f32, {}} : native(on, x));
+  add_weighted(on, "conv/" + name, [=]() -> std::shared_ptr<WeightedKernel> {
+    return on->conv(g, x.c < 4 ? Form{x, on.dtype, {}} : native(on, x));
   });
 }
 
 using MakeUnary = std::function<std::shared_ptr<UnaryKernel>()>;
 
-void add_unary(const Backend& on, const std::string& name, const MakeUnary& make) {
+void add_unary(const Target& on, const std::string& name, const MakeUnary& make) {
   struct Operands {
     std::shared_ptr<UnaryKernel> kernel;
     Tensor x, y, dx, dy;
     Stream stream;
   };
-  const auto place = [&on, make] {
+  const auto place = [on, make] {
     auto o = std::make_shared<Operands>();
     o->kernel = make();
     o->x = random_tensor(on, o->kernel->inputs[0], 1);
@@ -142,17 +152,17 @@ void add_unary(const Backend& on, const std::string& name, const MakeUnary& make
   });
 }
 
-void add_norm(const Backend& on, Shape shape) {
+void add_norm(const Target& on, Shape shape) {
   struct Operands {
     std::unique_ptr<NormKernel> kernel;
     Tensor x, y, dx, w, b, sums, mean, inv_std, running_mean, running_var;
     double count;
     Stream stream;
   };
-  const auto place = [&on, shape] {
+  const auto place = [on, shape] {
     auto o = std::make_shared<Operands>();
-    o->kernel = on.batch_norm(native(on, shape));
-    const Form parameter{{1, shape.c, 1, 1}, DType::f32, {}};
+    o->kernel = on->batch_norm(native(on, shape));
+    const Form parameter{{1, shape.c, 1, 1}, wide(on.dtype), {}};
     o->x = random_tensor(on, o->kernel->inputs[0], 1);
     o->y = random_tensor(on, o->kernel->output, 2);
     o->dx = Tensor(o->kernel->inputs[0]);
@@ -188,17 +198,17 @@ void add_norm(const Backend& on, Shape shape) {
   });
 }
 
-void add_sum(const Backend& on, Shape shape) {
+void add_sum(const Target& on, Shape shape) {
   struct Operands {
     std::unique_ptr<NaryKernel> kernel;
     Tensor x1, x2, y;
     std::vector<View> xs;
     Stream stream;
   };
-  add(text("sum/", shape, "/forward"), [=, &on] {
+  add(text("sum/", shape, "/forward"), [=] {
     auto o = std::make_shared<Operands>();
     const std::vector<Form> forms(2, native(on, shape));
-    o->kernel = on.sum(forms);
+    o->kernel = on->sum(forms);
     o->x1 = random_tensor(on, forms[0], 1), o->x2 = random_tensor(on, forms[0], 2);
     o->y = Tensor(forms[0]);
     o->xs = {o->x1, o->x2};
@@ -208,30 +218,30 @@ void add_sum(const Backend& on, Shape shape) {
   });
 }
 
-void add_update(const Backend& on, const std::string& name, UpdateRule rule, std::int64_t size) {
+void add_update(const Target& on, const std::string& name, UpdateRule rule, std::int64_t size) {
   struct Operands {
     Tensor w, dw;
     std::vector<Tensor> states;
     std::vector<View> views;
     Stream stream;
   };
-  add("update/" + name, [=, &on] {
+  add("update/" + name, [=] {
     auto o = std::make_shared<Operands>();
-    const Form form{{size, 1, 1, 1}, DType::f32, {}};
+    const Form form{{size, 1, 1, 1}, wide(on.dtype), {}};
     o->w = random_tensor(on, form, 1), o->dw = random_tensor(on, form, 2);
     for (int i = 0; i < rule.states(); ++i) o->states.emplace_back(form);
     for (const Tensor& s : o->states) o->views.push_back(s);
     // All but the gradient are read and written.
-    return Ready{[o, rule, &on] {
-                   on.update(o->stream, rule, {.rate = 1e-3, .weight_decay = 1e-4}, o->w, o->dw,
-                             o->views);
+    return Ready{[o, rule, on] {
+                   on->update(o->stream, rule, {.rate = 1e-3, .weight_decay = 1e-4}, o->w, o->dw,
+                              o->views);
                  },
                  {0, bytes(o->dw) * (3 + 2 * rule.states())},
                  ""};
   });
 }
 
-void add_all(const Backend& on, std::int64_t n) {
+void add_all(const Target& on, std::int64_t n) {
   add_conv(on, "resnet_7x7_s2", {n, 3, 224, 224}, 64, 7, 2, 3);
   add_conv(on, "resnet_3x3_64", {n, 64, 56, 56}, 64, 3, 1, 1);
   add_conv(on, "resnet_3x3_128", {n, 128, 28, 28}, 128, 3, 1, 1);
@@ -248,8 +258,8 @@ void add_all(const Backend& on, std::int64_t n) {
 
   const auto linear = [&](Shape x, std::int64_t features) {
     add_weighted(on, text("linear/", x.sample(), "_", features),
-                 [=, &on]() -> std::shared_ptr<WeightedKernel> {
-                   return on.linear(features, false, native(on, x));
+                 [=]() -> std::shared_ptr<WeightedKernel> {
+                   return on->linear(features, false, native(on, x));
                  });
   };
   linear({n, 2048, 1, 1}, 1000);
@@ -258,12 +268,11 @@ void add_all(const Backend& on, std::int64_t n) {
   const Shape wide{n, 64, 56, 56};
   add_norm(on, wide);
   add_norm(on, {n, 512, 7, 7});
-  add_unary(on, text("relu/", wide), [=, &on]() -> std::shared_ptr<UnaryKernel> {
-    return on.activation({}, native(on, wide));
-  });
+  add_unary(on, text("relu/", wide),
+            [=]() -> std::shared_ptr<UnaryKernel> { return on->activation({}, native(on, wide)); });
   const auto pool = [&](const std::string& name, PoolGeometry g, Shape x) {
     add_unary(on, text(name, x),
-              [=, &on]() -> std::shared_ptr<UnaryKernel> { return on.pool(g, native(on, x)); });
+              [=]() -> std::shared_ptr<UnaryKernel> { return on->pool(g, native(on, x)); });
   };
   using Kind = PoolGeometry::Kind;
   pool("max_pool_3x3_s2/", {.kind = Kind::max, .window = 3, .stride = 2, .pad = 1},
@@ -281,13 +290,16 @@ void add_all(const Backend& on, std::int64_t n) {
 
 int main(int argc, char** argv) {
   try {
-    std::string name = "auto";
+    std::string name = "auto", type = "f32", only;
     std::int64_t batch = 8;
     int threads = default_threads(1);
     CLI::App app(
         "Times single kernels of a back end. Flags --benchmark_* (filter, min_time, format, "
         "out, ...) are those of Google Benchmark.");
     app.add_option("--backend", name, "auto, reference or onednn")->capture_default_str();
+    app.add_option("--dtype", type, "f32 or bf16")->capture_default_str();
+    app.add_option("--only", only,
+                   "of oneDNN's and our own convolutions those that have this in their name");
     app.add_option("--batch-size", batch, "samples")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -298,7 +310,10 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     set_threads(threads);
 
-    const auto backend = make_backend(name, DType::f32);
+    const DType dtype = parse_dtype(type);
+    check(wide(dtype) == DType::f32, "--dtype: expected f32 or bf16, got ", type);
+    const auto backend =
+        only.empty() ? make_backend(name, dtype) : onednn_backend({.only = std::move(only)});
     std::vector<std::string> rest = app.remaining();
     rest.insert(rest.begin(), argv[0]);
     std::vector<char*> pointers;
@@ -309,7 +324,7 @@ int main(int argc, char** argv) {
     benchmark::AddCustomContext("backend", backend->description());
     benchmark::AddCustomContext("batch_size", std::to_string(batch));
     benchmark::AddCustomContext("threads", std::to_string(threads));
-    add_all(*backend, batch);
+    add_all({backend, dtype}, batch);
     benchmark::RunSpecifiedBenchmarks();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_layers: %s\n", e.what());

@@ -1,4 +1,5 @@
 // Convolution by oneDNN: which of its implementations computes each pass.
+#include "cpu/dw_products.hpp"
 #include "cpu/onednn_compare.hpp"
 #include "cpu/onednn_weighted.hpp"
 #include "cpu/winograd.hpp"
@@ -69,6 +70,7 @@ class Conv final : public OneDnnWeighted {
  public:
   Conv(RuntimePtr runtime, const ConvGeometry& g, const Form& x)
       : OneDnnWeighted(std::move(runtime), "conv"),
+        g_(g),
         stride_{g.stride.h, g.stride.w},
         dilation_{g.dilation.h - 1, g.dilation.w - 1},
         before_{g.pad.top, g.pad.left},
@@ -92,7 +94,7 @@ class Conv final : public OneDnnWeighted {
     const auto forward = forward_pass(x);
     Passes p{forward, data_pass(forward, x.shape), weights_pass(forward)};
     if (slow(p.forward) || slow(p.data) || slow(p.weights)) replace_slow(p, x.shape);
-    if (winograd(g, p, x.shape)) return;
+    if (winograd(p, x.shape)) return;
     take(p, x.shape, p.forward.src_desc(), p.forward.weights_desc());
   }
 
@@ -108,14 +110,41 @@ class Conv final : public OneDnnWeighted {
     inputs = {to_form(x, image)};
     output = to_form(y_, p.forward.dst_desc());
     w = to_form(shape_, weights);
-    assemble<Forward, Data, Weights>(p.forward, p.data, p.weights, bias_desc_);
+    assemble<Forward, Data>(p.forward, p.data, bias_desc_);
+    const bool by_products = products(p, x);
+    if (!by_products) assemble_weights<Weights>(p.forward, p.weights, bias_desc_);
+    algorithm = join(p.forward.impl_info_str(), p.data.impl_info_str(),
+                     by_products ? std::string(our_dw) : p.weights.impl_info_str());
+  }
+
+  // Our own dw, unless oneDNN has a kernel for tiles (AMX).
+  bool products(const Passes& p, const Shape& x) {
+    const Channels& c = blocked_channels[0];
+    const auto& f = p.forward;
+    if (type_ == f32 || g_.groups > 1 || !DwProducts::available() || is(p.weights, "amx") ||
+        f.src_desc() != Desc(f.src_desc().dims(), type_, c.image) ||
+        f.dst_desc() != Desc(dims(y_), type_, c.image) ||
+        f.weights_desc() != c.weights_of(w_, type_)) {
+      return false;
+    }
+    if (runtime_->choice.offered) runtime_->choice.offered->emplace(our_dw);
+    if (our_dw.find(forced()) == our_dw.npos) return false;
+    const DwProducts kernel(g_, x);
+    scratch = std::max(scratch, kernel.scratch());
+    runtime_->reserve(scratch);
+    weights_ = [kernel, runtime = runtime_](auto v) {
+      void* const* at = v.begin();
+      kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
+             static_cast<float*>(at[2]), static_cast<float*>(at[3]), runtime->scratch.as<void>());
+    };
+    return true;
   }
 
   // Ours, where oneDNN has a direct convolution for AVX2 only.
-  bool winograd(const ConvGeometry& g, const Passes& direct, const Shape& x) {
+  bool winograd(const Passes& direct, const Shape& x) {
     const Channels& c = blocked_channels[1];
     const auto& f = direct.forward;
-    if (!is(f, "jit:avx2") || !Winograd::pays(g, x) ||
+    if (!is(f, "jit:avx2") || !Winograd::pays(g_, x) ||
         f.src_desc() != Desc(dims(x), f32, c.image) ||
         f.dst_desc() != Desc(dims(y_), f32, c.image) ||
         f.weights_desc() != Desc(w_, f32, c.weights)) {
@@ -123,7 +152,7 @@ class Conv final : public OneDnnWeighted {
     }
     if (runtime_->choice.offered) runtime_->choice.offered->emplace(ours);
     if (ours.find(forced()) == ours.npos) return false;
-    const Winograd kernel(g, x);
+    const Winograd kernel(g_, x);
     scratch = kernel.scratch();
     runtime_->reserve(scratch);
     const auto to = [](void* p) { return static_cast<float*>(p); };
@@ -144,7 +173,7 @@ class Conv final : public OneDnnWeighted {
     inputs = {to_form(x, f.src_desc())};
     output = to_form(y_, f.dst_desc());
     w = to_form(shape_, f.weights_desc());
-    bias_ = g.bias;
+    bias_ = g_.bias;
     algorithm = ours;
     return true;
   }
@@ -355,12 +384,13 @@ class Conv final : public OneDnnWeighted {
     });
   }
 
-  static constexpr std::string_view ours = "lamina:winograd";
+  static constexpr std::string_view ours = "lamina:winograd", our_dw = "lamina:products";
   /// Of random data, relative to the largest value. Winograd in f32 is off by 1e-5 at most.
   static constexpr double tolerance = 1e-3;
   /// The same where results are rounded to bf16: by two ends of its last digit.
   static constexpr double rounding = 0x1p-7;
 
+  const ConvGeometry g_;
   std::string geometry_;
   Shape shape_, y_;
   Dims w_, stride_, dilation_, before_, after_;

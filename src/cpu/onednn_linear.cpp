@@ -41,7 +41,9 @@ class Linear final : public OneDnnWeighted {
     output = {{shape.n, features, 1, 1}, form.dtype, {}};
     w = to_form({features, shape.c, shape.h, shape.w}, kept);
     if (bias) b = {{1, features, 1, 1}, form.dtype, {}};
-    assemble<Forward, Data, Weights>(forward, data, weights, bias_desc);
+    assemble<Forward, Data>(forward, data, bias_desc);
+    assemble_weights<Weights>(forward, weights, bias_desc);
+    algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
   }
 };
 

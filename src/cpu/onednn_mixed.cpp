@@ -69,7 +69,7 @@ std::string why_f32(
     const std::function<std::unique_ptr<WeightedKernel>(const RuntimePtr&)>& in_f32) {
   Verdicts& verdicts = *runtime.choice.verdicts;
   const auto key = [&](const char* type) {
-    return text(library(), ": seconds in ", type, " for ", what);
+    return text(library(), ": seconds in ", type, " for ", what, " beside ", native.algorithm);
   };
   const std::string of_bf16 = key("bf16"), of_f32 = key("f32");
   if (!verdicts.find(of_bf16) || !verdicts.find(of_f32)) {

@@ -32,10 +32,10 @@ class OneDnnWeighted : public WeightedKernel {
   explicit OneDnnWeighted(RuntimePtr runtime, const char* what)
       : runtime_(std::move(runtime)), what_(what) {}
 
-  /// The descriptors of oneDNN's three passes, as forward, backward_data and backward_weights have
-  /// them; `bias` is empty without one.
-  template <class Forward, class Data, class Weights, class F, class D, class W>
-  void assemble(const F& forward, const D& data, const W& weights, const Desc& bias) {
+  /// The descriptors of oneDNN's passes, as forward, backward_data and backward_weights have them;
+  /// `bias` is empty without one. First forward and dx, and then dw, unless that is not oneDNN's.
+  template <class Forward, class Data, class F, class D>
+  void assemble(const F& forward, const D& data, const Desc& bias) {
     bias_ = bias.get_size() > 0;
     const Desc wanted = forward.weights_desc();
     const Op forward_op(runtime_, forward, Forward(forward),
@@ -47,20 +47,10 @@ class OneDnnWeighted : public WeightedKernel {
                      {{DNNL_ARG_WEIGHTS, data.weights_desc()},
                       {DNNL_ARG_DIFF_DST, data.diff_dst_desc()},
                       {DNNL_ARG_DIFF_SRC, data.diff_src_desc()}});
-    const Op weights_op(runtime_, weights, Weights(weights),
-                        {{DNNL_ARG_SRC, weights.src_desc()},
-                         {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()},
-                         {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
-                         {DNNL_ARG_DIFF_BIAS, retyped(bias, f32)}});
-    forward_ = forward_op, data_ = data_op, weights_ = weights_op;
+    forward_ = forward_op, data_ = data_op;
     if (data.weights_desc() != wanted) {
       to_data_ = reorder_op(runtime_, wanted, data.weights_desc());
-      other_ = Runtime::bytes_of(data.weights_desc().get_size());
-    }
-    if (weights.diff_weights_desc() != retyped(wanted, f32)) {
-      from_weights_ = reorder_op(runtime_, weights.diff_weights_desc(), retyped(wanted, f32));
-      const std::size_t bytes = weights.diff_weights_desc().get_size();
-      if (bytes > other_.bytes()) other_ = Runtime::bytes_of(bytes);
+      take_other(data.weights_desc());
     }
     if (data.diff_src_desc() != forward.src_desc()) {
       to_image_ = reorder_op(runtime_, data.diff_src_desc(), forward.src_desc());
@@ -71,13 +61,27 @@ class OneDnnWeighted : public WeightedKernel {
       image_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
       if (!image_) throw std::bad_alloc();
     }
-    algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
-    workspace = other_.bytes();
-    std::size_t data_scratch = data_op.scratch(), weights_scratch = weights_op.scratch();
+    std::size_t data_scratch = data_op.scratch();
     data_dy_ = stage(forward.dst_desc(), data.diff_dst_desc(), data_scratch);
-    weights_x_ = stage(forward.src_desc(), weights.src_desc(), weights_scratch);
-    weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc(), weights_scratch);
-    scratch = std::max({forward_op.scratch(), data_scratch, weights_scratch});
+    scratch = std::max(forward_op.scratch(), data_scratch);
+  }
+  template <class Weights, class F, class W>
+  void assemble_weights(const F& forward, const W& weights, const Desc& bias) {
+    const Op op(runtime_, weights, Weights(weights),
+                {{DNNL_ARG_SRC, weights.src_desc()},
+                 {DNNL_ARG_DIFF_DST, weights.diff_dst_desc()},
+                 {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+                 {DNNL_ARG_DIFF_BIAS, retyped(bias, f32)}});
+    weights_ = op;
+    const Desc wanted = retyped(forward.weights_desc(), f32);
+    if (weights.diff_weights_desc() != wanted) {
+      from_weights_ = reorder_op(runtime_, weights.diff_weights_desc(), wanted);
+      take_other(weights.diff_weights_desc());
+    }
+    std::size_t end = op.scratch();
+    weights_x_ = stage(forward.src_desc(), weights.src_desc(), end);
+    weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc(), end);
+    scratch = std::max(scratch, end);
   }
 
   struct Free {
@@ -89,6 +93,11 @@ class OneDnnWeighted : public WeightedKernel {
     Op reorder;  // empty where the layouts agree
     std::size_t at = 0;
   };
+  void take_other(const Desc& weights) {
+    const std::size_t bytes = weights.get_size();
+    if (bytes > other_.bytes()) other_ = Runtime::bytes_of(bytes);
+    workspace = other_.bytes();
+  }
   /// Behind the first `end` bytes of the scratchpad; moves `end`.
   Staged stage(const Desc& from, const Desc& to, std::size_t& end);
   void* staged(Stream&, Pass, Staged&, const char* span, const View&);

@@ -1,0 +1,363 @@
+// Products of bf16 come in pairs: an instruction adds two of them to each of 16 sums. So dy and x
+// are copied, a chunk of positions at a time, such that a channel's values at two positions lie
+// side by side, and a tile of dw stays in registers while a chunk passes by.
+#include "cpu/dw_products.hpp"
+
+#include <lamina/kernels/instruction_set.hpp>
+#include <lamina/kernels/threads.hpp>
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define LAMINA_HAS_BF16
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // GCC bug 105593
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#define LAMINA_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
+#define LAMINA_BF16_STEP LAMINA_BF16 __attribute__((always_inline)) inline
+#endif
+
+namespace lamina::detail {
+namespace {
+
+constexpr int block = 16;   // channels
+constexpr int chunk = 256;  // positions, so that what a tile reads of dy stays in the first cache
+constexpr std::size_t tile_bytes = block * block * sizeof(float);
+constexpr std::size_t packed_bytes = chunk * block * sizeof(BF16);  // of a block of channels
+
+int blocks_of(std::int64_t channels) { return int((channels + block - 1) / block); }
+int parts(int all, int of) { return (all + of - 1) / of; }
+
+}  // namespace
+
+bool DwProducts::available() {
+#if defined(LAMINA_HAS_BF16)
+  return instruction_set() >= InstructionSet::avx512_core_bf16;
+#else
+  return false;
+#endif
+}
+
+DwProducts::DwProducts(const ConvGeometry& g, const Shape& x)
+    : g_(g),
+      x_(x),
+      y_(g.output(x)),
+      x_blocks_(blocks_of(x.c)),
+      rows_(blocks_of(g.channels)),
+      columns_(x_blocks_ * int(g.kernel.h * g.kernel.w)),
+      threads_(threads()) {
+  // Cycles for two positions: a product of two blocks takes 8, and copying a block some 3 or 4. A
+  // thread's part of dw has to stay in its cache.
+  double least = std::numeric_limits<double>::max();
+  for (int r = std::min(rows_, 4); r <= std::min(rows_, 16); r += 4) {
+    for (int c = 1; c <= std::min(columns_, 64); ++c) {
+      const int rounds = parts(parts(rows_, r) * parts(columns_, c), threads_);
+      const double cycles = rounds * (8.0 * r * c + 3.0 * r + 4.0 * c);
+      if (cycles >= 0.999 * least) continue;
+      least = cycles, task_rows_ = r, task_columns_ = c;
+    }
+  }
+}
+
+std::size_t DwProducts::room() const {
+  const std::size_t r = std::size_t(task_rows_), c = std::size_t(task_columns_);
+  return r * c * tile_bytes + (r + c) * packed_bytes;
+}
+
+#if defined(LAMINA_HAS_BF16)
+
+namespace {
+
+/// Where positions lie in a plane, in elements; nowhere: padding.
+using Offsets = std::array<std::ptrdiff_t, chunk>;
+constexpr std::ptrdiff_t nowhere = -1;
+
+/// The values of 16 channels at two positions: those of a channel side by side.
+struct alignas(64) Pairs {
+  std::uint32_t of_channel[block];
+};
+struct alignas(64) Sixteen {
+  float value[block];
+};
+
+LAMINA_BF16_STEP __m512bh vector(const Pairs& p) {
+  return (__m512bh)_mm512_load_si512(p.of_channel);
+}
+
+/// Copies the positions of a plane; the pairs are `step` apart.
+LAMINA_BF16 void pack(const BF16* plane, const Offsets& where, int pairs, Pairs* to, int step) {
+  alignas(64) static constexpr BF16 zeros[block] = {};
+  alignas(64) std::uint16_t order[2 * block];
+  for (int i = 0; i < block; ++i) {
+    order[2 * i] = std::uint16_t(i), order[2 * i + 1] = std::uint16_t(block + i);
+  }
+  const __m512i side_by_side = _mm512_load_si512(order);
+  const auto half = [&](int i) __attribute__((target("avx512f,avx512bw,avx512vl"))) {
+    const std::ptrdiff_t at = where[std::size_t(i)];
+    const BF16* from = at == nowhere ? zeros : plane + at;
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  };
+  for (int p = 0; p < pairs; ++p) {
+    const __m512i both =
+        _mm512_inserti64x4(_mm512_castsi256_si512(half(2 * p)), half(2 * p + 1), 1);
+    _mm512_store_si512(to[p * step].of_channel, _mm512_permutexvar_epi16(side_by_side, both));
+  }
+}
+
+/// What the next chunk will read of a plane, fetched while this one is computed.
+struct Ahead {
+  const BF16* plane = nullptr;
+  const Offsets* where = nullptr;
+
+  LAMINA_BF16_STEP void fetch(int pair) const {
+    if (plane)
+      _mm_prefetch(reinterpret_cast<const char*>(plane + (*where)[2 * std::size_t(pair)]),
+                   _MM_HINT_T1);
+  }
+};
+
+/// Adds R blocks of dy by C channels of x: `dy` has R blocks for each pair of positions, x one, and
+/// blocks of rows lie `row` apart in `sums`.
+template <int R, int C>
+LAMINA_BF16_STEP void multiply(const Pairs* dy, const Pairs* x, int first, int pairs, Ahead ahead,
+                               Sixteen* sums, std::ptrdiff_t row) {
+  __m512 tile[R][C];
+  for (auto& r : tile)
+    for (auto& c : r) c = _mm512_setzero_ps();
+  for (int p = 0; p < pairs; ++p) {
+    ahead.fetch(p);
+    __m512bh of_dy[R];
+    for (int r = 0; r < R; ++r) of_dy[r] = vector(dy[p * R + r]);
+    for (int c = 0; c < C; ++c) {
+      const auto of_x = (__m512bh)_mm512_set1_epi32(int(x[p].of_channel[first + c]));
+      for (int r = 0; r < R; ++r) tile[r][c] = _mm512_dpbf16_ps(tile[r][c], of_dy[r], of_x);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) {
+      float* to = sums[r * row + first + c].value;
+      _mm512_store_ps(to, _mm512_add_ps(_mm512_load_ps(to), tile[r][c]));
+    }
+}
+
+/// Adds the sums of a block of dy over positions, of which there is one pair each `step`.
+LAMINA_BF16 void add_up(const Pairs* dy, int step, int pairs, Sixteen& sums) {
+  const auto ones = (__m512bh)_mm512_set1_epi32(0x3F803F80);
+  __m512 some = _mm512_setzero_ps();
+  for (int p = 0; p < pairs; ++p) some = _mm512_dpbf16_ps(some, vector(dy[p * step]), ones);
+  _mm512_store_ps(sums.value, _mm512_add_ps(_mm512_load_ps(sums.value), some));
+}
+
+/// Puts a block of dw, whose rows of `from` are channels of x, in pairs of those.
+LAMINA_BF16 void write(const Sixteen* from, float* to) {
+  alignas(64) std::int32_t low[block], high[block];
+  for (int i = 0; i < block / 2; ++i) {
+    low[2 * i] = i, low[2 * i + 1] = block + i;
+    high[2 * i] = block / 2 + i, high[2 * i + 1] = block + block / 2 + i;
+  }
+  const __m512i first = _mm512_load_si512(low), second = _mm512_load_si512(high);
+  for (int c = 0; c < block; c += 2, to += 2 * block) {
+    const __m512 a = _mm512_load_ps(from[c].value), b = _mm512_load_ps(from[c + 1].value);
+    _mm512_storeu_ps(to, _mm512_permutex2var_ps(a, first, b));
+    _mm512_storeu_ps(to + block, _mm512_permutex2var_ps(a, second, b));
+  }
+}
+
+}  // namespace
+
+/// A position of y: where it lies in a plane of dy, where the planes of its image begin in x, and
+/// where its window begins there.
+struct DwProducts::Position {
+  std::ptrdiff_t y, image;
+  std::int64_t row, column;
+};
+
+/// All positions of y, a chunk at a time.
+class DwProducts::Walk {
+ public:
+  explicit Walk(const DwProducts& of) : of_(of) {}
+
+  /// How many there are in the next chunk; 0 behind the last one.
+  int next(std::array<Position, chunk>& to) {
+    const Shape &x = of_.x_, &y = of_.y_;
+    int count = 0;
+    for (; count < chunk && n_ < x.n; ++count) {
+      to[std::size_t(count)] = {
+          ((n_ * of_.rows_ * y.h + h_) * y.w + w_) * block, n_ * of_.x_blocks_ * x.h * x.w * block,
+          h_ * of_.g_.stride.h - of_.g_.pad.top, w_ * of_.g_.stride.w - of_.g_.pad.left};
+      if (++w_ < y.w) continue;
+      w_ = 0;
+      if (++h_ == y.h) h_ = 0, ++n_;
+    }
+    return count;
+  }
+
+ private:
+  const DwProducts& of_;
+  std::int64_t n_ = 0, h_ = 0, w_ = 0;
+};
+
+/// Some rows and columns of dw.
+struct DwProducts::Task {
+  const DwProducts& of;
+  const BF16 *x, *dy;
+  int first_row, first_column, rows, columns;
+  Sixteen* sums;
+  Pairs *packed_dy, *packed_x;
+  std::array<Sixteen, 16> bias = {};
+  std::array<Position, chunk> now, then;  // this chunk, and the next one
+  int count = 0, next = 0, pairs = 0;
+  Offsets y_now, y_then, x_now, x_then;
+
+  Task(const DwProducts& products, const BF16* images, const BF16* gradients, int row, int column,
+       void* room)
+      : of(products),
+        x(images),
+        dy(gradients),
+        first_row(row),
+        first_column(column),
+        rows(std::min(products.task_rows_, products.rows_ - row)),
+        columns(std::min(products.task_columns_, products.columns_ - column)),
+        sums(static_cast<Sixteen*>(room)),
+        packed_dy(reinterpret_cast<Pairs*>(sums + rows * columns * block)),
+        packed_x(packed_dy + rows * (chunk / 2)) {
+    std::memset(room, 0, std::size_t(rows * columns) * tile_bytes);
+  }
+
+  const BF16* plane_of_dy(int row) const {
+    return dy + (first_row + row) * of.y_.h * of.y_.w * block;
+  }
+  const BF16* plane_of_x(int column) const {
+    return x + (first_column + column) % of.x_blocks_ * of.x_.h * of.x_.w * block;
+  }
+  int tap_of(int column) const { return (first_column + column) / of.x_blocks_; }
+
+  void run(bool has_bias) {
+    Walk walk(of);
+    for (next = walk.next(then); next > 0;) {
+      now = then, count = next, pairs = (count + 1) / 2;
+      next = walk.next(then);
+      locate_in_y(now, count, y_now), locate_in_y(then, next, y_then);
+      locate_in_x(then, next, tap_of(0), x_then);
+      for (int r = 0; r < rows; r += 4) pack_rows(r, std::min(4, rows - r), has_bias);
+      pack_columns();
+      multiply_all();
+    }
+  }
+
+  static void locate_in_y(const std::array<Position, chunk>& at, int n, Offsets& where) {
+    where.fill(nowhere);
+    for (std::size_t i = 0; i < std::size_t(n); ++i) where[i] = at[i].y;
+  }
+  void locate_in_x(const std::array<Position, chunk>& at, int n, int tap, Offsets& where) const {
+    const std::int64_t down = tap / of.g_.kernel.w * of.g_.dilation.h;
+    const std::int64_t right = tap % of.g_.kernel.w * of.g_.dilation.w;
+    where.fill(nowhere);
+    for (std::size_t i = 0; i < std::size_t(n); ++i) {
+      const std::int64_t row = at[i].row + down, column = at[i].column + right;
+      if (row >= 0 && row < of.x_.h && column >= 0 && column < of.x_.w)
+        where[i] = at[i].image + (row * of.x_.w + column) * block;
+    }
+  }
+
+  Pairs* panel_of_dy(int row) const { return packed_dy + row * (chunk / 2); }
+
+  /// Four rows at most, beside each other.
+  void pack_rows(int row, int some, bool has_bias) {
+    for (int r = 0; r < some; ++r) {
+      Pairs* to = panel_of_dy(row) + r;
+      pack(plane_of_dy(row + r), y_now, pairs, to, some);
+      if (has_bias) add_up(to, some, pairs, bias[std::size_t(row + r)]);
+    }
+  }
+  void pack_columns() {
+    for (int c = 0; c < columns; ++c) {
+      if (c == 0 || tap_of(c) != tap_of(c - 1)) locate_in_x(now, count, tap_of(c), x_now);
+      pack(plane_of_x(c), x_now, pairs, packed_x + c * pairs, 1);
+    }
+  }
+
+  /// The i-th plane that the next chunk reads, if it is a whole one: those of dy, and those of x
+  /// for the first tap, whose neighbours read the same.
+  Ahead ahead(int i) const {
+    if (next < chunk) return {};
+    if (i < rows) return {plane_of_dy(i), &y_then};
+    const int column = i - rows;
+    if (column < columns && tap_of(column) == tap_of(0)) return {plane_of_x(column), &x_then};
+    return {};
+  }
+
+  /// 16 to 24 sums in registers, which covers the time that an addition takes.
+  void multiply_all() {
+    int call = 0;
+    for (int r = 0; r < rows; r += 4) {
+      const int some = std::min(4, rows - r);
+      if (some == 4) multiply_panel<4, 4>(r, call);
+      if (some == 3) multiply_panel<3, 8>(r, call);
+      if (some == 2) multiply_panel<2, 8>(r, call);
+      if (some == 1) multiply_panel<1, 16>(r, call);
+    }
+  }
+  template <int R, int C>
+  LAMINA_BF16 void multiply_panel(int row, int& call) {
+    const std::ptrdiff_t stride = columns * block;
+    for (int c = 0; c < columns; ++c) {
+      Sixteen* to = sums + row * stride + c * block;
+      for (int first = 0; first < block; first += C) {
+        multiply<R, C>(panel_of_dy(row), packed_x + c * pairs, first, pairs, ahead(call++), to,
+                       stride);
+      }
+    }
+  }
+
+  void write_all(float* dw) const {
+    const int taps = of.columns_ / of.x_blocks_;
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < columns; ++c) {
+        const int in = (first_column + c) % of.x_blocks_;
+        const std::ptrdiff_t at =
+            (std::ptrdiff_t(first_row + r) * of.x_blocks_ + in) * taps + tap_of(c);
+        write(sums + (r * columns + c) * block, dw + at * block * block);
+      }
+  }
+  void write_bias(float* db) const {
+    for (int r = 0; r < rows; ++r) {
+      const std::int64_t k = (first_row + r) * block, n = of.g_.channels - k;
+      std::copy_n(bias[std::size_t(r)].value, std::min<std::int64_t>(block, n), db + k);
+    }
+  }
+};
+
+void DwProducts::operator()(const BF16* x, const BF16* dy, float* dw, float* db,
+                            void* scratch) const {
+  const int across = parts(columns_, task_columns_);
+  const int tasks = parts(rows_, task_rows_) * across;
+#pragma omp parallel num_threads(std::min(threads_, threads())) if (tasks > 1)
+  {
+    void* room = static_cast<char*>(scratch) + std::size_t(omp_get_thread_num()) * this->room();
+#pragma omp for schedule(dynamic)
+    for (int t = 0; t < tasks; ++t) {
+      const int row = t / across * task_rows_, column = t % across * task_columns_;
+      const bool has_bias = db && column == 0;
+      Task task(*this, x, dy, row, column, room);
+      task.run(has_bias);
+      task.write_all(dw);
+      if (has_bias) task.write_bias(db);
+    }
+  }
+}
+
+#else
+
+void DwProducts::operator()(const BF16*, const BF16*, float*, float*, void*) const {}
+
+#endif
+
+}  // namespace lamina::detail

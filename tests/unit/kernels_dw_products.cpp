@@ -1,0 +1,140 @@
+// The gradient of a convolution's weights in bf16 by the back end's own products: every remainder
+// of chunks, tiles and blocks of channels, with whole numbers, whose sums are exact in any order.
+#include "catch.hpp"
+#include "cpu/dw_products.hpp"
+#include "support/operands.hpp"
+
+#include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/threads.hpp>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+bool available() {
+  const bool so = has_onednn() && lamina::detail::DwProducts::available();
+  if (!so) WARN("the processor does not multiply bf16: nothing to test");
+  return so;
+}
+
+/// Whole numbers of one digit.
+Values digits(std::int64_t n, std::uint64_t seed) {
+  Values values = random_values(n, seed);
+  for (double& v : values) v = std::round(3 * v);
+  return values;
+}
+
+struct Gradients {
+  Values dw, db;
+  bool operator==(const Gradients&) const = default;
+};
+
+Gradients gradients(const Backend& backend, DType dtype, const ConvGeometry& g, const Shape& shape,
+                    const Values& x, const Values& dy) {
+  const auto kernel = backend.conv(g, {shape, dtype, {}});
+  Form w = kernel->w, b = kernel->b;
+  w.dtype = b.dtype = wide(dtype);
+  const Tensor dw = dirty(w), db = g.bias ? dirty(b) : Tensor();
+  Stream stream;
+  kernel->weight_grad(stream, place(backend, kernel->inputs[0], x),
+                      place(backend, kernel->output, dy), dw, db);
+  double beyond = 0;  // in the padding of blocks
+  if (dtype == DType::bf16) {
+    double all = 0, there = 0;
+    for (const float v : dw.elements<float>()) all += std::abs(v);
+    for (const double v : read(backend, dw)) there += std::abs(v);
+    beyond = all - there;
+  }
+  CHECK(beyond == 0);
+  return {read(backend, dw), g.bias ? read(backend, db) : Values()};
+}
+
+/// False where the back end does not take them, since forward wants another layout.
+bool compare(const ConvGeometry& g, const Shape& shape) {
+  const auto backend = onednn_backend({.only = "lamina:products"});
+  const auto kernel = backend->conv(g, {shape, DType::bf16, {}});
+  if (!kernel->algorithm.ends_with("lamina:products")) return false;
+  INFO(shape.text() << ", " << g.channels << " channels, kernel " << g.kernel.h << 'x' << g.kernel.w
+                    << ", stride " << g.stride.h << ',' << g.stride.w << ", dilation "
+                    << g.dilation.h);
+  const Values x = digits(shape.size(), 1), dy = digits(g.output(shape).size(), 2);
+  const auto want = gradients(*reference_backend(), DType::f64, g, shape, x, dy);
+  for (const int n : {1, 2, 5}) {
+    INFO(n << " threads");
+    const int before = threads();
+    set_threads(n);
+    const auto got = gradients(*backend, DType::bf16, g, shape, x, dy);
+    set_threads(before);
+    CHECK(got == want);
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("products of dy and x are the gradients of the weights, in whole numbers") {
+  if (!available()) return;
+  // One position to several chunks and images in one chunk, in odd and even numbers.
+  for (const auto& [n, h, w] : {std::array{1, 1, 1},
+                                {3, 1, 1},
+                                {1, 16, 16},
+                                {1, 1, 257},
+                                {5, 7, 7},
+                                {3, 13, 40},
+                                {2, 31, 17}})
+    CHECK(compare({.channels = 32, .bias = true}, {n, 32, h, w}));
+  // Tiles of one to four blocks, and several tasks of both.
+  for (const std::int64_t channels : {16, 48, 80, 96, 112, 320})
+    CHECK(compare({.channels = channels, .bias = channels % 32 == 0}, {2, 48, 9, 9}));
+  for (const std::int64_t channels : {16, 176, 1040, 2064})
+    CHECK(compare({.channels = 64, .bias = false}, {2, channels, 5, 7}));
+}
+
+TEST_CASE("products of dy and x know windows, strides, paddings and dilations") {
+  if (!available()) return;
+  const Shape image{3, 32, 11, 14};
+  int compared = 0;
+  for (const Pair kernel : {Pair(2), Pair(3), Pair{1, 3}, Pair{3, 1}, Pair(5), Pair(7)})
+    for (const Pair stride : {Pair(1), Pair(2), Pair{2, 1}, Pair{1, 3}})
+      for (const Pad pad : {Pad(0), Pad(1), Pad(3), Pad{0, 1, 2, 0}, Pad{2, 0, 0, 1}}) {
+        ConvGeometry g{.channels = 48, .kernel = kernel, .stride = stride, .pad = pad};
+        compared += compare(g, image);
+        g.dilation = 2;
+        if (kernel == Pair(3)) compared += compare(g, image);
+      }
+  CHECK(compared > 60);
+  for (const std::int64_t stride : {1, 2, 3})
+    CHECK(compare({.channels = 64, .stride = stride, .bias = false}, image));
+}
+
+TEST_CASE("products of dy and x have channels that do not fill a block") {
+  if (!available()) return;
+  int compared = 0;
+  for (const std::int64_t in : {16, 20, 33})
+    for (const std::int64_t out : {6, 17, 40})
+      for (const std::int64_t window : {1, 3})
+        compared +=
+            compare({.channels = out, .kernel = window, .pad = window / 2}, {2, in, 10, 12});
+  CHECK(compared == 18);
+}
+
+TEST_CASE("products of dy and x have the same bits with any number of threads") {
+  if (!available()) return;
+  const ConvGeometry g{.channels = 320, .kernel = 3, .pad = 1, .bias = true};
+  const Shape shape{4, 160, 14, 14};
+  const Values x = rounded(random_values(shape.size(), 1), DType::bf16);
+  const Values dy = rounded(random_values(g.output(shape).size(), 2), DType::bf16);
+  const auto want = gradients(*reference_backend(), DType::f64, g, shape, x, dy);
+  std::optional<Gradients> first;
+  const int before = threads();
+  for (const int n : {1, 2, 3, 7}) {
+    set_threads(n);
+    const auto got = gradients(*onednn_backend(), DType::bf16, g, shape, x, dy);
+    if (!first) first = got;
+    CHECK(got == *first);
+  }
+  set_threads(before);
+  CHECK(difference(first->dw, want.dw) < 1e-6);
+  CHECK(difference(first->db, want.db) < 1e-6);
+}
