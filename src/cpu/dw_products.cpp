@@ -3,6 +3,8 @@
 // side by side, and a tile of dw stays in registers while a chunk passes by.
 #include "cpu/dw_products.hpp"
 
+#include "cpu/simd.hpp"
+
 #include <lamina/kernels/instruction_set.hpp>
 #include <lamina/kernels/threads.hpp>
 
@@ -53,12 +55,38 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x)
       rows_(blocks_of(g.channels)),
       columns_(x_blocks_ * int(g.kernel.h * g.kernel.w)),
       threads_(threads()) {
+  const auto blocked = [](const Shape& s, int blocks) {
+    return Planes{blocks * s.h * s.w * block, s.h * s.w * block, blocks * block};
+  };
+  of_x_ = blocked(x_, x_blocks_), of_dy_ = blocked(y_, rows_);
+  divide();
+}
+
+DwProducts::DwProducts(std::int64_t features, std::int64_t out_block, const Shape& x)
+    : g_{.channels = features},
+      x_{x.n, x.sample(), 1, 1},
+      y_{x.n, features, 1, 1},
+      of_x_{x_.c, block, x_.c},
+      of_dy_{features, block, features},
+      x_blocks_(blocks_of(x_.c)),
+      columns_(x_blocks_),
+      out_blocks_(blocks_of(out_block)),
+      threads_(threads()) {
+  rows_ = parts(blocks_of(features), out_blocks_) * out_blocks_;
+  divide();
+}
+
+void DwProducts::divide() {
+  // Waking the others takes longer than a few microseconds' products.
+  if (4.0 * double(y_.n * y_.h * y_.w) * rows_ * columns_ < 5e4) threads_ = 1;
   // Cycles for two positions: a product of two blocks takes 8, and copying a block some 3 or 4. A
-  // thread's part of dw has to stay in its cache.
+  // thread's part of dw stays in its cache: the second one while many positions are added up, and
+  // near the first one where it is only passed on.
+  const int most = y_.n * y_.h * y_.w > chunk ? 64 : 16;
   double least = std::numeric_limits<double>::max();
   for (int r = std::min(rows_, 4); r <= std::min(rows_, 16); r += 4) {
-    for (int c = 1; c <= std::min(columns_, 64); ++c) {
-      const int rounds = parts(parts(rows_, r) * parts(columns_, c), threads_);
+    for (int c = 1; c <= std::min(columns_, most); ++c) {
+      const double rounds = parts(parts(rows_, r) * parts(columns_, c), threads_);
       const double cycles = rounds * (8.0 * r * c + 3.0 * r + 4.0 * c);
       if (cycles >= 0.999 * least) continue;
       least = cycles, task_rows_ = r, task_columns_ = c;
@@ -91,9 +119,11 @@ LAMINA_BF16_STEP __m512bh vector(const Pairs& p) {
   return (__m512bh)_mm512_load_si512(p.of_channel);
 }
 
-/// Copies the positions of a plane; the pairs are `step` apart.
-LAMINA_BF16 void pack(const BF16* plane, const Offsets& where, int pairs, Pairs* to, int step) {
+/// Copies the positions of a plane, zeros behind its first `channels`; the pairs are `step` apart.
+LAMINA_BF16 void pack(const BF16* plane, std::int64_t channels, const Offsets& where, int pairs,
+                      Pairs* to, int step) {
   alignas(64) static constexpr BF16 zeros[block] = {};
+  const auto there = __mmask16((1u << std::clamp<std::int64_t>(channels, 0, block)) - 1);
   alignas(64) std::uint16_t order[2 * block];
   for (int i = 0; i < block; ++i) {
     order[2 * i] = std::uint16_t(i), order[2 * i + 1] = std::uint16_t(block + i);
@@ -102,7 +132,7 @@ LAMINA_BF16 void pack(const BF16* plane, const Offsets& where, int pairs, Pairs*
   const auto half = [&](int i) __attribute__((target("avx512f,avx512bw,avx512vl"))) {
     const std::ptrdiff_t at = where[std::size_t(i)];
     const BF16* from = at == nowhere ? zeros : plane + at;
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm256_maskz_loadu_epi16(there, from);
   };
   for (int p = 0; p < pairs; ++p) {
     const __m512i both =
@@ -123,11 +153,11 @@ struct Ahead {
   }
 };
 
-/// Adds R blocks of dy by C channels of x: `dy` has R blocks for each pair of positions, x one, and
-/// blocks of rows lie `row` apart in `sums`.
+/// R blocks of dy by C channels of x: `dy` has R blocks for each pair of positions, x one, and
+/// blocks of rows lie `row` apart in `sums`. Added to what is there unless this is the `start`.
 template <int R, int C>
 LAMINA_BF16_STEP void multiply(const Pairs* dy, const Pairs* x, int first, int pairs, Ahead ahead,
-                               Sixteen* sums, std::ptrdiff_t row) {
+                               Sixteen* sums, std::ptrdiff_t row, bool start) {
   __m512 tile[R][C];
   for (auto& r : tile)
     for (auto& c : r) c = _mm512_setzero_ps();
@@ -143,7 +173,8 @@ LAMINA_BF16_STEP void multiply(const Pairs* dy, const Pairs* x, int first, int p
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < C; ++c) {
       float* to = sums[r * row + first + c].value;
-      _mm512_store_ps(to, _mm512_add_ps(_mm512_load_ps(to), tile[r][c]));
+      const __m512 before = start ? _mm512_setzero_ps() : _mm512_load_ps(to);
+      _mm512_store_ps(to, _mm512_add_ps(before, tile[r][c]));
     }
 }
 
@@ -155,18 +186,24 @@ LAMINA_BF16 void add_up(const Pairs* dy, int step, int pairs, Sixteen& sums) {
   _mm512_store_ps(sums.value, _mm512_add_ps(_mm512_load_ps(sums.value), some));
 }
 
-/// Puts a block of dw, whose rows of `from` are channels of x, in pairs of those.
-LAMINA_BF16 void write(const Sixteen* from, float* to) {
+/// Puts sixteen channels of x, rows of `from`, as pairs of those, which lie `step` apart; past the
+/// caches if wanted.
+LAMINA_BF16 void write(const Sixteen* from, float* to, std::ptrdiff_t step, bool past) {
   alignas(64) std::int32_t low[block], high[block];
   for (int i = 0; i < block / 2; ++i) {
     low[2 * i] = i, low[2 * i + 1] = block + i;
     high[2 * i] = block / 2 + i, high[2 * i + 1] = block + block / 2 + i;
   }
   const __m512i first = _mm512_load_si512(low), second = _mm512_load_si512(high);
-  for (int c = 0; c < block; c += 2, to += 2 * block) {
+  for (int c = 0; c < block; c += 2, to += step) {
     const __m512 a = _mm512_load_ps(from[c].value), b = _mm512_load_ps(from[c + 1].value);
-    _mm512_storeu_ps(to, _mm512_permutex2var_ps(a, first, b));
-    _mm512_storeu_ps(to + block, _mm512_permutex2var_ps(a, second, b));
+    const __m512 left = _mm512_permutex2var_ps(a, first, b);
+    const __m512 right = _mm512_permutex2var_ps(a, second, b);
+    if (past) {
+      _mm512_stream_ps(to, left), _mm512_stream_ps(to + block, right);
+    } else {
+      _mm512_storeu_ps(to, left), _mm512_storeu_ps(to + block, right);
+    }
   }
 }
 
@@ -186,12 +223,12 @@ class DwProducts::Walk {
 
   /// How many there are in the next chunk; 0 behind the last one.
   int next(std::array<Position, chunk>& to) {
-    const Shape &x = of_.x_, &y = of_.y_;
+    const Shape& y = of_.y_;
     int count = 0;
-    for (; count < chunk && n_ < x.n; ++count) {
-      to[std::size_t(count)] = {
-          ((n_ * of_.rows_ * y.h + h_) * y.w + w_) * block, n_ * of_.x_blocks_ * x.h * x.w * block,
-          h_ * of_.g_.stride.h - of_.g_.pad.top, w_ * of_.g_.stride.w - of_.g_.pad.left};
+    for (; count < chunk && n_ < y.n; ++count) {
+      to[std::size_t(count)] = {n_ * of_.of_dy_.sample + (h_ * y.w + w_) * block,
+                                n_ * of_.of_x_.sample, h_ * of_.g_.stride.h - of_.g_.pad.top,
+                                w_ * of_.g_.stride.w - of_.g_.pad.left};
       if (++w_ < y.w) continue;
       w_ = 0;
       if (++h_ == y.h) h_ = 0, ++n_;
@@ -214,6 +251,7 @@ struct DwProducts::Task {
   std::array<Sixteen, 16> bias = {};
   std::array<Position, chunk> now, then;  // this chunk, and the next one
   int count = 0, next = 0, pairs = 0;
+  bool start = true;
   Offsets y_now, y_then, x_now, x_then;
 
   Task(const DwProducts& products, const BF16* images, const BF16* gradients, int row, int column,
@@ -227,21 +265,18 @@ struct DwProducts::Task {
         columns(std::min(products.task_columns_, products.columns_ - column)),
         sums(static_cast<Sixteen*>(room)),
         packed_dy(reinterpret_cast<Pairs*>(sums + rows * columns * block)),
-        packed_x(packed_dy + rows * (chunk / 2)) {
-    std::memset(room, 0, std::size_t(rows * columns) * tile_bytes);
-  }
+        packed_x(packed_dy + rows * (chunk / 2)) {}
 
-  const BF16* plane_of_dy(int row) const {
-    return dy + (first_row + row) * of.y_.h * of.y_.w * block;
-  }
-  const BF16* plane_of_x(int column) const {
-    return x + (first_column + column) % of.x_blocks_ * of.x_.h * of.x_.w * block;
-  }
+  int block_of_x(int column) const { return (first_column + column) % of.x_blocks_; }
+  const BF16* plane_of_dy(int row) const { return dy + (first_row + row) * of.of_dy_.plane; }
+  const BF16* plane_of_x(int column) const { return x + block_of_x(column) * of.of_x_.plane; }
   int tap_of(int column) const { return (first_column + column) / of.x_blocks_; }
 
   void run(bool has_bias) {
     Walk walk(of);
-    for (next = walk.next(then); next > 0;) {
+    next = walk.next(then);
+    if (next == 0) std::memset(sums, 0, std::size_t(rows * columns) * tile_bytes);
+    for (start = true; next > 0; start = false) {
       now = then, count = next, pairs = (count + 1) / 2;
       next = walk.next(then);
       locate_in_y(now, count, y_now), locate_in_y(then, next, y_then);
@@ -273,14 +308,16 @@ struct DwProducts::Task {
   void pack_rows(int row, int some, bool has_bias) {
     for (int r = 0; r < some; ++r) {
       Pairs* to = panel_of_dy(row) + r;
-      pack(plane_of_dy(row + r), y_now, pairs, to, some);
+      const std::int64_t channels = of.of_dy_.channels - (first_row + row + r) * block;
+      pack(plane_of_dy(row + r), channels, y_now, pairs, to, some);
       if (has_bias) add_up(to, some, pairs, bias[std::size_t(row + r)]);
     }
   }
   void pack_columns() {
     for (int c = 0; c < columns; ++c) {
       if (c == 0 || tap_of(c) != tap_of(c - 1)) locate_in_x(now, count, tap_of(c), x_now);
-      pack(plane_of_x(c), x_now, pairs, packed_x + c * pairs, 1);
+      const std::int64_t channels = of.of_x_.channels - block_of_x(c) * block;
+      pack(plane_of_x(c), channels, x_now, pairs, packed_x + c * pairs, 1);
     }
   }
 
@@ -312,25 +349,31 @@ struct DwProducts::Task {
       Sixteen* to = sums + row * stride + c * block;
       for (int first = 0; first < block; first += C) {
         multiply<R, C>(panel_of_dy(row), packed_x + c * pairs, first, pairs, ahead(call++), to,
-                       stride);
+                       stride, start);
       }
     }
   }
 
   void write_all(float* dw) const {
-    const int taps = of.columns_ / of.x_blocks_;
-    for (int r = 0; r < rows; ++r)
-      for (int c = 0; c < columns; ++c) {
-        const int in = (first_column + c) % of.x_blocks_;
-        const std::ptrdiff_t at =
-            (std::ptrdiff_t(first_row + r) * of.x_blocks_ + in) * taps + tap_of(c);
-        write(sums + (r * columns + c) * block, dw + at * block * block);
+    const int taps = of.columns_ / of.x_blocks_, together = of.out_blocks_;
+    const std::ptrdiff_t size = block * block * together;
+    const std::size_t bytes = std::size_t(of.rows_ * of.columns_) * tile_bytes;
+    const bool past = past_caches(bytes, dw) && reinterpret_cast<std::uintptr_t>(dw) % 64 == 0;
+    for (int c = 0; c < columns; ++c) {
+      for (int r = 0; r < rows; ++r) {
+        const int row = first_row + r;
+        const std::ptrdiff_t of_x = std::ptrdiff_t(row / together) * of.x_blocks_ + block_of_x(c);
+        float* to = dw + (of_x * taps + tap_of(c)) * size + row % together * 2 * block;
+        write(sums + (r * columns + c) * block, to, 2 * block * together, past);
       }
+    }
+    if (past) finish_puts();
   }
   void write_bias(float* db) const {
     for (int r = 0; r < rows; ++r) {
       const std::int64_t k = (first_row + r) * block, n = of.g_.channels - k;
-      std::copy_n(bias[std::size_t(r)].value, std::min<std::int64_t>(block, n), db + k);
+      const float* from = bias[std::size_t(r)].value;
+      std::copy_n(from, std::clamp<std::int64_t>(n, 0, block), db + std::min(k, of.g_.channels));
     }
   }
 };

@@ -1,5 +1,4 @@
 // Convolution by oneDNN: which of its implementations computes each pass.
-#include "cpu/dw_products.hpp"
 #include "cpu/onednn_compare.hpp"
 #include "cpu/onednn_weighted.hpp"
 #include "cpu/winograd.hpp"
@@ -114,30 +113,18 @@ class Conv final : public OneDnnWeighted {
     const bool by_products = products(p, x);
     if (!by_products) assemble_weights<Weights>(p.forward, p.weights, bias_desc_);
     algorithm = join(p.forward.impl_info_str(), p.data.impl_info_str(),
-                     by_products ? std::string(our_dw) : p.weights.impl_info_str());
+                     by_products ? DwProducts::name : p.weights.impl_info_str());
   }
 
-  // Our own dw, unless oneDNN has a kernel for tiles (AMX).
+  // Our own dw, if images and weights lie in blocks.
   bool products(const Passes& p, const Shape& x) {
     const Channels& c = blocked_channels[0];
     const auto& f = p.forward;
-    if (type_ == f32 || g_.groups > 1 || !DwProducts::available() || is(p.weights, "amx") ||
-        f.src_desc() != Desc(f.src_desc().dims(), type_, c.image) ||
-        f.dst_desc() != Desc(dims(y_), type_, c.image) ||
-        f.weights_desc() != c.weights_of(w_, type_)) {
-      return false;
-    }
-    if (runtime_->choice.offered) runtime_->choice.offered->emplace(our_dw);
-    if (our_dw.find(forced()) == our_dw.npos) return false;
-    const DwProducts kernel(g_, x);
-    scratch = std::max(scratch, kernel.scratch());
-    runtime_->reserve(scratch);
-    weights_ = [kernel, runtime = runtime_](auto v) {
-      void* const* at = v.begin();
-      kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
-             static_cast<float*>(at[2]), static_cast<float*>(at[3]), runtime->scratch.as<void>());
-    };
-    return true;
+    const bool blocked = f.src_desc() == Desc(f.src_desc().dims(), Type::bf16, c.image) &&
+                         f.dst_desc() == Desc(dims(y_), Type::bf16, c.image) &&
+                         f.weights_desc() == Desc(w_, Type::bf16, c.weights_bf16);
+    return g_.groups == 1 && blocked && may_be_products(p.weights) &&
+           take_products(DwProducts(g_, x));
   }
 
   // Ours, where oneDNN has a direct convolution for AVX2 only.
@@ -384,7 +371,7 @@ class Conv final : public OneDnnWeighted {
     });
   }
 
-  static constexpr std::string_view ours = "lamina:winograd", our_dw = "lamina:products";
+  static constexpr std::string_view ours = "lamina:winograd";
   /// Of random data, relative to the largest value. Winograd in f32 is off by 1e-5 at most.
   static constexpr double tolerance = 1e-3;
   /// The same where results are rounded to bf16: by two ends of its last digit.

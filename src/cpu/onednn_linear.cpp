@@ -42,8 +42,23 @@ class Linear final : public OneDnnWeighted {
     w = to_form({features, shape.c, shape.h, shape.w}, kept);
     if (bias) b = {{1, features, 1, 1}, form.dtype, {}};
     assemble<Forward, Data>(forward, data, bias_desc);
-    assemble_weights<Weights>(forward, weights, bias_desc);
-    algorithm = join(forward.impl_info_str(), data.impl_info_str(), weights.impl_info_str());
+    const bool by_products = products(weights, shape, features, kept);
+    if (!by_products) assemble_weights<Weights>(forward, weights, bias_desc);
+    algorithm = join(forward.impl_info_str(), data.impl_info_str(),
+                     by_products ? DwProducts::name : weights.impl_info_str());
+  }
+
+ private:
+  // Our own dw, if the weights lie in blocks as it does.
+  bool products(const Weights::primitive_desc& theirs, const Shape& x, std::int64_t features,
+                const Desc& kept) {
+    using Tag = dnnl::memory::format_tag;
+    constexpr std::pair<int, Tag> layouts[] = {
+        {16, Tag::AB8b16a2b}, {32, Tag::AB8b32a2b}, {64, Tag::AB8b64a2b}};
+    for (const auto& [block, tag] : layouts)
+      if (kept == Desc(kept.dims(), Type::bf16, tag) && may_be_products(theirs))
+        return take_products(DwProducts(features, block, x));
+    return false;
   }
 };
 

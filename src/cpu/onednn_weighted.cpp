@@ -13,6 +13,21 @@ void OneDnnWeighted::take_plain_weights() {
   workspace += blocked_.bytes();
 }
 
+bool OneDnnWeighted::take_products(const DwProducts& kernel) {
+  const Choice& choice = runtime_->choice;
+  if (choice.offered) choice.offered->insert(DwProducts::name);
+  if (std::string_view(DwProducts::name).find(choice.only) == std::string_view::npos) return false;
+  scratch = std::max(scratch, kernel.scratch());
+  runtime_->reserve(scratch);
+  weights_ = [kernel, bias = bias_, runtime = runtime_](auto v) {
+    void* const* at = v.begin();  // x, dy, dw, db
+    kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
+           static_cast<float*>(at[2]), bias ? static_cast<float*>(at[3]) : nullptr,
+           runtime->scratch.as<void>());
+  };
+  return true;
+}
+
 void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
   if (!from_plain_) return w_.data;
   void* weights = blocked_.view().data;

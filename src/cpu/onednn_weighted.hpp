@@ -3,6 +3,7 @@
 // have to be plain all the same, they are reordered to and from forward's layout first.
 #pragma once
 
+#include "cpu/dw_products.hpp"
 #include "cpu/onednn_core.hpp"
 
 #include <algorithm>
@@ -83,6 +84,13 @@ class OneDnnWeighted : public WeightedKernel {
     weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc(), end);
     scratch = std::max(scratch, end);
   }
+
+  /// Whether dw in bf16 may be our own: not where oneDNN has a kernel for tiles (AMX).
+  static bool may_be_products(const dnnl::primitive_desc_base& theirs) {
+    return DwProducts::available() && !is(theirs, "amx");
+  }
+  /// Takes that for dw, unless a test forces another one.
+  bool take_products(const DwProducts&);
 
   struct Free {
     void operator()(void* p) const { std::free(p); }
