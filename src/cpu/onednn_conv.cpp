@@ -120,7 +120,7 @@ class Conv final : public OneDnnWeighted {
   bool products(const Passes& p, const Shape& x) {
     const Channels& c = blocked_channels[0];
     const auto& f = p.forward;
-    const bool blocked = f.src_desc() == Desc(f.src_desc().dims(), Type::bf16, c.image) &&
+    const bool blocked = f.src_desc() == Desc(blocking(f.src_desc()).dims, Type::bf16, c.image) &&
                          f.dst_desc() == Desc(dims(y_), Type::bf16, c.image) &&
                          f.weights_desc() == Desc(w_, Type::bf16, c.weights_bf16);
     return g_.groups == 1 && blocked && may_be_products(p.weights) &&

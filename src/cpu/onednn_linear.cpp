@@ -56,7 +56,7 @@ class Linear final : public OneDnnWeighted {
     constexpr std::pair<int, Tag> layouts[] = {
         {16, Tag::AB8b16a2b}, {32, Tag::AB8b32a2b}, {64, Tag::AB8b64a2b}};
     for (const auto& [block, tag] : layouts)
-      if (kept == Desc(kept.dims(), Type::bf16, tag) && may_be_products(theirs))
+      if (kept == Desc(blocking(kept).dims, Type::bf16, tag) && may_be_products(theirs))
         return take_products(DwProducts(features, block, x));
     return false;
   }

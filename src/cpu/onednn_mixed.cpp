@@ -1,5 +1,5 @@
 // Whether a convolution in bf16 takes less time in f32, between copies.
-#include "cpu/onednn_core.hpp"
+#include "cpu/onednn_weighted.hpp"
 
 #include <lamina/base/clock.hpp>
 
@@ -31,10 +31,6 @@ class Operands {
   }
 
  private:
-  static Form gradient(Form form) {
-    form.dtype = wide(form.dtype);
-    return form;
-  }
   /// Between 1 and 2, of either sign.
   static Tensor noise(const Form& form) {
     Tensor t(form);

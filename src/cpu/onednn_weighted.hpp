@@ -21,6 +21,12 @@ inline bool is(const dnnl::primitive_desc_base& pd, const char* kind) {
 /// Where oneDNN has only its reference, tens to hundreds of times slower than its other kernels.
 inline bool slow(const dnnl::primitive_desc_base& pd) { return !pd || is(pd, "ref"); }
 
+/// The form of a gradient of w or b: in f32.
+inline Form gradient(Form form) {
+  form.dtype = wide(form.dtype);
+  return form;
+}
+
 class OneDnnWeighted : public WeightedKernel {
  public:
   void take_plain_weights() final;
@@ -109,12 +115,6 @@ class OneDnnWeighted : public WeightedKernel {
   /// Behind the first `end` bytes of the scratchpad; moves `end`.
   Staged stage(const Desc& from, const Desc& to, std::size_t& end);
   void* staged(Stream&, Pass, Staged&, const char* span, const View&);
-
-  /// That of w or b, in f32.
-  static Form gradient(Form form) {
-    form.dtype = wide(form.dtype);
-    return form;
-  }
 
   /// The weights in forward's layout.
   void* blocked(Stream&, Pass, const View& w);
