@@ -59,6 +59,9 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x)
     return Planes{blocks * s.h * s.w * block, s.h * s.w * block, blocks * block};
   };
   of_x_ = blocked(x_, x_blocks_), of_dy_ = blocked(y_, rows_);
+  // Cycles as in divide(), as if all were one task, so that threads do not matter. Measured, not
+  // derived: below a sixth ours was faster in nearly all shapes, and above it slower.
+  pays_ = 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
   divide();
 }
 
@@ -84,7 +87,8 @@ void DwProducts::divide() {
   // near the first one where it is only passed on.
   const int most = y_.n * y_.h * y_.w > chunk ? 64 : 16;
   double least = std::numeric_limits<double>::max();
-  for (int r = std::min(rows_, 4); r <= std::min(rows_, 16); r += 4) {
+  for (int some = 4; some <= std::min(parts(rows_, 4) * 4, 16); some += 4) {
+    const int r = std::min(some, rows_);
     for (int c = 1; c <= std::min(columns_, most); ++c) {
       const double rounds = parts(parts(rows_, r) * parts(columns_, c), threads_);
       const double cycles = rounds * (8.0 * r * c + 3.0 * r + 4.0 * c);
@@ -209,11 +213,12 @@ LAMINA_BF16 void write(const Sixteen* from, float* to, std::ptrdiff_t step, bool
 
 }  // namespace
 
-/// A position of y: where it lies in a plane of dy, where the planes of its image begin in x, and
-/// where its window begins there.
-struct DwProducts::Position {
-  std::ptrdiff_t y, image;
-  std::int64_t row, column;
+/// Positions of y: where they lie in a plane of dy, and, of each one's window, the first row and
+/// column and where that is in a plane of x, both of which may be padding.
+struct DwProducts::Chunk {
+  int count = 0;
+  Offsets dy, x;
+  std::array<std::int32_t, chunk> row, column;
 };
 
 /// All positions of y, a chunk at a time.
@@ -221,22 +226,36 @@ class DwProducts::Walk {
  public:
   explicit Walk(const DwProducts& of) : of_(of) {}
 
-  /// How many there are in the next chunk; 0 behind the last one.
-  int next(std::array<Position, chunk>& to) {
+  /// None behind the last one.
+  LAMINA_BF16 void next(Chunk& to) {
     const Shape& y = of_.y_;
-    int count = 0;
-    for (; count < chunk && n_ < y.n; ++count) {
-      to[std::size_t(count)] = {n_ * of_.of_dy_.sample + (h_ * y.w + w_) * block,
-                                n_ * of_.of_x_.sample, h_ * of_.g_.stride.h - of_.g_.pad.top,
-                                w_ * of_.g_.stride.w - of_.g_.pad.left};
-      if (++w_ < y.w) continue;
+    for (to.count = 0; to.count < chunk && n_ < y.n;) {
+      const int some = int(std::min<std::int64_t>(chunk - to.count, y.w - w_));
+      along_row(to, some);
+      to.count += some, w_ += some;
+      if (w_ < y.w) continue;
       w_ = 0;
       if (++h_ == y.h) h_ = 0, ++n_;
     }
-    return count;
+    if (to.count < chunk) to.dy[std::size_t(to.count)] = nowhere;
   }
 
  private:
+  LAMINA_BF16 void along_row(Chunk& to, int some) const {
+    const std::int64_t row = h_ * of_.g_.stride.h - of_.g_.pad.top;
+    const std::int64_t column = w_ * of_.g_.stride.w - of_.g_.pad.left;
+    const std::ptrdiff_t dy = n_ * of_.of_dy_.sample + (h_ * of_.y_.w + w_) * block;
+    const std::ptrdiff_t x = n_ * of_.of_x_.sample + (row * of_.x_.w + column) * block;
+    const std::int64_t step = of_.g_.stride.w;
+    const std::size_t at = std::size_t(to.count);
+    for (std::size_t i = 0; i < std::size_t(some); ++i) {
+      to.dy[at + i] = dy + std::ptrdiff_t(i) * block;
+      to.x[at + i] = x + std::ptrdiff_t(i) * step * block;
+      to.row[at + i] = std::int32_t(row);
+      to.column[at + i] = std::int32_t(column + std::int64_t(i) * step);
+    }
+  }
+
   const DwProducts& of_;
   std::int64_t n_ = 0, h_ = 0, w_ = 0;
 };
@@ -249,10 +268,11 @@ struct DwProducts::Task {
   Sixteen* sums;
   Pairs *packed_dy, *packed_x;
   std::array<Sixteen, 16> bias = {};
-  std::array<Position, chunk> now, then;  // this chunk, and the next one
-  int count = 0, next = 0, pairs = 0;
+  std::array<Chunk, 2> chunks;
+  Chunk *now = &chunks[0], *then = &chunks[1];  // this chunk, and the next one
+  Offsets x_now, x_then;                        // for one tap
+  int pairs = 0;
   bool start = true;
-  Offsets y_now, y_then, x_now, x_then;
 
   Task(const DwProducts& products, const BF16* images, const BF16* gradients, int row, int column,
        void* room)
@@ -274,32 +294,32 @@ struct DwProducts::Task {
 
   void run(bool has_bias) {
     Walk walk(of);
-    next = walk.next(then);
-    if (next == 0) std::memset(sums, 0, std::size_t(rows * columns) * tile_bytes);
-    for (start = true; next > 0; start = false) {
-      now = then, count = next, pairs = (count + 1) / 2;
-      next = walk.next(then);
-      locate_in_y(now, count, y_now), locate_in_y(then, next, y_then);
-      locate_in_x(then, next, tap_of(0), x_then);
+    walk.next(*then);
+    if (then->count == 0) std::memset(sums, 0, std::size_t(rows * columns) * tile_bytes);
+    for (start = true; then->count > 0; start = false) {
+      std::swap(now, then);
+      pairs = (now->count + 1) / 2;
+      walk.next(*then);
+      locate_in_x(*then, tap_of(0), x_then);
       for (int r = 0; r < rows; r += 4) pack_rows(r, std::min(4, rows - r), has_bias);
       pack_columns();
       multiply_all();
     }
   }
 
-  static void locate_in_y(const std::array<Position, chunk>& at, int n, Offsets& where) {
-    where.fill(nowhere);
-    for (std::size_t i = 0; i < std::size_t(n); ++i) where[i] = at[i].y;
-  }
-  void locate_in_x(const std::array<Position, chunk>& at, int n, int tap, Offsets& where) const {
+  LAMINA_BF16 void locate_in_x(const Chunk& at, int tap, Offsets& where) const {
     const std::int64_t down = tap / of.g_.kernel.w * of.g_.dilation.h;
     const std::int64_t right = tap % of.g_.kernel.w * of.g_.dilation.w;
-    where.fill(nowhere);
-    for (std::size_t i = 0; i < std::size_t(n); ++i) {
-      const std::int64_t row = at[i].row + down, column = at[i].column + right;
-      if (row >= 0 && row < of.x_.h && column >= 0 && column < of.x_.w)
-        where[i] = at[i].image + (row * of.x_.w + column) * block;
+    const std::ptrdiff_t further = (down * of.x_.w + right) * block;
+    const auto h = std::uint32_t(of.x_.h), w = std::uint32_t(of.x_.w);
+    const auto n = std::size_t(at.count);
+    for (std::size_t i = 0; i < n; ++i) {
+      // What is negative is far beyond as an unsigned number.
+      const bool inside = std::uint32_t(at.row[i] + std::int32_t(down)) < h &&
+                          std::uint32_t(at.column[i] + std::int32_t(right)) < w;
+      where[i] = inside ? at.x[i] + further : nowhere;
     }
+    if (n < chunk) where[n] = nowhere;
   }
 
   Pairs* panel_of_dy(int row) const { return packed_dy + row * (chunk / 2); }
@@ -309,13 +329,13 @@ struct DwProducts::Task {
     for (int r = 0; r < some; ++r) {
       Pairs* to = panel_of_dy(row) + r;
       const std::int64_t channels = of.of_dy_.channels - (first_row + row + r) * block;
-      pack(plane_of_dy(row + r), channels, y_now, pairs, to, some);
+      pack(plane_of_dy(row + r), channels, now->dy, pairs, to, some);
       if (has_bias) add_up(to, some, pairs, bias[std::size_t(row + r)]);
     }
   }
   void pack_columns() {
     for (int c = 0; c < columns; ++c) {
-      if (c == 0 || tap_of(c) != tap_of(c - 1)) locate_in_x(now, count, tap_of(c), x_now);
+      if (c == 0 || tap_of(c) != tap_of(c - 1)) locate_in_x(*now, tap_of(c), x_now);
       const std::int64_t channels = of.of_x_.channels - block_of_x(c) * block;
       pack(plane_of_x(c), channels, x_now, pairs, packed_x + c * pairs, 1);
     }
@@ -324,8 +344,8 @@ struct DwProducts::Task {
   /// The i-th plane that the next chunk reads, if it is a whole one: those of dy, and those of x
   /// for the first tap, whose neighbours read the same.
   Ahead ahead(int i) const {
-    if (next < chunk) return {};
-    if (i < rows) return {plane_of_dy(i), &y_then};
+    if (then->count < chunk) return {};
+    if (i < rows) return {plane_of_dy(i), &then->dy};
     const int column = i - rows;
     if (column < columns && tap_of(column) == tap_of(0)) return {plane_of_x(column), &x_then};
     return {};

@@ -28,6 +28,9 @@ class DwProducts {
   /// For plain samples, and a gradient whose blocks have `out_block` channels of dy: AB8b64a2b.
   DwProducts(std::int64_t features, std::int64_t out_block, const Shape& x);
 
+  /// Whether it is faster than oneDNN's: with few channels the copies take too long.
+  bool pays() const { return pays_; }
+
   /// Bytes of memory that it takes.
   std::size_t scratch() const { return std::size_t(threads_) * room(); }
 
@@ -37,7 +40,7 @@ class DwProducts {
 
  private:
   struct Task;
-  struct Position;
+  struct Chunk;
   class Walk;
 
   /// How x or dy lies: where the next sample and the next sixteen channels begin, in elements, and
@@ -57,6 +60,7 @@ class DwProducts {
   int out_blocks_ = 1;             // of rows, that lie together in dw
   int task_rows_, task_columns_;   // of what a thread computes at a time
   int threads_;
+  bool pays_ = true;
 };
 
 }  // namespace lamina::detail

@@ -137,8 +137,7 @@ class Conv final : public OneDnnWeighted {
         f.weights_desc() != Desc(w_, f32, c.weights)) {
       return false;
     }
-    if (runtime_->choice.offered) runtime_->choice.offered->emplace(ours);
-    if (ours.find(forced()) == ours.npos) return false;
+    if (!takes(ours, true)) return false;
     const Winograd kernel(g_, x);
     scratch = kernel.scratch();
     runtime_->reserve(scratch);

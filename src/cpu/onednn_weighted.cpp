@@ -13,10 +13,15 @@ void OneDnnWeighted::take_plain_weights() {
   workspace += blocked_.bytes();
 }
 
-bool OneDnnWeighted::take_products(const DwProducts& kernel) {
+bool OneDnnWeighted::takes(std::string_view ours, bool pays) const {
   const Choice& choice = runtime_->choice;
-  if (choice.offered) choice.offered->insert(DwProducts::name);
-  if (std::string_view(DwProducts::name).find(choice.only) == std::string_view::npos) return false;
+  if (choice.offered) choice.offered->emplace(ours);
+  if (choice.only.empty()) return pays;
+  return ours.find(choice.only) != ours.npos;
+}
+
+bool OneDnnWeighted::take_products(const DwProducts& kernel) {
+  if (!takes(DwProducts::name, kernel.pays())) return false;
   scratch = std::max(scratch, kernel.scratch());
   runtime_->reserve(scratch);
   weights_ = [kernel, bias = bias_, runtime = runtime_](auto v) {

@@ -95,8 +95,11 @@ class OneDnnWeighted : public WeightedKernel {
   static bool may_be_products(const dnnl::primitive_desc_base& theirs) {
     return DwProducts::available() && !is(theirs, "amx");
   }
-  /// Takes that for dw, unless a test forces another one.
+  /// Takes that for dw where it pays.
   bool take_products(const DwProducts&);
+  /// Whether to take one of our own, which is offered by its name: where it pays, but tests force
+  /// it, or another one.
+  bool takes(std::string_view ours, bool pays) const;
 
   struct Free {
     void operator()(void* p) const { std::free(p); }
