@@ -89,6 +89,24 @@ void add_rule_flags(CLI::App& app, RunOptions& o) {
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum");
 }
 
+void add_kernel_flags(CLI::App& app, RunOptions& o) {
+  word(
+      app, "--dtype", o.dtype, "TYPE",
+      "f32 or bf16; f64 or f16 with the reference or a GPU; auto = what is fastest: bf16 where the "
+      "device multiplies it, with layers in f32 that are faster so")
+      ->capture_default_str();
+  choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
+      ->capture_default_str();
+  word(app, "--backend", o.backend, "NAME", "auto, reference, onednn, onednn:mixed, cuda or cuda:N")
+      ->capture_default_str();
+  app.add_flag("--fuse,!--no-fuse", o.fuse,
+               "let a layer's kernel take over the activation or sum behind it");
+  count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",
+        1024);
+  count(app, "--seed", o.seed, 0, "of weights, data order, augmentation and dropout", UINT64_MAX)
+      ->capture_default_str();
+}
+
 void add_run_flags(CLI::App& app, RunOptions& o) {
   add_batch_flags(app, o);
   choice(app, "--scaling", o.scaling, {"weak", "strong"},
@@ -99,15 +117,7 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   word(app, "--data", o.data, "SOURCE",
        "synthetic, mnist:DIR, cifar10:DIR, cifar100:DIR or images:DIR")
       ->capture_default_str();
-  word(
-      app, "--dtype", o.dtype, "TYPE",
-      "f32 or bf16; f64 or f16 with the reference or a GPU; auto = what is fastest: bf16 where the "
-      "device multiplies it, with layers in f32 that are faster so")
-      ->capture_default_str();
-  choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
-      ->capture_default_str();
-  word(app, "--backend", o.backend, "NAME", "auto, reference, onednn, onednn:mixed, cuda or cuda:N")
-      ->capture_default_str();
+  add_kernel_flags(app, o);
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")
       ->capture_default_str();
@@ -125,12 +135,6 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
                "split by samples where what --split or a plan's FILE says is impossible");
   word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
   add_memory_flags(app, o);
-  app.add_flag("--fuse,!--no-fuse", o.fuse,
-               "let a layer's kernel take over the activation or sum behind it");
-  count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",
-        1024);
-  count(app, "--seed", o.seed, 0, "of weights, data order, augmentation and dropout", UINT64_MAX)
-      ->capture_default_str();
 }
 
 void add_optimizer_flags(CLI::App& app, RunOptions& o) {

@@ -68,6 +68,8 @@ struct RunOptions {
 
 void add_model_flags(CLI::App& app, RunOptions& o);
 void add_run_flags(CLI::App& app, RunOptions& o);
+/// Part of these: where and with what types kernels run.
+void add_kernel_flags(CLI::App& app, RunOptions& o);
 /// Parts of these, and of the optimizer's, that also say what is planned.
 void add_batch_flags(CLI::App& app, RunOptions& o);
 void add_balance_flag(CLI::App& app, RunOptions& o);

@@ -124,7 +124,7 @@ def changed(folder, change, name="mnist"):
 def help_and_usage():
     for program, *arguments in (("lamina", "--help"), ("lamina", "train", "--help"),
                                 ("lamina", "info", "--help"), ("bench_network", "--help"),
-                                ("bench_collectives", "--help"),
+                                ("bench_collectives", "--help"), ("bench_inference", "--help"),
                                 ("lamina", "--version"), ("bench_network", "--version"),
                                 ("lamina", "train", "--list-models"),
                                 ("bench_network", "--list-models")):
@@ -174,6 +174,12 @@ def help_and_usage():
     usage("--iters", "--iters", "0", program="bench_network")
     usage("--scaling", "--scaling", "odd", program="bench_network")
     usage("--op: expected all_reduce.*scan", "--op", "scan", program="bench_collectives")
+    usage("--batch-size", "--batch-size", "0", program="bench_inference")
+    bad("bench_inference: expected one rank, got 2", "--model", "lenet", program="bench_inference",
+        ranks=2)
+    out = fine("--model", "lenet", "--dtype", "auto", "--iters", "3", program="bench_inference")
+    if not re.search(r"^latency ms: [\d.]+ .*\nimages/sec: [1-9]", out, re.M):
+        report("bench_inference", [], ["no latency"], out, "")
 
 
 def names():
