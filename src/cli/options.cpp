@@ -64,7 +64,16 @@ void add_balance_flag(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
 }
 
+std::optional<DType> RunOptions::sent_gradients() const {
+  if (grad_dtype == "auto") return {};
+  return parse_dtype(grad_dtype);
+}
+
 void add_bucket_flags(CLI::App& app, RunOptions& o) {
+  choice(app, "--grad-dtype", o.grad_dtype, {"auto", "f32", "bf16"},
+         "in which gradients go from node to node; auto = as they are, in f32 unless --dtype is "
+         "f64. They are added up in f32 in any case")
+      ->capture_default_str();
   number(app, "--bucket-mb", o.bucket_mb, "size of a gradient bucket in MB; 0 = one per layer")
       ->capture_default_str();
   number(app, "--first-bucket-mb", o.first_bucket_mb, "size of the first bucket, near the loss")

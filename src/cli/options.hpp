@@ -31,6 +31,7 @@ struct RunOptions {
   std::string data = "synthetic";
 
   std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
+  std::string grad_dtype = "auto";
   std::string agreed;  // no flag: what prepare() has to say about the ranks' instruction sets
   double bucket_mb = 25, first_bucket_mb = 1;
   std::vector<std::string> recompute;  // layers or patterns
@@ -59,6 +60,8 @@ struct RunOptions {
   std::string sort = "order", group = "layer";
   std::string ceilings = "auto";  // or "cached", which no flag says: measure nothing
 
+  /// Of --grad-dtype; none for auto.
+  std::optional<DType> sent_gradients() const;
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;
   /// Those of it that run at once, all where --micro-batch is no number. Throws Error where it does

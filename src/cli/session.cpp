@@ -293,6 +293,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
+          .sent_gradients = o.sent_gradients(),
           .shard_optimizer = plan.plan.shard_optimizer,
           .schedule = schedule,
           .seed = o.seed};
@@ -312,6 +313,15 @@ std::string remarks(const PlacedNetwork& net, const Communicator& ranks) {
       if (seen.insert(line).second) all += remark(line);
   }
   return all;
+}
+
+/// Where they do not go as they are.
+std::string way_of_gradients(const PlacedNetwork& net) {
+  if (!net.placing().narrow()) return {};
+  const std::string type(name(*net.placing().sent_gradients));
+  for (const Bucket& bucket : net.buckets())
+    if (bucket.ranks.narrows()) return text(", from node to node in ", type);
+  return text(", none of which leaves a node to go in ", type);
 }
 
 }  // namespace
@@ -370,7 +380,8 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                         plan.plan.shard_optimizer ? ", sharded optimizer" : "")));
   if (!plan.fits.empty()) append(s, remark(plan.fits));
   append(s, remark(text(several(net.buckets().size(), "gradient bucket"), " (--bucket-mb ",
-                        o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")")));
+                        o.bucket_mb, " --first-bucket-mb ", o.first_bucket_mb, ")",
+                        way_of_gradients(net))));
   append(s, remark(format("memory of %s, MB: parameters %.1f, gradients %.1f, optimizer %.1f, "
                           "activations %.1f, workspace %.1f, messages %.1f",
                           ranks.size() > 1 ? "the fullest rank" : "the rank",

@@ -261,6 +261,7 @@ class MpiTransport final : public Transport {
     if (nodes_) return "MPI, shared memory within a node";
     return session_->node->reason().empty() ? "MPI" : text("MPI (", session_->node->reason(), ')');
   }
+  bool narrows() const override { return !shared_; }
   std::shared_ptr<Transport> plain() override { return plain_mpi(comm_); }
   void post(int to, const std::string& note) override {
     session_->post(members_[std::size_t(to)], note);

@@ -4,6 +4,7 @@
 #include "base/target_clones.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace lamina::detail {
@@ -84,6 +85,25 @@ void combine(const Operation& op, void* out, const void* left, const void* right
       break;
   }
   refuse(op);
+}
+
+LAMINA_SIMD void narrow(BF16* to, const float* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
+    const std::uint32_t nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+    const std::uint32_t quiet = bits >> 16 | 0x40;
+    to[i].bits = std::uint16_t((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest);
+  }
+}
+
+LAMINA_SIMD void widen(float* to, const BF16* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    to[i] = std::bit_cast<float>(std::uint32_t(from[i].bits) << 16);
+}
+
+LAMINA_SIMD void add(float* sum, const BF16* term, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    sum[i] += std::bit_cast<float>(std::uint32_t(term[i].bits) << 16);
 }
 
 void combine_all(const Operation& op, const std::vector<const char*>& sources, std::size_t count,

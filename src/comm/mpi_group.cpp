@@ -37,6 +37,8 @@ void MpiGroup::run(const Operation& op, bool may_ring) {
   auto* const out = static_cast<char*>(op.out);
   const std::size_t bytes = op.count * size_of(op.dtype), all = op.count * std::size_t(size_);
   const bool ring = may_ring && op.bytes(size_) >= least_part * size_;
+  if (op.narrow && op.collective == Collective::all_reduce) return all_reduce_narrow(op);
+  if (op.narrow) return reduce_scatter_narrow(op, in, out, equal_parts(all));
   if (op.ordered && op.reduces() && size_ > 2) return reduce_in_order(op, ring);
   switch (op.collective) {
     case Collective::all_reduce:
@@ -115,6 +117,52 @@ void MpiGroup::reduce_in_order(const Operation& op, bool by_parts) {
   move.collective = Collective::all_gather, move.in = own, move.out = sent;
   ring_.all_gather(move, sent, equal_parts(n * part));
   std::memcpy(out, sent, all * element);
+}
+
+void MpiGroup::reduce_scatter(const Operation& op, const char* whole, char* own,
+                              const std::vector<Ring::Range>& parts) {
+  if (op.narrow) return reduce_scatter_narrow(op, whole, own, parts);
+  ring_.reduce_scatter(op, whole, own, parts);
+}
+
+/// As much as in a ring travels, but no sum of a few ranks: that would be rounded at each of them.
+void MpiGroup::all_reduce_narrow(const Operation& op) {
+  auto* const data = static_cast<float*>(op.out);
+  const auto& parts = equal_parts(op.count);
+  const Ring::Range mine = parts[std::size_t(rank_)];
+  float* const own = data + mine.begin;
+  reduce_scatter_narrow(op, static_cast<const char*>(op.in), reinterpret_cast<char*>(own), parts);
+  narrow_.resize(std::max(narrow_.size(), op.count));
+  narrow(narrow_.data() + mine.begin, own, mine.count);
+  Operation gather = op;
+  gather.dtype = DType::bf16;
+  ring_.all_gather(gather, reinterpret_cast<char*>(narrow_.data()), parts);
+  widen(data, narrow_.data(), op.count);
+}
+
+/// In rounds, as all_to_all() goes. Our own part is not rounded.
+void MpiGroup::reduce_scatter_narrow(const Operation& op, const char* whole, char* own,
+                                     const std::vector<Ring::Range>& parts) {
+  const auto* const in = reinterpret_cast<const float*>(whole);
+  auto* const sum = reinterpret_cast<float*>(own);
+  const Ring::Range mine = parts[std::size_t(rank_)];
+  if (in + mine.begin != sum) std::copy_n(in + mine.begin, mine.count, sum);
+  std::size_t most = 0;
+  for (const Ring::Range& p : parts) most = std::max(most, p.count);
+  check(most <= INT_MAX, op, ": more elements than MPI can count");
+  narrow_.resize(std::max(narrow_.size(), 2 * most));
+  BF16* const sent = narrow_.data();
+  Operation part = op;
+  part.collective = Collective::halo, part.dtype = DType::bf16;
+  part.in = sent, part.out = sent + most, part.received = mine.count;
+  for (int i = 1; i < size_; ++i) {
+    part.to = (rank_ + i) % size_, part.from = (rank_ - i + size_) % size_;
+    const Ring::Range theirs = parts[std::size_t(part.to)];
+    narrow(sent, in + theirs.begin, theirs.count);
+    part.count = theirs.count;
+    call(part);
+    add(sum, sent + most, mine.count);
+  }
 }
 
 void MpiGroup::call(const Operation& op) {

@@ -13,11 +13,17 @@ class MpiGroup {
   /// `may_ring`: false leaves all to MPI, for members of one node: there it copies once.
   void run(const Operation&, bool may_ring = true);
   Ring& ring() { return ring_; }
+  /// As the ring's.
+  void reduce_scatter(const Operation&, const char* whole, char* own,
+                      const std::vector<Ring::Range>& parts);
 
  private:
   void call(const Operation&);
   void all_to_all(const Operation&);
   void reduce_in_order(const Operation&, bool by_parts);
+  void all_reduce_narrow(const Operation&);
+  void reduce_scatter_narrow(const Operation&, const char* whole, char* own,
+                             const std::vector<Ring::Range>& parts);
   const std::vector<Ring::Range>& equal_parts(std::size_t count);
 
   MPI_Comm comm_;
@@ -26,6 +32,7 @@ class MpiGroup {
   Ring ring_;
   std::vector<Ring::Range> parts_;
   std::vector<char> received_;  // what is summed in order
+  std::vector<BF16> narrow_;    // what travels so
 };
 
 }  // namespace lamina::detail

@@ -105,12 +105,12 @@ void NodeGroup::reduce_scatter(const Operation& op) {
   }
   auto* const out = static_cast<char*>(op.out);
   if (shared_.size() == shared_.owners())  // our part as an owner is what is to be ours
-    return owners_->ring().reduce_scatter(op, sums_.data(), out, parts_);
+    return owners_->reduce_scatter(op, sums_.data(), out, parts_);
   const Range here = range(here_, op.count);
   ordered_.resize(std::max(ordered_.size(), order_.size() * bytes));
   char* const gathered = ordered_.data() + here.begin * element;
   char* const own = ordered_.data() + our_part(here).begin * element;
-  if (owners_) owners_->ring().reduce_scatter(op, sums_.data(), own, parts_);
+  if (owners_) owners_->reduce_scatter(op, sums_.data(), own, parts_);
   shared_.all_gather(op, here.count, shared_.owners(), own, gathered);
   std::memcpy(out, gathered + std::size_t(shared_.number()) * bytes, bytes);
 }

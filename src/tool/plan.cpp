@@ -68,6 +68,7 @@ Problem problem_of(const Options& o, int ranks) {
   if (!o.recompute.empty())
     p.placing.recompute = recompute_of(decide(plan, p.network, at_once, true));
   p.placing.bucket_mb = o.bucket_mb, p.placing.first_bucket_mb = o.first_bucket_mb;
+  p.placing.sent_gradients = o.sent_gradients();
   p.placing.shard_optimizer = o.shard_optimizer;
   return p;
 }

@@ -174,6 +174,9 @@ def help_and_usage():
     usage("--iters", "--iters", "0", program="bench_network")
     usage("--scaling", "--scaling", "odd", program="bench_network")
     usage("--op: expected all_reduce.*scan", "--op", "scan", program="bench_collectives")
+    usage("--grad-dtype", "--grad-dtype", "f8", program="bench_network")
+    bad("gradients in f64 cannot go as bf16: expected bf16 for f32", "--model", "lenet", "--dtype",
+        "f64", "--backend", "reference", "--grad-dtype", "bf16", program="bench_network")
     usage("--batch-size", "--batch-size", "0", program="bench_inference")
     bad("bench_inference: expected one rank, got 2", "--model", "lenet", program="bench_inference",
         ranks=2)

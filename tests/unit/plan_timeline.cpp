@@ -276,3 +276,24 @@ TEST_CASE("buckets are those of the network where it is placed") {
     }
   }
 }
+
+TEST_CASE("sums of gradients take what these have in the type in which they travel") {
+  Network net({.c = 1, .h = 8, .w = 1});
+  net.add<Made>({.messages = {sum(100)}});  // as if gradients were of the type of the layers
+  const auto reduction = [&](PlaceOptions options, int devices_per_node) {
+    Cluster cluster = a_byte_a_second(2);
+    if (devices_per_node > 1) cluster.nodes[0].count = 1, cluster.devices_per_node = 2;
+    options.batch = 2;
+    StepModel model(net, options, {}, cluster, 2, std::make_shared<MadeTimes>());
+    const PredictedStep step = model.predict(model.select({halves, halves}));
+    return step.layers[1].reduction;
+  };
+  CHECK(reduction({}, 1) == Approx(200));
+  CHECK(reduction({.dtype = DType::bf16}, 1) == Approx(400));  // gradients are in f32
+  CHECK(reduction({.sent_gradients = DType::bf16}, 1) == Approx(100));
+  CHECK(reduction({.dtype = DType::bf16, .sent_gradients = DType::bf16}, 1) == Approx(200));
+  CHECK(reduction({.sent_gradients = DType::bf16}, 2) == Approx(200));  // within a node
+  // With a sharded optimizer: the sum as it travels, and the weights.
+  CHECK(reduction({.sent_gradients = DType::bf16, .shard_optimizer = true}, 1) == Approx(50 + 100));
+  CHECK(reduction({.dtype = DType::bf16, .shard_optimizer = true}, 1) == Approx(200 + 100));
+}

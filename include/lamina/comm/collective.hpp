@@ -40,6 +40,7 @@ struct Operation {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0, received = 0;
+  bool narrow = false;           ///< a sum of f32 whose numbers go from node to node as bf16
   bool ordered = false;          ///< the order of a sum is that of added_first(), on all carriers
   MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
   Event after = {};              ///< on a device: that what writes `in` and reads `out` has run
@@ -51,20 +52,20 @@ struct Operation {
     if (named ? std::strcmp(layer_name, other.layer_name) != 0 : layer != other.layer) return false;
     if (collective != other.collective || pass != other.pass) return false;
     if (collective == Collective::halo) return dtype == other.dtype;
-    return reduce == other.reduce && dtype == other.dtype && count == other.count &&
-           from == other.from;
+    return reduce == other.reduce && dtype == other.dtype && narrow == other.narrow &&
+           count == other.count && from == other.from;
   }
 
   /// Whether it adds up, or takes the largest or smallest of, what ranks have.
   bool reduces() const {
     return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
   }
-  /// Bytes of the larger of the two buffers, the size that nccl-tests prints; of a halo what is
-  /// sent, so that what its ranks get is not counted again.
+  /// Bytes of the larger of the two buffers, the size that nccl-tests prints, in the type in which
+  /// it travels; of a halo what is sent, so that what its ranks get is not counted again.
   double bytes(int ranks) const {
     const bool whole = collective == Collective::reduce_scatter ||
                        collective == Collective::all_gather || collective == Collective::all_to_all;
-    return double(count * size_of(dtype)) * (whole ? ranks : 1);
+    return double(count * size_of(narrow ? DType::bf16 : dtype)) * (whole ? ranks : 1);
   }
   /// Bytes of `in` and of `out`; 0 where a halo has no message that way.
   std::size_t bytes_in(int ranks) const {
@@ -84,6 +85,7 @@ struct Operation {
     if (reduces()) append(s, lamina::text(' ', name(reduce)));
     if (collective == Collective::broadcast) append(s, lamina::text(" from rank ", from));
     if (collective != Collective::barrier) append(s, lamina::text(" of ", count, ' ', name(dtype)));
+    if (narrow) append(s, " as bf16");
     if (layer >= 0) {
       append(s, " in layer ");
       append(s, *layer_name ? Word(layer_name) : Word(layer));

@@ -64,6 +64,7 @@ class ThreadTransport final : public Transport {
   int size() const override { return int(group_->members.size()); }
   std::span<const int> members() const override { return group_->members; }
   std::string carrier() const override { return "threads"; }
+  bool narrows() const override { return true; }  // each is a node of its own, then
   double time_limit() const override { return group_->job->timeout; }
 
   /// The last rank to come does the work for all, in rank order, while the others wait.
@@ -220,12 +221,18 @@ class ThreadTransport final : public Transport {
         if (scatter) {
           static_cast<T*>(posted[at / op.count]->out)[at % op.count] = T(sums[i]);
         } else {
-          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = T(sums[i]);
+          const Wide<T> sum = sent<T>(op, sums[i]);
+          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = T(sum);
         }
       }
     }
   }
 
+  /// As the others get it.
+  template <class T>
+  static Wide<T> sent(const Operation& op, Wide<T> v) {
+    return op.narrow ? Wide<T>(float(BF16(double(v)))) : v;
+  }
   struct Ranks {
     std::size_t first, count;
   };
@@ -233,7 +240,7 @@ class ThreadTransport final : public Transport {
   void add_up(const Operation& op, Ranks r, std::size_t begin, std::size_t n, Wide<T>* sums) const {
     if (r.count == 1) {
       const T* in = static_cast<const T*>(group_->posted[r.first]->in) + begin;
-      for (std::size_t i = 0; i < n; ++i) sums[i] = Wide<T>(in[i]);
+      for (std::size_t i = 0; i < n; ++i) sums[i] = sent<T>(op, Wide<T>(in[i]));
       return;
     }
     const std::size_t left = added_first(r.count);

@@ -40,6 +40,8 @@ class Transport {
   virtual Event put(const Operation& op) { throw Error(text("nobody can put ", op, " in")); }
   /// What carries the bytes, in words for a preamble: "shared memory".
   virtual std::string carrier() const = 0;
+  /// Whether some of it leaves a node, and can go as bf16: Operation::narrow is set for no other.
+  virtual bool narrows() const { return false; }
   /// The same ranks over nothing but the library beneath, one call per collective: to compare with.
   /// Null where there is no such thing.
   virtual std::shared_ptr<Transport> plain() { return nullptr; }

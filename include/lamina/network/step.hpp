@@ -5,6 +5,7 @@
 #include <lamina/network/memory.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,10 @@ struct PlaceOptions {
   std::vector<bool> recompute = {};
   Precision dtype = DType::f32;                ///< a DType, or with other types for some uses
   double bucket_mb = 25, first_bucket_mb = 1;  ///< gradient buckets; 0 = one per layer
+  /// In which gradients go from node to node: bf16 for gradients in f32 (Communicator::narrow());
+  /// by default as they are. It is an Error with workers, whose sums are the same on any number of
+  /// ranks, and where the back end has a memory of its own.
+  std::optional<DType> sent_gradients = {};
   /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of
   /// them, updates that and sends it to the others.
   bool shard_optimizer = false;
@@ -62,6 +67,10 @@ struct PlaceOptions {
 
   /// How many batches this rank runs in a step.
   int turns() const { return workers.count > 0 ? workers.turns() : micro_batches; }
+  /// Whether gradients are rounded where they go from node to node.
+  bool narrow() const {
+    return sent_gradients && size_of(*sent_gradients) < size_of(dtype.gradients);
+  }
 };
 
 /// The addresses of what a step reads and writes.

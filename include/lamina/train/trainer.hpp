@@ -65,7 +65,8 @@ struct TrainerOptions {
   bool fuse = false;                     ///< see PlaceOptions
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
-  bool shard_optimizer = false;  ///< see PlaceOptions
+  std::optional<DType> sent_gradients = {};  ///< see PlaceOptions
+  bool shard_optimizer = false;              ///< see PlaceOptions
   Schedule schedule = {};
   std::uint64_t seed = 1;  ///< of initial weights, order of the data, augmentation, dropout
 };

@@ -209,7 +209,8 @@ LAMINA_INLINE void Parameters::plan_buckets(std::vector<Step>& steps, const Plac
   }
   buckets = std::vector<Bucket>(drafts.size());
   for (std::size_t i = 0; i < drafts.size(); ++i) {
-    buckets[i].ranks = drafts[i].members[0]->replicas;
+    const Communicator& replicas = drafts[i].members[0]->replicas;
+    buckets[i].ranks = options.narrow() ? replicas.narrow() : replicas;
     buckets[i].members = std::move(drafts[i].members);
     buckets[i].step = drafts[i].last_step;
     plan_bucket(buckets[i], steps, options, total);

@@ -112,6 +112,19 @@ inline void check_options(const Network& network, PlaceOptions& options) {
                                      options.micro_batches == options.workers.count),
       "with workers a network is placed on this rank alone, for as many micro-batches as there are "
       "workers, without a sharded optimizer");
+  const auto& sent = options.sent_gradients;
+  check(!sent || *sent == options.dtype.gradients ||
+            (*sent == DType::bf16 && options.dtype.gradients == DType::f32),
+        "sent_gradients: gradients in ", name(options.dtype.gradients), " cannot go as ",
+        sent ? name(*sent) : "", ": expected bf16 for f32");
+  check(!options.narrow() || options.workers.count == 0,
+        "sent_gradients: workers' sums are the same on any number of ranks, so they are not "
+        "rounded between these: expected f32");
+  check(!options.narrow() || ranks == 1 || options.ranks.imagined() ||
+            options.backend->memory().on_host(),
+        "sent_gradients: back end ", options.backend->name(),
+        " sends gradients as they are: "
+        "expected f32");
   check(options.micro_batches > 0, "micro_batches must be positive, got ", options.micro_batches);
   check(!options.training || !options.parameters_of,
         "parameters of another network are for inference only: expected training = false");

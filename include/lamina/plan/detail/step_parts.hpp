@@ -12,10 +12,12 @@
 
 namespace lamina::detail {
 
-/// The sum of a layer's gradients: bytes in a group of ranks, whose number `Groups` has.
+/// The sum of a layer's gradients in a group of ranks, whose number `Groups` has.
 struct Reduction {
   int group = -1;
-  double bytes = 0;
+  double bytes = 0;   ///< of the gradients
+  double sent = 0;    ///< of these as they travel
+  double values = 0;  ///< of the parameters, which a sharded optimizer gathers
 };
 
 /// What a layer costs under one of its splits, in one micro-batch.
@@ -69,6 +71,8 @@ class Groups {
   /// Seconds of a collective in it; nothing in -1.
   double seconds(int group, Collective op, double bytes) const;
   int ranks(int group) const { return int(members_[std::size_t(group)].size()); }
+  /// Whether it has ranks on several nodes.
+  bool leaves_node(int group) const;
 
  private:
   const Cluster* cluster_;
@@ -104,6 +108,8 @@ struct StepParts {
   void add(LayerKind& kind, const Split& split, OptionCost alone);
   /// All that has nothing to do with other layers: without `wanted`, `made`, and the bytes of y.
   OptionCost cost_alone(const LayerKind& kind, const Split& split);
+  /// Of a message that counts gradients as if they were of the type in which layers compute.
+  Reduction reduction(int group, double bytes) const;
 
   Network network;
   PlaceOptions options;

@@ -67,6 +67,21 @@ LAMINA_INLINE double Groups::seconds(int group, Collective op, double bytes) con
   return at->second;
 }
 
+LAMINA_INLINE bool Groups::leaves_node(int group) const {
+  const auto node = [&](int rank) { return rank / cluster_->devices_per_node; };
+  const std::vector<int>& ranks = members_[std::size_t(group)];
+  return std::ranges::any_of(ranks, [&](int r) { return node(r) != node(ranks[0]); });
+}
+
+LAMINA_INLINE Reduction StepParts::reduction(int group, double bytes) const {
+  const Precision& p = options.dtype;
+  const double elements = bytes / double(size_of(p.compute));
+  const bool narrow = options.narrow() && groups.leaves_node(group);
+  const DType sent = narrow ? *options.sent_gradients : p.gradients;
+  return {group, elements * double(size_of(p.gradients)), elements * double(size_of(sent)),
+          elements * double(size_of(p.weights))};
+}
+
 LAMINA_INLINE OptionCost StepParts::cost_alone(const LayerKind& kind, const Split& split) {
   OptionCost o;
   if (!kind.layer) return o;
@@ -79,7 +94,7 @@ LAMINA_INLINE OptionCost StepParts::cost_alone(const LayerKind& kind, const Spli
       (m.op == Collective::halo ? to.halo : to.others) += groups.seconds(group, m.op, m.bytes);
     };
     if (m.pass == Pass::weight_grad) {
-      if (group >= 0) o.reductions.push_back({group, m.bytes});
+      if (group >= 0) o.reductions.push_back(reduction(group, m.bytes));
     } else if (m.pass == Pass::forward) {
       add(o.forward);
       if (!m.once) add(o.recompute);

@@ -152,8 +152,9 @@ LAMINA_INLINE CostGraph StepModel::graph() const {
       if (trains) s += o.kernels.weight_grad;
       double reduction = 0;  // at the rate of a whole bucket
       for (const detail::Reduction& r : o.reductions) {
-        const double bucket = std::max(r.bytes, p.options.bucket_mb * 1e6);
-        reduction += p.groups.seconds(r.group, Collective::all_reduce, bucket) * r.bytes / bucket;
+        if (r.bytes == 0) continue;
+        const double bucket = std::max(r.bytes, p.options.bucket_mb * 1e6) * r.sent / r.bytes;
+        reduction += p.groups.seconds(r.group, Collective::all_reduce, bucket) * r.sent / bucket;
       }
       seconds.push_back(s * times + o.kernels.update), hidden.push_back(reduction);
       bytes.push_back(o.bytes);

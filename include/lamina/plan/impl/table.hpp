@@ -57,6 +57,14 @@ inline double value_per_gradient(const Step& step, const Precision& precision) {
   return double(size_of(value)) / double(size_of(precision.gradients));
 }
 
+/// How many bytes of its gradients are sent, for one that they have.
+inline double sent_per_gradient(const Step& step, const PlaceOptions& placing) {
+  for (const Parameter* p : step.parameters())
+    if (p->bucket && p->bucket->ranks.narrows())
+      return double(size_of(*placing.sent_gradients)) / double(size_of(placing.dtype.gradients));
+  return 1;
+}
+
 inline std::vector<Row> rows_of(const std::vector<Decision>& decisions, const PlacedNetwork& net) {
   std::vector<Row> rows;
   for (const Decision& d : decisions)
@@ -83,11 +91,11 @@ inline std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Pl
                 times * m.bytes);
       };
       if (shard && m.pass == Pass::weight_grad) {  // a bucket, in two halves: see Bucket
-        send(m.pass, Collective::reduce_scatter);
+        send(m.pass, Collective::reduce_scatter, sent_per_gradient(step, net.placing()));
         send(Pass::update, Collective::all_gather, value_per_gradient(step, net.placing().dtype));
         continue;
       }
-      send(m.pass, m.op);
+      send(m.pass, m.op, m.pass == Pass::weight_grad ? sent_per_gradient(step, net.placing()) : 1);
       if (step.recomputed && m.pass == Pass::forward && !m.once) send(Pass::recompute, m.op);
     }
   }

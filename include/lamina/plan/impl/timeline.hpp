@@ -68,8 +68,9 @@ class StepSimulation {
 
  private:
   struct Bucket {
-    int group = -1, last = -1;  ///< the vertex whose backward completes it
-    double bytes = 0, limit = 0, done = 0;
+    int group = -1, last = -1;               ///< the vertex whose backward completes it
+    double bytes = 0, sent = 0, values = 0;  ///< see Reduction
+    double limit = 0, done = 0;
     std::vector<std::pair<int, double>> members = {};  ///< vertices, with their bytes
   };
 
@@ -94,7 +95,8 @@ class StepSimulation {
           buckets_.push_back({.group = r.group, .limit = limit});
           bucket = &buckets_.back();
         }
-        bucket->bytes += r.bytes, bucket->last = v, bucket->members.push_back({v, r.bytes});
+        bucket->bytes += r.bytes, bucket->sent += r.sent, bucket->values += r.values;
+        bucket->last = v, bucket->members.push_back({v, r.bytes});
       }
   }
 
@@ -174,7 +176,7 @@ class StepSimulation {
   void reduce(Bucket& b) {
     const bool parts = parts_.options.shard_optimizer;
     const double took = parts_.groups.seconds(
-        b.group, parts ? Collective::reduce_scatter : Collective::all_reduce, b.bytes);
+        b.group, parts ? Collective::reduce_scatter : Collective::all_reduce, b.sent);
     b.done = lanes_.start(took);
     for (const auto& [v, bytes] : b.members) layer(v).reduction += took * bytes / b.bytes;
   }
@@ -193,7 +195,7 @@ class StepSimulation {
         layer(v).kernels.update += lanes_.run(all * share);
       }
       if (!parts) continue;
-      const double took = parts_.groups.seconds(b.group, Collective::all_gather, b.bytes);
+      const double took = parts_.groups.seconds(b.group, Collective::all_gather, b.values);
       gathered = lanes_.start(took);
       for (const auto& [v, bytes] : b.members) layer(v).reduction += took * bytes / b.bytes;
     }

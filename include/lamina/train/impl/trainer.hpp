@@ -222,6 +222,7 @@ LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
           .dtype = o.dtype,
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
+          .sent_gradients = o.sent_gradients,
           .shard_optimizer = o.shard_optimizer,
           .frozen = o.frozen,
           .micro_batches = int(o.batch / at_once)};
