@@ -81,7 +81,7 @@ int bench(BenchOptions& o, World& world) {
 int main(int argc, char** argv) {
   CLI::App app("How fast a model answers", "bench_inference");
   BenchOptions o;
-  o.batch_size = 1;
+  o.batch_size = 1, o.fuse = true;  // nobody asks for the time of a layer
   cli::add_model_flags(app, o);
   cli::count(app, "--batch-size", o.batch_size, 1, "samples at once")->capture_default_str();
   cli::add_kernel_flags(app, o);

@@ -17,6 +17,9 @@ void leaky_relu(const T* x, float slope, T* y, std::size_t n);
 /// dx = dy, or slope * dy where `reference` (x or y: they agree in sign) is not positive.
 template <Stored T>
 void leaky_relu_grad(const T* reference, const T* dy, float slope, T* dx, std::size_t n);
+/// y = what an epilogue makes of it: with `added`, unless that is null, and a slope below zero.
+template <Stored T>
+void finish(T* y, const T* added, float slope, std::size_t n);
 /// y = the sum of xs, rounded once.
 template <Stored T>
 void add(std::span<const View> xs, T* y, std::size_t n);

@@ -53,6 +53,24 @@ LAMINA_SIMD void add_piece(const T* x1, const T* x2, T* y, std::size_t n) {
 }
 
 template <Stored T>
+LAMINA_SIMD void add_relu_piece(const T* x, T* y, std::size_t n) {
+#pragma omp simd
+  for (std::size_t i = 0; i < n; ++i) {
+    const float v = widened(y[i]) + widened(x[i]);
+    put(v < 0 ? 0 : v, y[i]);
+  }
+}
+
+template <Stored T>
+LAMINA_SIMD void add_leaky_relu_piece(const T* x, float slope, T* y, std::size_t n) {
+#pragma omp simd
+  for (std::size_t i = 0; i < n; ++i) {
+    const float v = widened(y[i]) + widened(x[i]);
+    put(v < 0 ? slope * v : v, y[i]);
+  }
+}
+
+template <Stored T>
 LAMINA_SIMD void add_to_piece(float* sums, const T* x, std::size_t n) {
 #pragma omp simd
   for (std::size_t i = 0; i < n; ++i) sums[i] += widened(x[i]);
@@ -138,6 +156,15 @@ void leaky_relu_grad(const T* reference, const T* dy, float slope, T* dx, std::s
     const std::size_t size = end - begin;
     if (slope == 0) return relu_grad_piece(reference + begin, dy + begin, dx + begin, size);
     leaky_relu_grad_piece(reference + begin, dy + begin, slope, dx + begin, size);
+  });
+}
+
+template <Stored T>
+void finish(T* y, const T* added, float slope, std::size_t n) {
+  if (!added) return leaky_relu(y, slope, y, n);
+  in_pieces(n, [&](std::size_t begin, std::size_t end) {
+    if (slope == 0) return add_relu_piece(added + begin, y + begin, end - begin);
+    add_leaky_relu_piece(added + begin, slope, y + begin, end - begin);
   });
 }
 
@@ -237,6 +264,7 @@ double squared_norm(const T* x, std::size_t n) {
 #define LAMINA_STORED(T)                                                                    \
   template void leaky_relu(const T*, float, T*, std::size_t);                               \
   template void leaky_relu_grad(const T*, const T*, float, T*, std::size_t);                \
+  template void finish(T*, const T*, float, std::size_t);                                   \
   template void add(std::span<const View>, T*, std::size_t);                                \
   template void dropout(const DropoutMask&, float, const Shape&, const Box&, const T*, T*); \
   template double squared_norm(const T*, std::size_t);

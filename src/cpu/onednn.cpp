@@ -38,47 +38,35 @@ class OneDnn final : public Backend {
     return t == DType::bf16 && multiplies_bf16() ? t : wide(t);
   }
 
-  bool fuses(Fusible kernel, const Epilogue& e) const override {
-    return kernel == Fusible::batch_norm && e.rectifies();
-  }
+  bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
-    check(!e, "conv: the oneDNN back end has no epilogues of convolutions");
-    auto kernel = made("conv", x, multiplies_bf16(),
-                       [&](const Form& as) { return make_conv(runtime_, g, as); });
-    const bool by_winograd = g.kernel == Pair(3) && g.stride == Pair(1) && g.groups == 1;
-    if (!runtime_->choice.mixed || arithmetic(x.dtype) != DType::bf16 || !by_winograd)
-      return kernel;  // nothing else is faster in f32
-    const auto in_f32 = [&](const RuntimePtr& runtime) {
-      return naming("conv", x, [&] {
-        return make_conv(runtime, g, {x.shape, DType::f32, x.layout});
-      });
-    };
-    const std::string remark = why_f32(*runtime_, geometry_of(g, x), *kernel, in_f32);
-    if (remark.empty()) return kernel;
-    kernel = make_widened(runtime_, in_f32(runtime_));
-    append(kernel->remark, text(kernel->remark.empty() ? "" : "; ", remark));
-    return kernel;
+    return conv(g, x, e, false);
+  }
+  std::unique_ptr<WeightedKernel> conv_forward(const ConvGeometry& g, const Form& x,
+                                               const Epilogue& e) const override {
+    return conv(g, x, e, true);
   }
   std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                          const Epilogue& e) const override {
-    check(!e, "linear: the oneDNN back end has no epilogues of linear layers");
-    return made("linear", x, multiplies_bf16(),
-                [&](const Form& as) { return make_linear(runtime_, features, bias, as); });
+    return weighted("linear", x, e, false,
+                    [&](const RuntimePtr& runtime, const Form& as, const Epilogue& its) {
+                      return make_linear(runtime, features, bias, as, its);
+                    });
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
-    return made("activation", x, true,
-                [&](const Form& as) { return make_activation(runtime_, a, as); });
+    return unary("activation", x, true,
+                 [&](const Form& as) { return make_activation(runtime_, a, as); });
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
-    return made("pool", x, true, [&](const Form& as) { return make_pool(runtime_, g, as); });
+    return unary("pool", x, true, [&](const Form& as) { return make_pool(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
-    return made("lrn", x, true, [&](const Form& as) { return make_lrn(runtime_, g, as); });
+    return unary("lrn", x, true, [&](const Form& as) { return make_lrn(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
-    return made("softmax", x, false, [&](const Form& as) { return make_softmax(runtime_, as); });
+    return unary("softmax", x, false, [&](const Form& as) { return make_softmax(runtime_, as); });
   }
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
     return naming("reorder", x, [&] { return make_reorder(runtime_, x, y); });
@@ -140,19 +128,69 @@ class OneDnn final : public Backend {
   }
 
  private:
-  /// The kernel for x; for bf16 one for f32 between copies where that is not `native`, and where
-  /// oneDNN has no kernel for it but its slow reference.
+  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x, const Epilogue& e,
+                                       bool forward_only) const {
+    const auto make = [&](const RuntimePtr& runtime, const Form& as, const Epilogue& its) {
+      return make_conv(runtime, g, as, its, forward_only);
+    };
+    auto kernel = weighted("conv", x, e, forward_only, make);
+    const bool by_winograd = g.kernel == Pair(3) && g.stride == Pair(1) && g.groups == 1;
+    if (!runtime_->choice.mixed || arithmetic(x.dtype) != DType::bf16 || !by_winograd)
+      return kernel;  // nothing else is faster in f32
+    const auto in_f32 = [&](const RuntimePtr& runtime) {
+      return widened(runtime, "conv", x, e, forward_only, make);
+    };
+    const std::string remark = why_f32(*runtime_, geometry_of(g, x), *kernel, forward_only, in_f32);
+    if (remark.empty()) return kernel;
+    kernel = in_f32(runtime_);
+    append(kernel->remark, text(kernel->remark.empty() ? "" : "; ", remark));
+    return kernel;
+  }
+
+  /// What make(runtime, form, epilogue) gives for f32, between copies. What an epilogue adds is of
+  /// bf16, so it does that behind them.
   template <class Make>
-  std::invoke_result_t<Make, Form> made(const char* who, const Form& x, bool native,
-                                        const Make& make) const {
+  static std::unique_ptr<WeightedKernel> widened(const RuntimePtr& runtime, const char* who,
+                                                 const Form& x, const Epilogue& e,
+                                                 bool forward_only, const Make& make) {
+    const Epilogue none, &before = e.add ? none : e, &behind = e.add ? e : none;
+    auto kernel = naming(who, x, [&] {
+      return make(runtime, {x.shape, DType::f32, x.layout}, before);
+    });
+    return make_widened(runtime, std::move(kernel), behind, forward_only);
+  }
+
+  template <class Make>
+  std::unique_ptr<WeightedKernel> weighted(const char* who, const Form& x, const Epilogue& e,
+                                           bool forward_only, const Make& make) const {
+    return made(
+        x, multiplies_bf16(), [&] { return naming(who, x, [&] { return make(runtime_, x, e); }); },
+        [&] { return widened(runtime_, who, x, e, forward_only, make); });
+  }
+
+  template <class Make>
+  std::unique_ptr<UnaryKernel> unary(const char* who, const Form& x, bool native,
+                                     const Make& make) const {
     const auto make_for = [&](const Form& as) { return naming(who, x, [&] { return make(as); }); };
-    if (x.dtype != DType::bf16) return make_for(x);
+    return made(
+        x, native, [&] { return make_for(x); },
+        [&] {
+          return make_widened(runtime_, make_for({x.shape, DType::f32, x.layout}));
+        });
+  }
+
+  /// make(); but for bf16 in_f32() where that is not `native`, and where oneDNN has no kernel for
+  /// it but its slow reference.
+  template <class Make, class InF32>
+  static std::invoke_result_t<Make> made(const Form& x, bool native, const Make& make,
+                                         const InF32& in_f32) {
+    if (x.dtype != DType::bf16) return make();
     if (native) try {
-        auto kernel = make_for(x);
+        auto kernel = make();
         if (("|" + kernel->algorithm).find("|ref") == std::string::npos) return kernel;
       } catch (const Error&) {  // f32 says it again if it is not of bf16
       }
-    return make_widened(runtime_, make_for({x.shape, DType::f32, x.layout}));
+    return in_f32();
   }
 
   RuntimePtr runtime_;

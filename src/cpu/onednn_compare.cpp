@@ -2,8 +2,10 @@
 // before the network takes memory for its activations, which is more.
 #include "cpu/onednn_compare.hpp"
 
+#include <lamina/base/clock.hpp>
 #include <lamina/base/random.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -93,6 +95,22 @@ double difference(const RuntimePtr& runtime, const Run& first, const Run& second
                      difference(as(runtime, one.at(c.id), flat), as(runtime, two.at(c.id), flat)));
   }
   return worst;
+}
+
+double time_of(const RuntimePtr& runtime, const Run& run, const std::vector<Compared>& operands) {
+  Arguments all;
+  for (const Compared& c : operands)
+    if (c.first.get_size() > 0)
+      all.emplace(c.id, c.result ? result(runtime, c.first)
+                                 : as(runtime, random_operand(runtime, c.first, c.id), c.first));
+  run(all);
+  double least = std::numeric_limits<double>::max();
+  for (int i = 0; i < 3; ++i) {
+    const double start = now();
+    run(all);
+    least = std::min(least, now() - start);
+  }
+  return least;
 }
 
 }  // namespace lamina::detail

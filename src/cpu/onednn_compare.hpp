@@ -28,4 +28,7 @@ Run run_of(const RuntimePtr&, const dnnl::primitive_desc_base&, const dnnl::prim
 double difference(const RuntimePtr&, const Run& first, const Run& second,
                   const std::vector<Compared>& operands);
 
+/// Seconds of the fastest of three runs, behind one that does not count, on the first's operands.
+double time_of(const RuntimePtr&, const Run&, const std::vector<Compared>& operands);
+
 }  // namespace lamina::detail

@@ -67,8 +67,10 @@ constexpr Channels blocked_channels[] = {
 
 class Conv final : public OneDnnWeighted {
  public:
-  Conv(RuntimePtr runtime, const ConvGeometry& g, const Form& x)
-      : OneDnnWeighted(std::move(runtime), "conv"),
+  Conv(RuntimePtr runtime, const ConvGeometry& g, const Form& x, const Epilogue& e,
+       bool forward_only)
+      : OneDnnWeighted(std::move(runtime), "conv", e),
+        forward_only_(forward_only),
         g_(g),
         stride_{g.stride.h, g.stride.w},
         dilation_{g.dilation.h - 1, g.dilation.w - 1},
@@ -90,10 +92,10 @@ class Conv final : public OneDnnWeighted {
       b = {{1, g.channels, 1, 1}, x.dtype, {}};
     }
     if (g.groups == 1 && x.shape.c > 3 && forced().empty() && wide(x.shape)) return;
-    const auto forward = forward_pass(x);
-    Passes p{forward, data_pass(forward, x.shape), weights_pass(forward)};
-    if (slow(p.forward) || slow(p.data) || slow(p.weights)) replace_slow(p, x.shape);
+    Passes p = passes(forward_pass(x), x.shape);
+    if (slow(p)) replace_slow(p, x.shape);
     if (winograd(p, x.shape)) return;
+    if (forward_only) p.forward = for_constant_weights(p.forward, x.shape);
     take(p, x.shape, p.forward.src_desc(), p.forward.weights_desc());
   }
 
@@ -103,17 +105,56 @@ class Conv final : public OneDnnWeighted {
     Data::primitive_desc data;
     Weights::primitive_desc weights;
   };
+  Passes passes(const Forward::primitive_desc& forward, const Shape& x) {
+    if (forward_only_) return {forward, {}, {}};
+    return {forward, data_pass(forward, x), weights_pass(forward)};
+  }
+  bool slow(const Passes& p) const {
+    return detail::slow(p.forward) ||
+           (!forward_only_ && (detail::slow(p.data) || detail::slow(p.weights)));
+  }
 
   // `image` and `weights`: how x and w lie, in the channels that they have.
   void take(const Passes& p, const Shape& x, const Desc& image, const Desc& weights) {
     inputs = {to_form(x, image)};
     output = to_form(y_, p.forward.dst_desc());
     w = to_form(shape_, weights);
-    assemble<Forward, Data>(p.forward, p.data, bias_desc_);
+    assemble_forward<Forward>(p.forward, fused(p.forward), bias_desc_);
+    if (forward_only_) {
+      algorithm = p.forward.impl_info_str();
+      return;
+    }
+    assemble_data<Data>(p.forward, p.data);
     const bool by_products = products(p, x);
     if (!by_products) assemble_weights<Weights>(p.forward, p.weights, bias_desc_);
     algorithm = join(p.forward.impl_info_str(), p.data.impl_info_str(),
                      by_products ? DwProducts::name : p.weights.impl_info_str());
+  }
+
+  // `forward` with the epilogue, on the same operands; empty where that leads elsewhere, or takes
+  // longer than the two one after the other: some kernels have too few registers then.
+  Forward::primitive_desc fused(const Forward::primitive_desc& forward) const {
+    if (!epilogue_) return {};
+    const auto same = [&](const dnnl::primitive_desc_base& pd) {
+      return pd.impl_info_str() == std::string(forward.impl_info_str());
+    };
+    const auto pd = forward_desc_where<Forward>(
+        same, runtime_->engine, runtime_->with(epilogue_), dnnl::prop_kind::forward_training,
+        Algorithm::convolution_direct, forward.src_desc(), forward.weights_desc(), bias_desc_,
+        forward.dst_desc(), stride_, dilation_, before_, after_);
+    if (!pd) return {};
+    const Run plain = run_of(runtime_, forward, Forward(forward));
+    const auto apart = [&](const Arguments& a) {
+      plain(a);
+      const View y(a.at(DNNL_ARG_DST).get_data_handle(), to_form(y_, forward.dst_desc()));
+      Stream stream;
+      run_epilogue(stream, epilogue_, y, y);
+    };
+    const std::string e = text(epilogue_.add ? " and sum" : "", ", slope ", epilogue_.slope());
+    const double one = seconds(pd, e, run_of(runtime_, pd, Forward(pd)));
+    // In a network y has left the caches when the second one comes.
+    return one <= 1.05 * seconds(forward, text(", then", e), apart) ? pd
+                                                                    : Forward::primitive_desc();
   }
 
   // Our own dw, if images and weights lie in blocks.
@@ -158,8 +199,9 @@ class Conv final : public OneDnnWeighted {
     if (forced().empty() && !ours_agrees(direct)) return false;
     inputs = {to_form(x, f.src_desc())};
     output = to_form(y_, f.dst_desc());
+    if (epilogue_.add) inputs.push_back(output);
     w = to_form(shape_, f.weights_desc());
-    bias_ = g_.bias;
+    bias_ = g_.bias, behind_ = bool(epilogue_);
     algorithm = ours;
     return true;
   }
@@ -183,10 +225,11 @@ class Conv final : public OneDnnWeighted {
         return difference(runtime_, mine, run_of(runtime_, pd, primitive), operands);
       });
     };
-    return same("y",
-                as_ours(forward_, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST}), f,
-                Forward(f), operands(f, f)) &&
-           same("dx", as_ours(data_, {DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}), d,
+    const bool forward =
+        same("y", as_ours(forward_, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST}),
+             f, Forward(f), operands(f, f));
+    if (!forward || forward_only_) return forward;
+    return same("dx", as_ours(data_, {DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}), d,
                 Data(d),
                 {{DNNL_ARG_WEIGHTS, f.weights_desc(), d.weights_desc()},
                  {DNNL_ARG_DIFF_DST, f.dst_desc(), d.diff_dst_desc()},
@@ -214,10 +257,10 @@ class Conv final : public OneDnnWeighted {
       const auto forward = right<Forward>("y", Algorithm::convolution_auto, [&](Algorithm how) {
         return forward_desc_of(how, any(dims(wide_x), type_));
       });
-      if (!slow(forward) && forward.src_desc() == Desc(dims(wide_x), type_, c.image) &&
+      if (!detail::slow(forward) && forward.src_desc() == Desc(dims(wide_x), type_, c.image) &&
           forward.weights_desc() == c.weights_of(w_, type_)) {
-        const Passes p{forward, data_pass(forward, wide_x), weights_pass(forward)};
-        if (!slow(p.data) && !slow(p.weights)) {
+        const Passes p = passes(forward, wide_x);
+        if (!slow(p)) {
           take(p, x, Desc(dims(x), type_, c.image), c.weights_of(narrow, type_));
           return true;
         }
@@ -237,15 +280,16 @@ class Conv final : public OneDnnWeighted {
         runtime_->engine, runtime_->attr, dnnl::prop_kind::forward_training, how, image, weights,
         bias_desc_, result, stride_, dilation_, before_, after_);
     if (!forward) return;
+    const bool all = detail::slow(p.forward) && !detail::slow(forward);
+    if (all) p.forward = forward;
+    if (forward_only_) return;
     const auto data = backward_desc<Data>(runtime_->engine, runtime_->attr, forward, how, image,
                                           weights, result, stride_, dilation_, before_, after_);
     const auto gradient = backward_desc<Weights>(
         runtime_->engine, runtime_->attr, forward, how, image, retyped(weights, f32),
         retyped(bias_desc_, f32), result, stride_, dilation_, before_, after_);
-    const bool all = slow(p.forward) && !slow(forward);
-    if (all) p.forward = forward;
-    if ((all || slow(p.data)) && !slow(data)) p.data = data;
-    if ((all || slow(p.weights)) && !slow(gradient)) p.weights = gradient;
+    if ((all || detail::slow(p.data)) && !detail::slow(data)) p.data = data;
+    if ((all || detail::slow(p.weights)) && !detail::slow(gradient)) p.weights = gradient;
   }
 
   // ---- a pass, as oneDNN would take it, unless that is wrong
@@ -265,6 +309,44 @@ class Conv final : public OneDnnWeighted {
       const bool as_good = given && given.impl_info_str() == std::string(free.impl_info_str());
       return as_good ? given : free;
     });
+  }
+
+  // Weights that stay can be transformed for Winograd once: where that takes less time than
+  // `usual`, on images that lie alike.
+  Forward::primitive_desc for_constant_weights(const Forward::primitive_desc& usual,
+                                               const Shape& x) {
+    auto fastest = usual;
+    const bool may_be =
+        type_ == f32 && g_.groups == 1 && g_.kernel == Pair(3) && x.c > 3 && forced().empty();
+    if (!may_be) return fastest;
+    const Run as_usual = run_of(runtime_, usual, Forward(usual));
+    double least = seconds(usual, "", as_usual);
+    for (const char* tiles : {"wino_4x3", "wino_2x3"}) {
+      const auto accept = [&](const auto& pd) { return is(pd, tiles); };
+      const auto pd = forward_desc_where<Forward>(
+          accept, runtime_->engine, runtime_->attr, dnnl::prop_kind::forward_inference,
+          Algorithm::convolution_winograd, usual.src_desc(), any(w_, type_), bias_desc_,
+          usual.dst_desc(), stride_, dilation_, before_, after_);
+      if (!pd) continue;
+      const char* how = " for constant weights";
+      const Run run = run_of(runtime_, pd, Forward(pd));
+      const bool agree = agrees(text("y", how), pd.impl_info_str(), usual.impl_info_str(), [&] {
+        return difference(runtime_, run, as_usual, operands(pd, usual));
+      });
+      if (const double time = agree ? seconds(pd, how, run) : least; time < 0.95 * least)
+        fastest = pd, least = time;
+    }
+    return fastest;
+  }
+
+  // Of forward as it is run, on random data, unless the verdicts know.
+  double seconds(const Forward::primitive_desc& pd, std::string_view how, const Run& run) const {
+    Verdicts& verdicts = *runtime_->choice.verdicts;
+    const std::string what =
+        text(library(), ": seconds of y by ", pd.impl_info_str(), how, " of ", geometry_);
+    std::optional<double> known = verdicts.find(what);
+    if (!known) verdicts.keep(what, *(known = time_of(runtime_, run, operands(pd, pd))));
+    return *known;
   }
 
   Data::primitive_desc data_pass(const Forward::primitive_desc& forward, const Shape& x) {
@@ -376,6 +458,7 @@ class Conv final : public OneDnnWeighted {
   /// The same where results are rounded to bf16: by two ends of its last digit.
   static constexpr double rounding = 0x1p-7;
 
+  const bool forward_only_;
   const ConvGeometry g_;
   std::string geometry_;
   Shape shape_, y_;
@@ -394,9 +477,9 @@ std::string geometry_of(const ConvGeometry& g, const Form& x) {
               g.bias ? ", bias" : "");
 }
 
-std::unique_ptr<WeightedKernel> make_conv(RuntimePtr runtime, const ConvGeometry& g,
-                                          const Form& x) {
-  return std::make_unique<Conv>(std::move(runtime), g, x);
+std::unique_ptr<WeightedKernel> make_conv(RuntimePtr runtime, const ConvGeometry& g, const Form& x,
+                                          const Epilogue& e, bool forward_only) {
+  return std::make_unique<Conv>(std::move(runtime), g, x, e, forward_only);
 }
 
 }  // namespace lamina::detail

@@ -23,6 +23,21 @@ Desc desc_of(const Form& form) {
 
 }  // namespace
 
+dnnl::primitive_attr Runtime::with(const Epilogue& e) const {
+  if (!e) return attr;
+  constexpr float hardly = 1e-30f;
+  dnnl::post_ops then;
+  if (e.add) then.append_sum();
+  if (e.activation) {
+    const auto slope = float(e.slope());
+    then.append_eltwise(1, dnnl::algorithm::eltwise_relu, slope == 0 ? hardly : slope, 0);
+  }
+  dnnl::primitive_attr with;
+  with.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  with.set_post_ops(then);
+  return with;
+}
+
 std::uint64_t DescLayout::fingerprint_of(const Desc& desc) {
   const Blocking b = blocking(desc);
   if (!b.blocked) return 0;

@@ -31,6 +31,10 @@ struct Runtime {
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   }
 
+  /// What primitives are made with that end in an epilogue. oneDNN's ReLU would make a NaN 0, and a
+  /// training or a network that has gone wrong look right; with any slope NaN stays.
+  dnnl::primitive_attr with(const Epilogue&) const;
+
   void reserve(std::size_t bytes) {
     if (bytes > scratch.bytes()) scratch = bytes_of(bytes);
   }
@@ -123,14 +127,16 @@ Op reorder_op(const RuntimePtr&, const Desc& from, const Desc& to);
 
 /// Whether the processor multiplies bf16, so that it is faster than f32.
 bool multiplies_bf16();
-/// bf16, by kernels for f32 between copies.
-std::unique_ptr<WeightedKernel> make_widened(RuntimePtr, std::unique_ptr<WeightedKernel>);
+/// bf16, by kernels for f32 between copies; with an epilogue behind, on bf16. For `forward_only`
+/// weights and bias stay f32.
+std::unique_ptr<WeightedKernel> make_widened(RuntimePtr, std::unique_ptr<WeightedKernel>,
+                                             const Epilogue&, bool forward_only);
 std::unique_ptr<UnaryKernel> make_widened(RuntimePtr, std::unique_ptr<UnaryKernel>);
-/// Why to take the kernel that `in_f32` makes, between copies, for `native`, which is for bf16: its
-/// three passes take less time; empty where they do not, or where it is not by Winograd. Timed on
+/// Why to take the kernel that `in_f32` makes, f32 between copies, for `native`, which is for bf16:
+/// its passes take less time; empty where they do not, or where it is not by Winograd. Timed on
 /// random data, unless the verdicts know how long each takes for `what`.
 std::string why_f32(
-    Runtime&, const std::string& what, WeightedKernel& native,
+    Runtime&, const std::string& what, WeightedKernel& native, bool forward_only,
     const std::function<std::unique_ptr<WeightedKernel>(const RuntimePtr&)>& in_f32);
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
@@ -145,9 +151,10 @@ std::string join(const std::string& forward, const std::string& input_grad,
 /// Of all that an implementation can depend on, in words.
 std::string geometry_of(const ConvGeometry&, const Form& x);
 
-std::unique_ptr<WeightedKernel> make_conv(RuntimePtr, const ConvGeometry&, const Form& x);
+std::unique_ptr<WeightedKernel> make_conv(RuntimePtr, const ConvGeometry&, const Form& x,
+                                          const Epilogue&, bool forward_only);
 std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, bool bias,
-                                            const Form& x);
+                                            const Form& x, const Epilogue&);
 std::unique_ptr<UnaryKernel> make_activation(RuntimePtr, const Activation&, const Form& x);
 std::unique_ptr<UnaryKernel> make_pool(RuntimePtr, const PoolGeometry&, const Form& x);
 std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr, const LrnGeometry&, const Form& x);

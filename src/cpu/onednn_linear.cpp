@@ -13,8 +13,8 @@ using Weights = dnnl::inner_product_backward_weights;
 
 class Linear final : public OneDnnWeighted {
  public:
-  Linear(RuntimePtr runtime, std::int64_t features, bool bias, const Form& form)
-      : OneDnnWeighted(std::move(runtime), "linear") {
+  Linear(RuntimePtr runtime, std::int64_t features, bool bias, const Form& form, const Epilogue& e)
+      : OneDnnWeighted(std::move(runtime), "linear", e) {
     check_input(form, "linear");
     check(features > 0, "linear: the number of features must be positive, got ", features);
     const Shape shape = form.shape;
@@ -41,7 +41,15 @@ class Linear final : public OneDnnWeighted {
     output = {{shape.n, features, 1, 1}, form.dtype, {}};
     w = to_form({features, shape.c, shape.h, shape.w}, kept);
     if (bias) b = {{1, features, 1, 1}, form.dtype, {}};
-    assemble<Forward, Data>(forward, data, bias_desc);
+    const auto same = [&](const auto& pd) {
+      return pd.impl_info_str() == std::string(forward.impl_info_str());
+    };
+    const auto fused =
+        e ? forward_desc_where<Forward>(same, engine, runtime_->with(e),
+                                        dnnl::prop_kind::forward_training, x, kept, bias_desc, y)
+          : Forward::primitive_desc();
+    assemble_forward<Forward>(forward, fused, bias_desc);
+    assemble_data<Data>(forward, data);
     const bool by_products = products(weights, shape, features, kept);
     if (!by_products) assemble_weights<Weights>(forward, weights, bias_desc);
     algorithm = join(forward.impl_info_str(), data.impl_info_str(),
@@ -65,8 +73,8 @@ class Linear final : public OneDnnWeighted {
 }  // namespace
 
 std::unique_ptr<WeightedKernel> make_linear(RuntimePtr runtime, std::int64_t features, bool bias,
-                                            const Form& x) {
-  return std::make_unique<Linear>(std::move(runtime), features, bias, x);
+                                            const Form& x, const Epilogue& e) {
+  return std::make_unique<Linear>(std::move(runtime), features, bias, x, e);
 }
 
 }  // namespace lamina::detail

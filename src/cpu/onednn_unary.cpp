@@ -213,7 +213,7 @@ class Reorder final : public UnaryKernel {
     in_place = x == y;
     if (x.layout != y.layout) {
       forward_ = reorder_op(runtime, from, to);
-      backward_ = reorder_op(runtime, to, from);
+      if (blocking(to).blocked) backward_ = reorder_op(runtime, to, from);  // else nobody can
     }
     algorithm = x.dtype == y.dtype ? text(x.layout.name(), "->", y.layout.name())
                                    : text(name_of(x), "->", name_of(y));

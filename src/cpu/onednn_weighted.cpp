@@ -58,11 +58,24 @@ void* OneDnnWeighted::staged(Stream& stream, Pass pass, Staged& operand, const c
 }
 
 void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, const View& b_,
-                             const View& y, const View&) {
+                             const View& y, const View& added) {
   check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
   if (bias_) check_operand(b_, b, what_);
+  if (epilogue_.add) check_operand(added, output, what_);
   void* weights = blocked(stream, Pass::forward, w_);
+  if (over_added && added.data != y.data)  // oneDNN adds to what is there
+    stream.run(Pass::forward, "copy added", [&] { copy(added.data, y.data, y.bytes()); });
   stream.run(Pass::forward, what_, [&] { forward_({x.data, weights, b_.data, y.data}); });
+  if (behind_) run_epilogue(stream, epilogue_, y, added);
+}
+
+void run_epilogue(Stream& stream, const Epilogue& e, const View& y, const View& added) {
+  stream.run(Pass::forward, "epilogue", [&] {
+    visit(y.dtype, [&]<Stored T>(T) {
+      finish(y.as<T>(), e.add ? added.as<const T>() : nullptr, float(e.slope()),
+             y.bytes() / sizeof(T));
+    });
+  });
 }
 
 void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) {

@@ -27,6 +27,9 @@ inline Form gradient(Form form) {
   return form;
 }
 
+/// Where no primitive does it: on y, which holds the result.
+void run_epilogue(Stream&, const Epilogue&, const View& y, const View& added);
+
 class OneDnnWeighted : public WeightedKernel {
  public:
   void take_plain_weights() final;
@@ -36,25 +39,33 @@ class OneDnnWeighted : public WeightedKernel {
   void weight_grad(Stream&, const View& x, const View& dy, const View& dw, const View& db) final;
 
  protected:
-  explicit OneDnnWeighted(RuntimePtr runtime, const char* what)
-      : runtime_(std::move(runtime)), what_(what) {}
+  OneDnnWeighted(RuntimePtr runtime, const char* what, const Epilogue& e)
+      : runtime_(std::move(runtime)), what_(what), epilogue_(e) {}
 
   /// The descriptors of oneDNN's passes, as forward, backward_data and backward_weights have them;
-  /// `bias` is empty without one. First forward and dx, and then dw, unless that is not oneDNN's.
-  template <class Forward, class Data, class F, class D>
-  void assemble(const F& forward, const D& data, const Desc& bias) {
+  /// `bias` is empty without one. First forward: `fused` is that with the epilogue, empty where it
+  /// has none or cannot have it. Then dx, and then dw, unless that is not oneDNN's.
+  template <class Forward, class F>
+  void assemble_forward(const F& forward, const F& fused, const Desc& bias) {
     bias_ = bias.get_size() > 0;
+    if (epilogue_.add) inputs.push_back(output);
+    behind_ = epilogue_ && !fused, over_added = epilogue_.add && !behind_;
+    const F& pd = fused ? fused : forward;
+    const Op op(runtime_, pd, Forward(pd),
+                {{DNNL_ARG_SRC, pd.src_desc()},
+                 {DNNL_ARG_WEIGHTS, pd.weights_desc()},
+                 {DNNL_ARG_BIAS, bias},
+                 {DNNL_ARG_DST, pd.dst_desc()}});
+    forward_ = op, scratch = op.scratch();
+  }
+  template <class Data, class F, class D>
+  void assemble_data(const F& forward, const D& data) {
     const Desc wanted = forward.weights_desc();
-    const Op forward_op(runtime_, forward, Forward(forward),
-                        {{DNNL_ARG_SRC, forward.src_desc()},
-                         {DNNL_ARG_WEIGHTS, wanted},
-                         {DNNL_ARG_BIAS, bias},
-                         {DNNL_ARG_DST, forward.dst_desc()}});
     const Op data_op(runtime_, data, Data(data),
                      {{DNNL_ARG_WEIGHTS, data.weights_desc()},
                       {DNNL_ARG_DIFF_DST, data.diff_dst_desc()},
                       {DNNL_ARG_DIFF_SRC, data.diff_src_desc()}});
-    forward_ = forward_op, data_ = data_op;
+    data_ = data_op;
     if (data.weights_desc() != wanted) {
       to_data_ = reorder_op(runtime_, wanted, data.weights_desc());
       take_other(data.weights_desc());
@@ -70,7 +81,7 @@ class OneDnnWeighted : public WeightedKernel {
     }
     std::size_t data_scratch = data_op.scratch();
     data_dy_ = stage(forward.dst_desc(), data.diff_dst_desc(), data_scratch);
-    scratch = std::max(forward_op.scratch(), data_scratch);
+    scratch = std::max(scratch, data_scratch);
   }
   template <class Weights, class F, class W>
   void assemble_weights(const F& forward, const W& weights, const Desc& bias) {
@@ -124,6 +135,8 @@ class OneDnnWeighted : public WeightedKernel {
 
   RuntimePtr runtime_;
   const char* what_;
+  Epilogue epilogue_;
+  bool behind_ = false;  // the epilogue is not forward_'s
   bool bias_ = false;
   /// From buffers in the order {x, w, b, y}, {w, dy, dx} and {x, dy, dw, db}.
   using Work = std::function<void(std::initializer_list<void*>)>;

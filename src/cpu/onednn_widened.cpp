@@ -2,6 +2,8 @@
 // For what oneDNN has not in bf16, or only slowly: it saves memory, not time.
 #include "cpu/onednn_widened.hpp"
 
+#include "cpu/onednn_weighted.hpp"
+
 namespace lamina::detail {
 namespace {
 
@@ -12,13 +14,20 @@ Form narrow(Form form) {
 
 class WidenedWeights final : public WeightedKernel {
  public:
-  WidenedWeights(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> kernel)
-      : kernel_(std::move(kernel)),
-        room_(runtime, kernel_->scratch,
-              {kernel_->inputs[0], kernel_->output, kernel_->w, kernel_->b}) {
+  WidenedWeights(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> kernel,
+                 const Epilogue& e, bool forward_only)
+      : kernel_(std::move(kernel)), epilogue_(e), wide_weights_(forward_only) {
     inputs = {narrow(kernel_->inputs[0])};
-    output = narrow(kernel_->output), w = narrow(kernel_->w), b = kernel_->b;
-    if (b.shape.size() > 0) b = narrow(b);
+    output = narrow(kernel_->output);
+    if (e.add) inputs.push_back(output);
+    w = kernel_->w, b = kernel_->b;
+    std::vector<Form> copies{kernel_->inputs[0], kernel_->output};
+    if (!wide_weights_) {
+      copies.insert(copies.end(), {w, b});
+      w = narrow(w);
+      if (b.shape.size() > 0) b = narrow(b);
+    }
+    room_ = Room(runtime, kernel_->scratch, copies);
     algorithm = text("f32:", kernel_->algorithm), remark = kernel_->remark;
     workspace = kernel_->workspace, dx_workspace = kernel_->dx_workspace;
     scratch = room_.end();
@@ -30,14 +39,21 @@ class WidenedWeights final : public WeightedKernel {
   }
 
   void forward(Stream& stream, const View& x, const View& w_, const View& b_, const View& y,
-               const View&) override {
+               const View& added) override {
     check_operand(x, inputs[0], "x"), check_operand(w_, w, "w"), check_operand(y, output, "y");
+    if (epilogue_.add) check_operand(added, output, "added");
     stream.run(Pass::forward, "widen", [&] {
-      widen(x, room_[0]), widen(w_, weights());
+      widen(x, room_[0]);
+      if (wide_weights_) return;
+      widen(w_, weights());
       if (b_) widen(b_, room_[3]);
     });
-    kernel_->forward(stream, room_[0], weights(), b_ ? room_[3] : View(), room_[1]);
+    if (wide_weights_)
+      kernel_->forward(stream, room_[0], w_, b_, room_[1]);
+    else
+      kernel_->forward(stream, room_[0], weights(), b_ ? room_[3] : View(), room_[1]);
     stream.run(Pass::forward, "round", [&] { round(room_[1], y); });
+    if (epilogue_) run_epilogue(stream, epilogue_, y, added);
   }
 
   void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
@@ -59,6 +75,8 @@ class WidenedWeights final : public WeightedKernel {
   View weights() const { return room_[2].at(0, kernel_->w); }
 
   std::unique_ptr<WeightedKernel> kernel_;
+  Epilogue epilogue_;
+  bool wide_weights_;
   Room room_;
 };
 
@@ -104,8 +122,9 @@ class WidenedUnary final : public UnaryKernel {
 }  // namespace
 
 std::unique_ptr<WeightedKernel> make_widened(RuntimePtr runtime,
-                                             std::unique_ptr<WeightedKernel> kernel) {
-  return std::make_unique<WidenedWeights>(runtime, std::move(kernel));
+                                             std::unique_ptr<WeightedKernel> kernel,
+                                             const Epilogue& e, bool forward_only) {
+  return std::make_unique<WidenedWeights>(runtime, std::move(kernel), e, forward_only);
 }
 std::unique_ptr<UnaryKernel> make_widened(RuntimePtr runtime, std::unique_ptr<UnaryKernel> kernel) {
   return std::make_unique<WidenedUnary>(runtime, std::move(kernel));

@@ -3,7 +3,6 @@
 
 #include "cpu/onednn_core.hpp"
 
-#include <initializer_list>
 #include <vector>
 
 namespace lamina::detail {
@@ -19,7 +18,7 @@ inline void round(const View& from, const View& to) {
 class Room {
  public:
   Room() = default;
-  Room(RuntimePtr runtime, std::size_t taken, std::initializer_list<Form> forms)
+  Room(RuntimePtr runtime, std::size_t taken, const std::vector<Form>& forms)
       : runtime_(std::move(runtime)), end_(aligned(taken)) {
     for (const Form& form : forms) {
       places_.push_back({form, end_});

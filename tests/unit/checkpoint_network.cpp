@@ -1,5 +1,6 @@
 // Checkpoints of a network: round trips, other dtypes, other models, several ranks, failures.
 #include "catch.hpp"
+#include "support/no_kernels.hpp"
 #include "unit/checkpoint_files.hpp"
 
 #include <lamina/base/random.hpp>
@@ -43,10 +44,9 @@ class Padded final : public LayoutKind {
 
 /// The reference back end, whose linear layers keep f32 weights in that layout. Made for saving and
 /// loading the network below, not for running it.
-class PaddedReference : public Backend {
+class PaddedReference : public test::NoKernels {
  public:
   std::string name() const override { return "padded"; }
-  std::string description() const override { return "padded"; }
   bool supports(const Precision& p) const override { return p == Precision(DType::f32); }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
@@ -68,31 +68,6 @@ class PaddedReference : public Backend {
     for (std::int64_t i = 0; i < from.shape.size(); ++i)
       to.as<float>()[out ? out->place(i) : i] = from.as<float>()[in ? in->place(i) : i];
   }
-
-  std::unique_ptr<UnaryKernel> activation(const Activation&, const Form&) const override {
-    return nullptr;
-  }
-  std::unique_ptr<UnaryKernel> pool(const PoolGeometry&, const Form&) const override {
-    return nullptr;
-  }
-  std::unique_ptr<UnaryKernel> lrn(const LrnGeometry&, const Form&) const override {
-    return nullptr;
-  }
-  std::unique_ptr<UnaryKernel> softmax(const Form&) const override { return nullptr; }
-  std::unique_ptr<UnaryKernel> reorder(const Form&, const Form&) const override { return nullptr; }
-  std::unique_ptr<NaryKernel> sum(std::span<const Form>) const override { return nullptr; }
-  std::unique_ptr<NaryKernel> concat(std::span<const Form>) const override { return nullptr; }
-  std::unique_ptr<DropoutKernel> dropout(double, const Form&, const Shape&,
-                                         const Box&) const override {
-    return nullptr;
-  }
-  std::unique_ptr<LossKernel> softmax_cross_entropy(const LossGeometry&,
-                                                    const Form&) const override {
-    return nullptr;
-  }
-  void update(Stream&, const UpdateRule&, const UpdateStep&, const View&, const View&,
-              std::span<const View>) const override {}
-  void squared_norm(Stream&, Pass, const View&, const View&) const override {}
 
  private:
   std::shared_ptr<const Backend> reference_ = reference_backend();

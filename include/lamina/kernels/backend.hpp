@@ -52,6 +52,8 @@ class Kernel {
 class WeightedKernel : public Kernel {
  public:
   Form w, b;  ///< wanted forms of weights {k, c/groups, r, s} and bias {1, k, 1, 1}
+  /// Whether y may lie where the epilogue's `added` lies.
+  bool over_added = false;
 
   /// Takes weights, and gives their gradient, in plain layout from now on: for ranks that share
   /// weights, but whose kernels want them differently.
@@ -212,6 +214,12 @@ class Backend {
   virtual bool fuses(Fusible, const Epilogue&) const { return false; }
   virtual std::unique_ptr<WeightedKernel> conv(const ConvGeometry&, const Form& x,
                                                const Epilogue& = {}) const = 0;
+  /// The same for inference: it has forward alone, and may want weights in a layout that cannot be
+  /// read back.
+  virtual std::unique_ptr<WeightedKernel> conv_forward(const ConvGeometry& g, const Form& x,
+                                                       const Epilogue& e = {}) const {
+    return conv(g, x, e);
+  }
   /// y[n,k] = b[k] + sum_c w[k,c] x[n,c]; x of any height and width counts as c*h*w features.
   virtual std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
                                                  const Epilogue& = {}) const = 0;

@@ -105,12 +105,18 @@ struct Activation {
   bool operator==(const Activation&) const = default;
 };
 
-/// What a kernel does with its result before it writes it: y = activation(result + added).
+/// What a kernel does with its result before it writes it: y = activation(scale * result + shift +
+/// added), with a scale and a shift for each channel.
 struct Epilogue {
   bool add = false;  ///< there is one more operand, like y
   std::optional<Activation> activation = {};
+  /// In inference. Layers multiply it into what they give their kernel as weights and bias: no
+  /// kernel is asked for it.
+  bool scale = false;
 
-  explicit operator bool() const { return add || activation; }
+  explicit operator bool() const { return add || activation || scale; }
+  /// What is left of it for the kernel.
+  Epilogue unscaled() const { return {add, activation}; }
   bool operator==(const Epilogue&) const = default;
   /// Whether there is no activation but ReLU, or a leaky one.
   bool rectifies() const {

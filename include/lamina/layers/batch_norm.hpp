@@ -44,8 +44,10 @@ class BatchNorm final : public Layer {
   Placement place(std::span<const Spec> xs, const Site& site) const override {
     return place_with({}, xs, site);
   }
+  /// In inference.
+  std::optional<Epilogue> as_epilogue() const override { return Epilogue{.scale = true}; }
   bool fuses(const Backend& backend, const Epilogue& e, const Split&) const override {
-    return backend.fuses(Fusible::batch_norm, e);
+    return !e.scale && backend.fuses(Fusible::batch_norm, e);
   }
   bool fuses_backward() const override { return true; }
   Cost epilogue_cost(const Epilogue& e, const Shape& y, DType t) const override;
@@ -95,6 +97,8 @@ struct BatchNorm::Placed final : PlacedLayer {
       kernel->input_grad(s, xs[0], mean, inv_std, w.value, kept ? kept : dy, sums, count, dxs[0],
                          kept ? View() : tells);
   }
+
+  ChannelScale channel_scale(const Backend& backend) const override;
 
   std::vector<Parameter*> parameters() override {
     if (!o.affine) return {&running_mean, &running_var};

@@ -35,6 +35,11 @@ struct Context {
                           ///< y is there already, and running averages stay
 };
 
+/// By what each of a rank's channels is multiplied, and what is added then.
+struct ChannelScale {
+  std::vector<double> scale, shift;
+};
+
 /// What runs of a layer on a rank. A layer can be placed any number of times; each of these is on
 /// its own.
 class PlacedLayer {
@@ -49,6 +54,10 @@ class PlacedLayer {
 
   /// This rank's blocks of them. Where some are trained, the layer's cost counts them.
   virtual std::vector<Parameter*> parameters() { return {}; }
+  /// Of a layer whose epilogue is to scale: what its parameters say now.
+  virtual ChannelScale channel_scale(const Backend&) const { return {}; }
+  /// In inference: parameters have new values. With what Epilogue::scale says, if it has one.
+  virtual void prepare(const Backend&, const ChannelScale&) {}
   /// Whether backward writes the gradient of this parameter although it is frozen: there is memory
   /// for it then, which nobody reads. Otherwise its `grad` is absent.
   virtual bool writes_frozen(const Parameter&) const { return true; }
@@ -65,6 +74,7 @@ struct Placement {
   bool passes_gradient = false;  ///< every dx equals dy: the network aliases them (Add)
   bool writes_added = false;  ///< dx of what an epilogue adds, which may lie where dy lies; it is
                               ///< dy itself otherwise
+  bool over_added = false;    ///< in inference, y may lie where what an epilogue adds lies
   bool alias = false;         ///< y is x under another shape, dx is dy: nothing runs (Flatten)
   std::string algorithm;      ///< of the kernels
   std::string remark;         ///< theirs (Kernel::remark)

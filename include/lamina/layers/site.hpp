@@ -27,7 +27,7 @@ class Site {
   /// Collective over `ranks`: makes a group for every set of axes that are cut. Throws Error where
   /// the split has more parts than there are ranks.
   Site(const Backend& backend, const Split& split, Communicator ranks, bool training = true,
-       const Precision& precision = {});
+       const Precision& precision = {}, bool fuse = false);
 
   const Backend& backend() const { return *backend_; }
   const Split& split() const { return split_; }
@@ -35,6 +35,8 @@ class Site {
   const Precision& precision() const { return precision_; }
   /// False where the network is for inference alone.
   bool training() const { return training_; }
+  /// Whether weights never change while the network runs, so that they can be prepared for it.
+  bool constant_weights() const { return !training_ && fuse_; }
   /// Where this rank stands; all zero where it takes no part.
   const Place& place() const { return place_; }
   /// Which part of `extent` along one axis this rank has.
@@ -56,7 +58,7 @@ class Site {
   Split split_;
   Communicator ranks_;
   Place place_;
-  bool training_;
+  bool training_, fuse_;
   Precision precision_;
   std::vector<std::pair<Axis, Communicator>> groups_;
 };

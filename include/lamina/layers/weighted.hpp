@@ -34,7 +34,8 @@ class WeightedLayer : public Layer {
   }
   /// Under `input` y is complete only when the ranks have added it up.
   bool fuses(const Backend& backend, const Epilogue& e, const Split& split) const override {
-    return split.input == 1 && backend.fuses(kernel(), e);
+    const Epilogue left = e.unscaled();
+    return split.input == 1 && (!left || backend.fuses(kernel(), left));
   }
 
  protected:
@@ -49,11 +50,15 @@ class WeightedLayer : public Layer {
   Cost cost_of(const Shape& x, const Shape& y, double weights, std::int64_t dx, const Split& split,
                DType t) const;
 
+  /// Whether its kernel takes a bias: that of the layer, or what an epilogue's scaling adds.
+  bool wants_bias(const Epilogue& e) const { return has_bias() || e.scale; }
+
   /// To be called by place(), with the halo made and a kernel for halo.x(xs[0]): places what is
   /// sent. `w` is the shape of the weights across all ranks, `k` this rank's part of their output
   /// channels, `dims` as files hold them.
-  Placement finish(const Site& site, std::unique_ptr<PlacedWeighted> placed, const Shape& w, Part k,
-                   std::vector<std::int64_t> dims, Initial weights, Initial bias) const;
+  Placement finish(const Epilogue& e, const Site& site, std::unique_ptr<PlacedWeighted> placed,
+                   const Shape& w, Part k, std::vector<std::int64_t> dims, Initial weights,
+                   Initial bias) const;
 
  private:
   static constexpr Axis replica_axes = Axis::batch | Axis::height | Axis::width;
@@ -67,12 +72,14 @@ struct PlacedWeighted : PlacedLayer {
     Stream& s = context.stream;
     const View& x = overlaps ? halo.start(s, xs[0]) : halo.gather(s, xs[0]);
     // The bias joins in once: where the first input channels are.
-    const View& b = first_input || !bias.value ? bias.value : no_bias.view();
+    const View& its = first_input || !bias.value ? bias.value : no_bias.view();
+    const View& b = constants.b.view() ? constants.b.view() : its;
+    const View& w = constants.w.view() ? constants.w.view() : weight.value;
     const View& sum = summed ? summed->y.view() : y;
-    kernel->forward(s, x, weight.value, b, sum, xs.size() > 1 ? xs[1] : View());
+    kernel->forward(s, x, w, b, sum, xs.size() > 1 ? xs[1] : View());
     if (overlaps) {
       const View& whole = halo.finish(s, xs[0]);
-      for (Edge& edge : edges) edge.forward(s, whole, weight.value, b, sum);
+      for (Edge& edge : edges) edge.forward(s, whole, w, b, sum);
     }
     if (summed) summed->to_plain->forward(s, summed->y, y);
     sums.all_reduce(s, Pass::forward, y).wait(s);
@@ -98,6 +105,8 @@ struct PlacedWeighted : PlacedLayer {
     if (dxs[0]) halo.finish_fold(s, dxs[0]);
   }
 
+  void prepare(const Backend& backend, const ChannelScale& by) override;
+
   std::vector<Parameter*> parameters() override {
     return has_bias ? std::vector{&weight, &bias} : std::vector{&weight};
   }
@@ -112,7 +121,15 @@ struct PlacedWeighted : PlacedLayer {
     std::unique_ptr<UnaryKernel> to_plain;
   };
 
+  /// In inference, what the kernel reads in place of the parameters, where these are scaled, or
+  /// where it wants weights as nobody could read them back. Absent otherwise; so is a bias that is
+  /// the parameter's.
+  struct Constants {
+    Tensor w, b;
+  };
+
   std::unique_ptr<WeightedKernel> kernel;
+  Constants constants;
   Halo halo;
   /// Rows of y that are computed anew when the halo of x has come; only where it `overlaps`.
   std::vector<Edge> edges;

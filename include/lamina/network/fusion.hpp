@@ -29,6 +29,8 @@ struct Fusion {
 /// - ranks hold the same blocks of both, and they are both recomputed or both kept;
 /// - the other operand of a sum of two is made before it;
 /// - the back end is the faster for it (Backend::fuses).
+///
+/// In inference weights absorb a batch norm behind them, whatever the back end.
 Fusion plan_fusion(const Network& network, const PlaceOptions& options);
 
 }  // namespace lamina

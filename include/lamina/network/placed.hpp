@@ -99,7 +99,7 @@ class PlacedNetwork {
   bool borrows() const { return source_ != nullptr; }
   /// To be called whenever the values of parameters have changed: networks that have them ask for a
   /// refresh() then.
-  void changed() { ++*parameters_.changes; }
+  void changed() { ++*parameters_.changes, prepared_ = false; }
   /// How often that was.
   std::shared_ptr<const std::int64_t> changes() const { return parameters_.changes; }
 
@@ -151,6 +151,7 @@ class PlacedNetwork {
   void plan_recomputed();
   void plan_workspace();
   void allocate_activations();
+  void prepare_constants();
   void tell(Context& context);
   void add_up_found(Context& context);
   void note_found(Context& context);
@@ -193,6 +194,7 @@ class PlacedNetwork {
   Memory memory_;
   int turn_ = 0;
   bool allocated_ = false, ended_ = false;
+  bool prepared_ = false;  ///< layers know the values of the parameters, in inference
 };
 
 }  // namespace lamina

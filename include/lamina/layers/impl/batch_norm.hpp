@@ -4,6 +4,8 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/layers/batch_norm.hpp>
 
+#include <cmath>
+
 namespace lamina {
 
 LAMINA_INLINE BatchNorm::BatchNorm(Options o) : o_(o) {
@@ -87,6 +89,24 @@ LAMINA_INLINE Placement BatchNorm::place_with(const Epilogue& e, std::span<const
   p.workspace += placed->mean.bytes() + placed->inv_std.bytes() + placed->sums.bytes();
   p.layer = std::move(placed);
   return p;
+}
+
+/// As the kernels do it: y = (x - mean) * inv_std * w + b.
+LAMINA_INLINE ChannelScale BatchNorm::Placed::channel_scale(const Backend& backend) const {
+  const auto values = [&](const Parameter& p) {
+    const Tensor t(p.form.shape, DType::f64);
+    backend.copy(p.value, t);
+    const auto all = t.elements<double>();
+    return std::vector<double>(all.begin(), all.end());
+  };
+  ChannelScale by{.scale = values(running_var), .shift = values(running_mean)};
+  const std::vector<double> none, weight = o.affine ? values(w) : none,
+                                  bias = o.affine ? values(b) : none;
+  for (std::size_t c = 0; c < by.scale.size(); ++c) {
+    by.scale[c] = (o.affine ? weight[c] : 1) / std::sqrt(by.scale[c] + o.epsilon);
+    by.shift[c] = (o.affine ? bias[c] : 0) - by.shift[c] * by.scale[c];
+  }
+  return by;
 }
 
 }  // namespace lamina

@@ -115,18 +115,22 @@ LAMINA_INLINE Placement Conv2D::place_with(const Epilogue& e, std::span<const Sp
   g.pad = {rows.before, columns.before, rows.after, columns.after};
   g.channels = y.c.size;
   if (o_.groups > 1) g.groups = site.part(Axis::channel, o_.groups).size;
-  placed.kernel = site.backend().conv(g, placed.halo.x(xs[0]), e);
+  g.bias = wants_bias(e);
+  const Epilogue its = e.unscaled();
+  placed.kernel = site.constant_weights()
+                      ? site.backend().conv_forward(g, placed.halo.x(xs[0]), its)
+                      : site.backend().conv(g, placed.halo.x(xs[0]), its);
 
   const Shape w = geometry().weight(xs[0].whole);
   const double bound = 1 / std::sqrt(double(w.sample()));
   const double fan_out = double(o_.channels * o_.kernel.h * o_.kernel.w) / double(o_.groups);
   const Initial uniform{Initial::Kind::uniform, bound};
   Placement p =
-      finish(site, std::move(layer), w, y.c, {w.n, w.c, w.h, w.w},
+      finish(e, site, std::move(layer), w, y.c, {w.n, w.c, w.h, w.w},
              o_.he_normal ? Initial{Initial::Kind::normal, std::sqrt(2 / fan_out)} : uniform,
              o_.he_normal ? Initial{} : uniform);
   if (!e.add && placed.halo.prepare_overlap(site.backend()))
-    place_edges(site.backend(), e, g, y.h, rows.rows, whole[0].h, placed, p);
+    place_edges(site.backend(), its, g, y.h, rows.rows, whole[0].h, placed, p);
   return p;
 }
 

@@ -33,13 +33,13 @@ LAMINA_INLINE Placement Linear::place_with(const Epilogue& e, std::span<const Sp
   auto placed = std::make_unique<PlacedWeighted>();
   placed->halo = Halo(x, x, xs[0], site, Axis::none);
   const Part features = site.part(Axis::channel, o_.features);
-  placed->kernel = site.backend().linear(features.size, o_.bias, xs[0], e);
+  placed->kernel = site.backend().linear(features.size, wants_bias(e), xs[0], e.unscaled());
   const std::int64_t inputs = xs[0].whole.sample();
   const bool normal = o_.normal > 0;
   const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(double(inputs))};
   // Weights are counted as those of a convolution as large as x.
   const Shape w{o_.features, xs[0].whole.c, xs[0].whole.h, xs[0].whole.w};
-  return finish(site, std::move(placed), w, features, {o_.features, inputs},
+  return finish(e, site, std::move(placed), w, features, {o_.features, inputs},
                 normal ? Initial{Initial::Kind::normal, o_.normal} : uniform,
                 normal ? Initial{} : uniform);
 }

@@ -33,13 +33,19 @@ LAMINA_INLINE Cost WeightedLayer::cost_of(const Shape& x, const Shape& y, double
   return cost;
 }
 
-LAMINA_INLINE Placement WeightedLayer::finish(const Site& site,
+LAMINA_INLINE Placement WeightedLayer::finish(const Epilogue& e, const Site& site,
                                               std::unique_ptr<PlacedWeighted> placed,
                                               const Shape& w, Part k,
                                               std::vector<std::int64_t> dims, Initial weights,
                                               Initial bias) const {
   WeightedKernel& kernel = *placed->kernel;
   MemorySpace& memory = site.backend().memory();
+  const DType stored = site.precision().weights;
+  const bool constant = e.scale || kernel.w.layout.fingerprint() == 0 || kernel.w.dtype != stored;
+  if (constant) {
+    placed->constants.w = Tensor(kernel.w, memory);
+    if (wants_bias(e)) placed->constants.b = Tensor(kernel.b, memory);
+  }
   Halo& halo = placed->halo;
   if (copies_x()) placed->partials = site.along(Axis::channel);
   placed->sums = site.along(Axis::input);
@@ -47,18 +53,22 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Site& site,
   halo.prepare(site.backend(), kernel.inputs[0], !placed->partials.alike(kernel.inputs[0]));
 
   const Communicator replicas = site.along(replica_axes);
-  if (!replicas.alike(kernel.w)) kernel.take_plain_weights();
+  const auto as_parameter = [&](const Form& form) {
+    return constant ? Form{form.shape, stored, {}} : form;
+  };
+  // Asked by all, though those who keep constants have nothing to change.
+  if (!replicas.alike(as_parameter(kernel.w)) && !constant) kernel.take_plain_weights();
   const Part c = site.part(Axis::input, w.c);
   placed->weight = {.name = "weight",
                     .dims = std::move(dims),
-                    .form = kernel.w,
+                    .form = as_parameter(kernel.w),
                     .whole = w,
                     .block = {k, c, {0, w.h}, {0, w.w}},
                     .initial = weights,
                     .replicas = replicas};
   placed->bias = {.name = "bias",
                   .dims = {w.n},
-                  .form = kernel.b,
+                  .form = as_parameter(kernel.b),
                   .whole = {1, w.n, 1, 1},
                   .block = {{0, 1}, k, {0, 1}, {0, 1}},
                   .initial = bias,
@@ -69,7 +79,7 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Site& site,
 
   Placement p = placement_of(kernel);
   p.inputs[0] = halo.outside();
-  p.reads_x = !halo.keeps();
+  p.reads_x = !halo.keeps(), p.over_added = kernel.over_added;
   if (!placed->sums.alike(kernel.output)) {
     placed->summed = std::make_unique<PlacedWeighted::Summed>();
     placed->summed->y = Tensor(kernel.output, memory);
@@ -77,10 +87,37 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Site& site,
     placed->summed->to_plain = site.backend().reorder(kernel.output, p.output);
     p.workspace += placed->summed->y.bytes();
   }
-  p.workspace += halo.workspace() + placed->no_bias.bytes();
+  p.workspace += halo.workspace() + placed->no_bias.bytes() + placed->constants.w.bytes() +
+                 placed->constants.b.bytes();
   p.messages = halo.waiting();
   p.layer = std::move(placed);
   return p;
+}
+
+/// On the host, in f32 at least; rounded once.
+LAMINA_INLINE void PlacedWeighted::prepare(const Backend& backend, const ChannelScale& by) {
+  if (!constants.w.view()) return;
+  const auto plain = [](const Parameter& p, const Tensor& like) {
+    return Tensor(like.view().shape, wide(p.form.dtype));
+  };
+  const Tensor w = plain(weight, constants.w);
+  backend.copy(weight.value, w);
+  const auto k = std::size_t(w.view().shape.n);
+  if (constants.b.view()) {
+    const Tensor b = plain(weight, constants.b);
+    if (has_bias) backend.copy(bias.value, b);
+    visit(b.view().dtype, [&]<Floating T>(T) {
+      for (std::size_t i = 0; i < by.shift.size(); ++i)
+        b.as<T>()[i] = T(double(b.as<T>()[i]) * by.scale[i] + by.shift[i]);
+    });
+    backend.copy(b, constants.b);
+  }
+  visit(w.view().dtype, [&]<Floating T>(T) {
+    const std::size_t each = std::size_t(w.view().shape.size()) / k;
+    for (std::size_t i = 0; i < by.scale.size(); ++i)
+      for (T& v : std::span(w.as<T>() + i * each, each)) v = T(double(v) * by.scale[i]);
+  });
+  backend.copy(w, constants.w);
 }
 
 }  // namespace lamina

@@ -62,6 +62,7 @@ class ActivationPlanner {
   }
 
   ActivationPlan plan(bool training) {
+    training_ = training;
     for (int i = 0; i < count(); ++i) forward(i);
     use(to_.y[0], 0);
     use(to_.y.back(), 2 * count() + 1);  // the caller reads it
@@ -108,9 +109,25 @@ class ActivationPlanner {
                   (!s.recomputed || producer.recomputed);  // else x is needed again
     }
     over_[at] = over_[at] || p.alias || s.absorbed();
-    to_.y[at] = over_[at] ? to_.y[std::size_t(from)] : bring(i, s.output, i);
+    to_.y[at] = over_[at]       ? to_.y[std::size_t(from)]
+                : over_added(i) ? to_.y[std::size_t(s.inputs.back())]
+                                : bring(i, s.output, i);
     use(to_.y[at], i);
     for (const int input : s.inputs) use(to_.y[std::size_t(input)], i);
+  }
+
+  /// Whether y may lie where what the epilogue adds lies: nobody reads that afterwards.
+  bool over_added(int i) const {
+    const Step& s = step(i);
+    if (training_ || !s.epilogue.add || !s.placement.over_added) return false;
+    const int added = s.inputs.back();
+    if (step(added).output.form() != s.output.form()) return false;
+    for (int k = 0; k < i; ++k) {
+      if (to_.y[std::size_t(k)] != to_.y[std::size_t(added)]) continue;
+      for (const Reader& r : consumers_[std::size_t(k)])
+        if (r.step > i || (r.step == i && !s.adds(std::size_t(r.slot)))) return false;
+    }
+    return true;
   }
 
   /// What backward of step i sees anew, later.
@@ -170,6 +187,7 @@ class ActivationPlanner {
   const std::vector<Step>& steps_;
   std::vector<std::vector<Reader>> consumers_;
   ActivationPlan to_;
+  bool training_ = true;
   std::vector<bool> over_;    // by step: y lies where x lies
   std::vector<bool> shared_;  // by storage: dy that several edges pass on, to be left as it is
 };

@@ -49,12 +49,13 @@ class FusionPlanner {
     const std::optional<Epilogue> work = vertex(next).layer->as_epilogue();
     Fusion::Role wanted = role(by);
     if (!work || wanted.epilogue.activation || (work->add && wanted.epilogue.add)) return -1;
+    if (work->scale && (wanted.epilogue || options_.training)) return -1;
     if (inputs.size() != (work->add ? 2 : 1)) return -1;
     if (work->add) {
       wanted.added = inputs[0] == last ? inputs[1] : inputs[0];
       if (wanted.added >= by) return -1;
     }
-    wanted.epilogue.add |= work->add;
+    wanted.epilogue.add |= work->add, wanted.epilogue.scale |= work->scale;
     if (work->activation) wanted.epilogue.activation = work->activation;
     const bool fits = recomputed(by) == recomputed(next) && same_blocks(by, next) &&
                       vertex(by).layer->fuses(*options_.backend, wanted.epilogue, split(by));

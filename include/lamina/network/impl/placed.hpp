@@ -226,6 +226,19 @@ LAMINA_INLINE std::shared_ptr<const void> PlacedNetwork::parameter_memory() cons
 LAMINA_INLINE void PlacedNetwork::refresh() {
   check(allocated_ && source_, "the network has no parameters of another one");
   source_->refresh();
+  prepared_ = false;
+}
+
+/// What follows from parameters alone, once for all batches.
+LAMINA_INLINE void PlacedNetwork::prepare_constants() {
+  prepared_ = true;
+  const Backend& backend = *options_.backend;
+  std::vector<ChannelScale> scales(steps_.size());
+  for (const Step& step : steps_)
+    if (step.active() && step.absorbed() && step.layer->as_epilogue()->scale)
+      scales[std::size_t(step.absorber)] = step.placement.layer->channel_scale(backend);
+  for (std::size_t i = 1; i < steps_.size(); ++i)
+    if (steps_[i].active()) steps_[i].placement.layer->prepare(backend, scales[i]);
 }
 
 LAMINA_INLINE void PlacedNetwork::allocate_activations() {
@@ -268,6 +281,7 @@ LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
   check(allocated_ && !ended_, "the network has no buffers ", ended_ ? "any more" : "yet");
   check(!source_ || source_->fresh(),
         "the network's parameters are another one's, which has changed them: expected refresh()");
+  if (!options_.training && !prepared_) prepare_constants();
   tell(context);
   numbers_.now.put(context.stream, {.seed = context.seed,
                                     .step = context.step,

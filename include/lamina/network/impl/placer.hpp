@@ -85,8 +85,8 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
   return step;
 }
 
-/// A layer that another one's kernel has absorbed: its y is what lies before it already. An
-/// activation computes its own gradient where the kernel does not.
+/// A layer that another one's kernel has absorbed: its y is what lies before it already. What
+/// scales keeps its parameters; an activation computes its own gradient where the kernel does not.
 LAMINA_INLINE Step Placer::place_absorbed(int vertex) {
   const Network::Vertex& v = network_.graph()[std::size_t(vertex)];
   const Split& split = options_.splits[std::size_t(vertex)];
@@ -103,9 +103,10 @@ LAMINA_INLINE Step Placer::place_absorbed(int vertex) {
   step.blocks = absorber.blocks;
   if (site.active()) {
     const Spec& x = steps_[std::size_t(step.inputs[0])].output;
-    const bool nothing_left =
-        absorber.layer->fuses_backward() || !v.layer->as_epilogue()->activation;
+    const Epilogue work = *v.layer->as_epilogue();
+    const bool nothing_left = !work.scale && (absorber.layer->fuses_backward() || !work.activation);
     step.placement = nothing_left ? place_alias(x, x) : v.layer->place({&x, 1}, site);
+    step.placement.alias |= work.scale;
     check(step.placement.output == x.form(), title(v), ": cannot be absorbed in layout ", x);
   } else {
     take_no_part(step);
@@ -138,7 +139,7 @@ LAMINA_INLINE const Site& Placer::site_of(const Split& split) {
   for (const auto& site : sites_)
     if (site->split() == split) return *site;
   sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks,
-                                          options_.training, options_.dtype));
+                                          options_.training, options_.dtype, options_.fuse));
   return *sites_.back();
 }
 
