@@ -68,6 +68,7 @@ inline std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport>, Dev
 inline std::size_t available_memory() { return HostMemory::pages(_SC_AVPHYS_PAGES); }
 inline int processors() { return std::max(1, int(std::thread::hardware_concurrency())); }
 inline void unbind_thread() {}
+inline bool bind_threads() { return false; }
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}
 inline int default_threads(int) { return 1; }

@@ -165,6 +165,7 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
         o.optimizer);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+  if (world.local_size() == 1) bind_threads();
   if (world.late()) return choose_dtype(o);  // the others have seen to it
   outputs.insert(
       outputs.end(),

@@ -9,14 +9,21 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
 namespace lamina {
 namespace {
 
+/// Those that the process could run on before bind_threads().
+std::optional<cpu_set_t> unbound;
+/// Whether the kernels' threads of this thread are bound by it.
+thread_local bool bound_here = false;
+
 /// Those of the calling thread, or of all places where OpenMP binds threads to one each; none where
 /// the system does not say.
 cpu_set_t processor_set() {
+  if (unbound) return *unbound;
   cpu_set_t set;
   CPU_ZERO(&set);
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
@@ -27,6 +34,20 @@ cpu_set_t processor_set() {
   }
   if (CPU_COUNT(&set) == 0 && sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
   return set;
+}
+
+/// Each thread of the kernels to one of the processors `all`, in their order.
+void bind_to(const cpu_set_t& all) {
+#pragma omp parallel
+  {
+    int mine = omp_get_thread_num() % CPU_COUNT(&all);
+    std::size_t processor = 0;
+    while (!CPU_ISSET(processor, &all) || mine-- > 0) ++processor;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
 }
 
 }  // namespace
@@ -57,7 +78,18 @@ void unbind_thread() {
 
 int threads() { return omp_get_max_threads(); }
 
-void set_threads(int n) { omp_set_num_threads(std::max(1, n)); }
+void set_threads(int n) {
+  omp_set_num_threads(std::max(1, n));
+  if (bound_here) bind_to(*unbound);  // new ones begin where this one is
+}
+
+bool bind_threads() {
+  if (std::getenv("OMP_PROC_BIND") || threads() != processors()) return false;
+  if (!unbound) unbound = processor_set();
+  if (CPU_COUNT(&*unbound) == 0) return false;
+  bind_to(*unbound);
+  return bound_here = true;
+}
 
 int default_threads(int local_ranks) {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 using namespace lamina;
 
@@ -58,4 +59,51 @@ TEST_CASE("all processors are counted, and threads beside the kernels' may run o
   Loader loader(data, {.global_batch = 4, .threads = 2});
   loader.next();
   CHECK(data.least == all);
+}
+
+TEST_CASE("each of the kernels' threads is bound to a processor, and others are let go") {
+  const int all = processors();
+  const auto bound = [] {
+    std::vector<int> counts;
+    cpu_set_t together;
+    CPU_ZERO(&together);
+#pragma omp parallel
+#pragma omp critical
+    {
+      cpu_set_t mine;
+      sched_getaffinity(0, sizeof mine, &mine);
+      counts.push_back(CPU_COUNT(&mine));
+      CPU_OR(&together, &together, &mine);
+    }
+    counts.push_back(CPU_COUNT(&together));
+    return counts;
+  };
+  std::vector<int> few, once, again, free;
+  int beside = 0, counted = 0;
+  bool refused = true, taken = false;
+  std::thread([&] {  // which ends with what it has bound
+    set_threads(all + 1);
+    refused = !bind_threads();
+    few = bound();
+    set_threads(all);
+    taken = bind_threads();
+    once = bound();
+    set_threads(1), set_threads(all);
+    again = bound();
+    counted = processors();
+    std::thread([&] {
+      unbind_thread();
+      beside = processors_of(0);
+    }).join();
+  })
+      .join();
+  CHECK(refused);
+  CHECK(few == std::vector<int>(std::size_t(all) + 2, all));
+  std::vector<int> each(std::size_t(all), 1);
+  each.push_back(all);
+  CHECK(taken);
+  CHECK(once == each);
+  CHECK(again == each);
+  CHECK(counted == all);
+  CHECK(beside == all);
 }
