@@ -122,6 +122,8 @@ int bench(BenchOptions& o, World& world) {
     } catch (const Stopped&) {
     }
   }
+  if (const std::string graph = trainer.graph(); first && !graph.empty())
+    std::fputs(cli::remark(graph).c_str(), stdout);
   if (first) std::printf("total images/sec: %.2f\n", speed);
   if (!stopped) return 0;
   std::fflush(stdout);

@@ -127,6 +127,9 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
        "synthetic, mnist:DIR, cifar10:DIR, cifar100:DIR or images:DIR")
       ->capture_default_str();
   add_kernel_flags(app, o);
+  choice(app, "--graph", o.graph, {"on", "off"},
+         "on = where a GPU can record a training step it runs that as a whole, as a CUDA graph")
+      ->capture_default_str();
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")
       ->capture_default_str();

@@ -39,6 +39,7 @@ struct RunOptions {
   std::vector<std::string> param_groups;
   bool shard_optimizer = false;
   bool fuse = false;
+  std::string graph = "on";
   std::string plan = "data", plan_out;
   std::vector<std::string> split;
   bool allow_fallback = false;

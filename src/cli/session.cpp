@@ -291,6 +291,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .recompute = recompute_of(plan.decisions),
           .frozen = o.frozen,
           .fuse = o.fuse,
+          .graph = o.graph == "on",
           .communicate = o.comm != "none",
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,

@@ -15,7 +15,10 @@ void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 /// In words: what a communicator does, or nothing.
 struct Doing {
   const Operation* op;
-  std::string text() const { return op ? op->text() : "between collectives"; }
+  bool recorded;
+  std::string text() const {
+    return !op ? "between collectives" : recorded ? "a recorded step" : op->text();
+  }
 };
 
 /// Throws Error where that status of a call for `what` is one of failure.
@@ -118,7 +121,6 @@ void NcclRank::until_ready(ncclComm_t comm, ncclResult_t status, const What& wha
 }
 
 cuda::Queue& NcclRank::prepare(const Operation& op) {
-  wait_for_room();
   cuda::Queue& queue = static_cast<cuda::Memory&>(*op.space).queue_of(stream_);
   for (const auto& each : {stream_.queue(), op.after.queue}) {
     const auto known = std::dynamic_pointer_cast<cuda::Queue>(each);
@@ -138,9 +140,21 @@ cuda::Queue& NcclRank::prepare(const Operation& op) {
 Event NcclRank::finish(ncclComm_t comm, const Operation& op, ncclResult_t status) {
   until_ready(comm, status, op, false);
   Event done = stream_.event();
-  const std::lock_guard lock(mutex_);
-  at(next_++) = {op, done, 0};
+  const auto played = [weak = weak_from_this()](const Event& before, const Event& end) {
+    Operation all;
+    all.after = before;
+    if (const auto rank = weak.lock()) rank->look_after({.op = all, .done = end, .recorded = true});
+  };
+  if (!static_cast<cuda::Queue&>(*stream_.queue()).watch_recording(this, played))
+    look_after({.op = op, .done = done});
   return done;
+}
+
+/// From now on, until it is done.
+void NcclRank::look_after(Underway what) {
+  wait_for_room();
+  const std::lock_guard lock(mutex_);
+  at(next_++) = std::move(what);
 }
 
 void NcclRank::wait_for_room() {
@@ -164,7 +178,7 @@ void NcclRank::poll() {
   const std::lock_guard lock(mutex_);
   check_going();
   drop_past();
-  const Doing doing{first_ == next_ ? nullptr : &at(first_).op};
+  const Doing doing{first_ == next_ ? nullptr : &at(first_).op, at(first_).recorded};
   for (ncclComm_t comm : comms_) {
     if (!comm) continue;
     ncclResult_t status = ncclSuccess;

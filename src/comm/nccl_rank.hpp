@@ -17,7 +17,7 @@ namespace lamina::detail {
 
 /// NCCL is called from one thread at a time, and no call of it waits: its communicators are asked
 /// again and again, so that the time limit ends it, or a peer that has failed.
-class NcclRank {
+class NcclRank : public std::enable_shared_from_this<NcclRank> {
  public:
   NcclRank(std::shared_ptr<Transport> peers, int device);
   ~NcclRank();
@@ -55,12 +55,14 @@ class NcclRank {
   struct Underway {
     Operation op;
     Event done;
-    double since = 0;  ///< when it was first seen to have nothing before it; 0 = not yet
+    bool recorded = false;  ///< a whole step that was, with all its collectives
+    double since = 0;       ///< when it was first seen to have nothing before it; 0 = not yet
   };
   static constexpr std::size_t capacity = 1024;  // more than the collectives of a step
 
   cuda::Queue& prepare(const Operation& op);
   Event finish(ncclComm_t comm, const Operation& op, ncclResult_t status);
+  void look_after(Underway what);
   void wait_for_room();
   void wait_for_all();
   template <class What>

@@ -47,7 +47,9 @@ void Memory::copy(const void* from, void* to, std::size_t bytes) {
 
 void Memory::put(Stream& stream, const void* from, void* to, std::size_t bytes) {
   if (bytes == 0) return;
-  const cudaStream_t into = queue_of(stream).stream();
+  Queue& queue = queue_of(stream);
+  queue.only_once("copies from the host");
+  const cudaStream_t into = queue.stream();
   PinnedBuffers::Loan buffer = pinned_.lend(bytes);
   std::memcpy(buffer.data(), from, bytes);
   ok(cudaMemcpyAsync(to, buffer.data(), bytes, cudaMemcpyDefault, into), "copy to the GPU");

@@ -16,14 +16,20 @@ Queue::~Queue() {
   kept_.reset();
   cudaFreeAsync(room_, stream_);
   if (scratch_) cudaFreeAsync(scratch_, stream_);
-  for (const auto& mark : marks_) cudaEventDestroy(mark->event);
+  for (void* scratch : former_scratch_) cudaFreeAsync(scratch, stream_);
+  for (const Marks* marks : {&marks_, &unused_})
+    for (const auto& mark : *marks) cudaEventDestroy(mark->event);
   cudaStreamDestroy(stream_);
 }
 
 void* Queue::scratch(std::size_t bytes) {
   if (bytes <= scratch_bytes_) return scratch_;
+  only_once("memory allocated");
   const cudaStream_t into = stream();
-  if (scratch_) ok(cudaFreeAsync(std::exchange(scratch_, nullptr), into), "free memory");
+  if (scratch_ && has_graphs_)
+    former_scratch_.push_back(std::exchange(scratch_, nullptr));
+  else if (scratch_)
+    ok(cudaFreeAsync(std::exchange(scratch_, nullptr), into), "free memory");
   scratch_bytes_ = 0;
   ok(cudaMallocAsync(&scratch_, bytes, into), "allocate scratch memory for kernels");
   scratch_bytes_ = bytes;
@@ -56,28 +62,41 @@ void Queue::push(std::unique_ptr<Work> work) {
 
 std::uint64_t Queue::mark() {
   const std::lock_guard lock(mutex_);
-  if (marked_) return count_;
+  const std::uint64_t first = capture_ ? recorded : 0;
+  if (marked_) return first + count_;
   ok(cudaSetDevice(device_), "choose a GPU");
+  std::unique_ptr<Mark> mark = free_mark();
+  ok(cudaEventRecord(mark->event, stream_), "record an event");
+  mark->number = first + ++count_;
+  (capture_ ? recorded_marks_ : marks_).push_back(std::move(mark));
+  marked_ = true;
+  return first + count_;
+}
+
+/// While this is recorded, no event can be asked whether it is past.
+std::unique_ptr<Queue::Mark> Queue::free_mark() {
   std::unique_ptr<Mark> mark;
-  if (!marks_.empty() && marks_.front()->waiting == 0 &&
-      cudaEventQuery(marks_.front()->event) == cudaSuccess) {
-    mark = std::move(marks_.front());
-    marks_.erase(marks_.begin());
+  const auto take = [&](Marks& from, Marks::iterator at) {
+    mark = std::move(*at);
+    from.erase(at);
+  };
+  if (!unused_.empty()) {
+    take(unused_, unused_.end() - 1);
+  } else if (!capture_ && !marks_.empty() && marks_.front()->waiting == 0 &&
+             cudaEventQuery(marks_.front()->event) == cudaSuccess) {
+    take(marks_, marks_.begin());
   } else {
     mark = std::make_unique<Mark>();
     ok(cudaEventCreateWithFlags(&mark->event, cudaEventDisableTiming), "make an event");
   }
-  ok(cudaEventRecord(mark->event, stream_), "record an event");
-  mark->number = ++count_;
-  marks_.push_back(std::move(mark));
-  marked_ = true;
-  return count_;
+  return mark;
 }
 
 void Queue::run_to(std::uint64_t number) {
   Mark* mark = nullptr;
   {
     const std::lock_guard lock(mutex_);
+    check(!of_recording(number), "CUDA: the host cannot wait for a part of a recording");
     mark = find(number);
     if (mark) ++mark->waiting;
   }
@@ -94,6 +113,7 @@ void Queue::run_to(std::uint64_t number) {
 }
 
 bool Queue::past(std::uint64_t number) noexcept {
+  if (of_recording(number)) return false;
   const std::lock_guard lock(mutex_);
   const Mark* const mark = find(number);
   if (!mark) return true;
@@ -108,9 +128,11 @@ void Queue::follow(const Event& event) {
   const cudaStream_t mine = stream();
   const std::lock_guard lock(other->mutex_);
   const Mark* const mark = other->find(event.mark);
+  check(mark || !of_recording(event.mark), "CUDA: a stream waits for a part of a recording");
   if (!mark) return;
   ok(cudaSetDevice(device_), "choose a GPU");
   ok(cudaStreamWaitEvent(mine, mark->event, 0), "have a stream wait for an event");
+  if (of_recording(event.mark)) take_part(other->capture_);
 }
 
 void Queue::fail(const std::exception_ptr& error) {
@@ -120,13 +142,87 @@ void Queue::fail(const std::exception_ptr& error) {
 
 /// Null where it is past, and its event used again.
 Queue::Mark* Queue::find(std::uint64_t number) const {
-  const auto at = std::ranges::find(marks_, number, [](const auto& m) { return m->number; });
-  return at == marks_.end() ? nullptr : at->get();
+  const Marks& marks = of_recording(number) ? recorded_marks_ : marks_;
+  const auto at = std::ranges::find(marks, number, [](const auto& m) { return m->number; });
+  return at == marks.end() ? nullptr : at->get();
 }
 
 void Queue::rethrow() {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
+}
+
+class Queue::Graph final : public Recording {
+ public:
+  Graph(cudaGraph_t graph, std::shared_ptr<const Capture> capture) : of_(std::move(capture)) {
+    const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    ok(status, "make a graph");
+  }
+  ~Graph() override { cudaGraphExecDestroy(graph_); }
+  Graph(const Graph&) = delete;
+
+  void play(Stream& stream) override {
+    auto& queue = static_cast<Queue&>(*stream.queue());
+    queue.rethrow();
+    ok(cudaSetDevice(queue.device_), "choose a GPU");
+    const Event before = of_->watchers.empty() ? Event() : stream.event();
+    ok(cudaGraphLaunch(graph_, queue.stream()), "launch a graph");
+    for (const auto& [who, watcher] : of_->watchers) watcher(before, stream.event());
+  }
+
+ private:
+  std::shared_ptr<const Capture> of_;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+bool Queue::watch_recording(const void* who, const Watcher& watcher) {
+  const std::lock_guard lock(mutex_);
+  if (!capture_) return false;
+  auto& watchers = capture_->watchers;
+  if (std::ranges::find(watchers, who, [](const auto& w) { return w.first; }) == watchers.end())
+    watchers.emplace_back(who, watcher);
+  return true;
+}
+
+void Queue::take_part(const std::shared_ptr<Capture>& capture) {
+  const std::lock_guard lock(mutex_);
+  if (capture_) return;
+  capture_ = capture, marked_ = false;
+  capture->queues.push_back(this);
+}
+
+/// Other threads go on calling CUDA meanwhile, as those that look after collectives do.
+void Queue::begin_recording() {
+  ok(cudaSetDevice(device_), "choose a GPU");
+  ok(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "record a graph");
+  take_part(std::make_shared<Capture>());
+}
+
+std::unique_ptr<Recording> Queue::end_recording() {
+  cudaGraph_t graph = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+  auto capture = end_capture();
+  ok(status, "record a graph");
+  has_graphs_ = true;
+  return std::make_unique<Graph>(graph, std::move(capture));
+}
+
+void Queue::drop_recording() noexcept {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  end_capture();
+}
+
+std::shared_ptr<Queue::Capture> Queue::end_capture() noexcept {
+  std::shared_ptr<Capture> capture = capture_;
+  for (Queue* queue : capture->queues) {
+    const std::lock_guard lock(queue->mutex_);
+    for (auto& mark : queue->recorded_marks_) queue->unused_.push_back(std::move(mark));
+    queue->recorded_marks_.clear();
+    queue->capture_ = nullptr, queue->marked_ = false;
+  }
+  return capture;
 }
 
 }  // namespace lamina::cuda

@@ -6,6 +6,7 @@
 #include <lamina/tensor/stream.hpp>
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -42,7 +43,8 @@ class Queue final : public StreamQueue {
   void push(std::unique_ptr<Work> work) override;
   std::uint64_t mark() override;
   bool past(std::uint64_t mark) noexcept override;
-  /// The GPU waits, where the event is one of a GPU.
+  /// The GPU waits, where the event is one of a GPU. Behind one that is recorded this queue is
+  /// recorded, too.
   void follow(const Event& event) override;
   /// Whoever waits for it gets this error, and work of the host that is still to come does not run.
   /// The first one is kept.
@@ -50,8 +52,18 @@ class Queue final : public StreamQueue {
   /// When all that is there has run, whatever came of it.
   void settle();
 
+  /// As graphs of CUDA.
+  bool records() const override { return true; }
+  /// Is told whenever a recording has been put into a stream: what came before it, and its end.
+  using Watcher = std::function<void(const Event& before, const Event& end)>;
+  /// If this queue is being recorded: `watcher` is told, one for each `who`.
+  bool watch_recording(const void* who, const Watcher& watcher);
+
  protected:
   void run_to(std::uint64_t mark) override;
+  void begin_recording() override;
+  std::unique_ptr<Recording> end_recording() override;
+  void drop_recording() noexcept override;
 
  private:
   struct Mark {
@@ -59,24 +71,42 @@ class Queue final : public StreamQueue {
     std::uint64_t number = 0;
     int waiting = 0;  ///< threads that wait for it
   };
+  using Marks = std::vector<std::unique_ptr<Mark>>;
   struct Job {
     Queue* queue;
     std::unique_ptr<Work> work;
   };
+  /// What is being recorded, in this queue and in those that follow it.
+  struct Capture {
+    std::vector<Queue*> queues;
+    std::vector<std::pair<const void*, Watcher>> watchers;
+  };
+  class Graph;
 
   static void run(void* job);
   void rethrow();
+  static bool of_recording(std::uint64_t number) { return number >= recorded; }
   Mark* find(std::uint64_t number) const;
+  std::unique_ptr<Mark> free_mark();
+  void take_part(const std::shared_ptr<Capture>& capture);
+  std::shared_ptr<Capture> end_capture() noexcept;
+
+  static constexpr std::uint64_t recorded = std::uint64_t(1) << 63;  // marks from here on
 
   int device_;
   cudaStream_t stream_ = nullptr;
   void *room_ = nullptr, *scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
+  std::vector<void*> former_scratch_;  // in which what was recorded still writes
   std::shared_ptr<void> kept_;
-  std::mutex mutex_;                          // of what follows
-  std::vector<std::unique_ptr<Mark>> marks_;  // in order; the first ones, once past, are used again
+  std::mutex mutex_;                  // of what follows
+  Marks marks_;                       // in order; the first ones, once past, are used again
+  Marks recorded_marks_;              // of the capture
+  Marks unused_;                      // whose events were of captures
+  std::shared_ptr<Capture> capture_;  // null but while this is recorded
   std::uint64_t count_ = 0;
   bool marked_ = false;  // nothing has come since the last mark
+  bool has_graphs_ = false;
   std::exception_ptr error_;
 };
 

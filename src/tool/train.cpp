@@ -255,8 +255,11 @@ int train(TrainOptions& o, World& world) {
                  .save_every = o.save_every,
                  .keep = o.keep,
                  .keep_best = o.keep_best};
+  bool graph_known = false;
   fit.on_step = [&](const StepResult& r) {
     recorder.after(r);
+    if (const std::string graph = graph_known ? "" : trainer.graph(); !graph.empty())
+      progress->say(remark(graph)), graph_known = true;
     progress->step(r, trainer.options().batch);
     if (log) log_step(*log, r);
   };

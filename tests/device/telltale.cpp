@@ -20,6 +20,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -47,17 +48,9 @@ class TelltaleQueue final : public StreamQueue {
 
   void push(std::unique_ptr<Work> work) override {
     const std::lock_guard lock(mutex_);
-    works_.push_back(std::move(work));
-    if (recording_ && !copying) tape_.push_back(works_.back());
+    (tape_ ? *tape_ : works_).push_back(std::move(work));
   }
-  /// As graphs of a device do: what comes in is kept, to run again.
-  void record(bool on) { recording_ = on; }
-  void replay() {
-    const std::lock_guard lock(mutex_);
-    works_.insert(works_.end(), tape_.begin(), tape_.end());
-  }
-  /// Set while what is put in is a copy from or to the host, which no graph can keep.
-  static inline thread_local bool copying = false;
+  bool records() const override { return true; }
 
   std::uint64_t mark() override {
     const std::lock_guard lock(mutex_);
@@ -89,8 +82,26 @@ class TelltaleQueue final : public StreamQueue {
     changed_.wait(lock, [&] { return done_ >= mark; });
     if (error_) std::rethrow_exception(error_);
   }
+  void begin_recording() override { tape_.emplace(); }
+  std::unique_ptr<Recording> end_recording() override {
+    auto tape = std::make_unique<Tape>(std::move(*tape_));
+    tape_.reset();
+    return tape;
+  }
+  void drop_recording() noexcept override { tape_.reset(); }
 
  private:
+  using Works = std::vector<std::shared_ptr<Work>>;
+  struct Tape final : Recording {
+    explicit Tape(Works w) : works(std::move(w)) {}
+    void play(Stream& stream) override {
+      auto& queue = static_cast<TelltaleQueue&>(*stream.queue());
+      const std::lock_guard lock(queue.mutex_);
+      queue.works_.insert(queue.works_.end(), works.begin(), works.end());
+    }
+    Works works;
+  };
+
   void want(std::uint64_t mark) {
     const bool all = random_.uniform(draws_++) < 0.5;
     wanted_ = std::max(wanted_, all ? std::uint64_t(works_.size()) : mark);
@@ -120,8 +131,8 @@ class TelltaleQueue final : public StreamQueue {
   const Random random_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Work>> works_, tape_;  // those that have run are null
-  bool recording_ = false;
+  Works works_;  // those that have run are null
+  std::optional<Works> tape_;
   std::uint64_t done_ = 0, wanted_ = 0, draws_ = 0;
   std::exception_ptr error_;
   bool ending_ = false;
@@ -207,16 +218,14 @@ class TelltaleMemory final : public MemorySpace {
   }
   void carry(Stream& stream, const void* from, void* to, std::size_t bytes) override {
     fill(stream);
-    stream.then([from = reach(const_cast<void*>(from)), to = reach(to), bytes] {
+    stream.queue()->put([from = reach(const_cast<void*>(from)), to = reach(to), bytes] {
       if (bytes > 0) std::memmove(to, from, bytes);
     });
   }
   template <class Copy>
   void copy_by(Stream& stream, Copy&& copy) {
     fill(stream);
-    TelltaleQueue::copying = true;
     stream.then(std::forward<Copy>(copy));
-    TelltaleQueue::copying = false;
   }
   /// Gives it a queue, if it has none.
   void fill(Stream& stream) {
@@ -289,7 +298,7 @@ struct Device {
     memory->fill(stream);
     Stream inner = stream;  // for what is recorded
     inner.put_into(nullptr);
-    stream.then([on, member, inner, kept = std::make_tuple(kept(arguments)...)]() mutable {
+    stream.queue()->put([on, member, inner, kept = std::make_tuple(kept(arguments)...)]() mutable {
       std::apply([&](const auto&... a) { ((*on).*member)(inner, a...); }, kept);
     });
   }
@@ -424,7 +433,6 @@ class Telltale final : public Backend {
   bool supports(const Precision& p) const override { return host().supports(p); }
   MemorySpace& memory() const override { return *device_->memory; }
   View inside(const View& v) const { return device_->in(v); }
-  void fill(Stream& stream) const { device_->memory->fill(stream); }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override { return host().fuses(kernel, e); }
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
@@ -510,14 +518,7 @@ const std::shared_ptr<const Telltale>& telltale() {
   return device;
 }
 
-TelltaleQueue& queue_of(Stream& stream) {
-  telltale()->fill(stream);
-  return static_cast<TelltaleQueue&>(*stream.queue());
-}
-
 const bool known = [] {
-  device_record = [](Stream& stream, bool on) { queue_of(stream).record(on); };
-  device_replay = [](Stream& stream) { queue_of(stream).replay(); };
   device_peek = [](const View& v) {
     v.space->settle();
     return telltale()->inside(v);

@@ -31,6 +31,7 @@ void carry_over_nccl(World& world) {
 
 const bool known = [] {
   if (std::getenv("LAMINA_FAKE_NCCL")) detail::before_thread_rank = carry_over_nccl;
+  test::device_carries = [] { return std::getenv("LAMINA_FAKE_NCCL") != nullptr; };
   test::device_peek = [](const View& v) {
     v.space->settle();
     if (v.layout.plain()) return View(v.data, v.form());  // whose memory is the host's, after all

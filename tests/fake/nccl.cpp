@@ -3,7 +3,7 @@
 // where they called different things, all of them are told so.
 #include "comm/nccl_calls.hpp"
 #include "fake/nccl_group.hpp"
-#include "fake/runtime.hpp"
+#include "fake/stream.hpp"
 
 #include <lamina/base/text.hpp>
 
@@ -38,9 +38,9 @@ ncclResult_t put(ncclComm_t comm, cudaStream_t stream, std::function<void()> wor
   comm->late = std::move(work), comm->into = stream, comm->asked = false;
   return ncclInProgress;
 }
-ncclResult_t put(ncclComm_t comm, cudaStream_t stream, const NcclCall& call) {
-  const std::uint64_t number = comm->calls++;
-  return put(comm, stream, [=] { nccl_meet(comm, number, call); });
+ncclResult_t put(ncclComm_t comm, cudaStream_t stream, NcclCall call) {
+  call.recorded = fake(stream).capture != nullptr;
+  return put(comm, stream, [=] { nccl_meet(comm, call); });
 }
 
 ncclResult_t note(ncclComm_t comm, cudaStream_t stream, const NcclMessage& message) {

@@ -92,7 +92,7 @@ void take(NcclGroup& g, NcclMessage& from, int sender, const NcclMessage& to, in
 
 std::string NcclCall::text() const {
   return lamina::text(what, " of ", count, " of type ", int(type), ", operation ", int(op),
-                      ", root ", root);
+                      ", root ", root, recorded ? ", recorded" : "");
 }
 
 bool NcclGroup::complete() const { return std::ranges::count(members, nullptr) == 0; }
@@ -107,11 +107,11 @@ ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank) {
   return group->members[std::size_t(rank)] = &all.back();
 }
 
-void nccl_meet(ncclComm_t comm, std::uint64_t number, const NcclCall& mine) {
+void nccl_meet(ncclComm_t comm, const NcclCall& mine) {
   std::unique_lock lock(nccl_guard);
   if (comm->aborted) return;
   NcclGroup& g = *comm->group;
-  NcclGroup::Meeting& meeting = g.meetings[number];
+  NcclGroup::Meeting& meeting = g.meetings[comm->meetings++];
   meeting.come.emplace(comm->rank, mine);
   for (const auto& [rank, call] : meeting.come)
     if (!call.matches(mine))
@@ -125,9 +125,11 @@ void nccl_meet(ncclComm_t comm, std::uint64_t number, const NcclCall& mine) {
   if (!meeting.done) meeting.come.erase(comm->rank);  // its memory may go
 }
 
-void nccl_exchange(ncclComm_t comm, const NcclMessages& all) {
+void nccl_exchange(ncclComm_t comm, const NcclMessages& called) {
   std::unique_lock lock(nccl_guard);
   if (comm->aborted) return;
+  NcclMessages all;
+  for (const auto& message : called) all.push_back(std::make_shared<NcclMessage>(*message));
   NcclGroup& g = *comm->group;
   for (const auto& message : all)
     if (message->sent) g.messages[{comm->rank, message->peer}].push_back(message);

@@ -29,10 +29,11 @@ struct NcclCall {
   ncclDataType_t type;
   ncclRedOp_t op = ncclSum;
   int root = -1;
+  bool recorded = false;  ///< in a graph: then on all ranks
 
   bool matches(const NcclCall& other) const {
     return what == other.what && count == other.count && type == other.type && op == other.op &&
-           root == other.root;
+           root == other.root && recorded == other.recorded;
   }
   std::string text() const;
 };
@@ -75,8 +76,9 @@ struct NcclGroup {
 /// The rank joins.
 ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank);
 
-/// In a stream: returns when all ranks have come and it is done, or this one has given up.
-void nccl_meet(ncclComm_t comm, std::uint64_t number, const NcclCall& mine);
+/// In a stream: returns when all ranks have come and it is done, or this one has given up. What has
+/// been recorded meets again whenever it runs.
+void nccl_meet(ncclComm_t comm, const NcclCall& mine);
 /// The same for messages: all of them are sent and received at once.
 void nccl_exchange(ncclComm_t comm, const NcclMessages& all);
 
@@ -86,7 +88,7 @@ struct ncclComm {
   std::shared_ptr<lamina::test::NcclGroup> group;
   int rank;
   bool aborted = false;
-  std::uint64_t calls = 0, splits = 0;
+  std::uint64_t meetings = 0, splits = 0;
   // What was called last is put into its stream only when somebody asks for the second time whether
   // it has been: a call that does not wait may do so.
   std::function<void()> late = {};

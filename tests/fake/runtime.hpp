@@ -11,6 +11,7 @@ namespace lamina::test {
 struct FakeCounts {
   std::int64_t allocations = 0;  ///< of memory of either kind, and of events
   std::int64_t waits = 0;        ///< of the host, for a stream or an event
+  std::int64_t launches = 0;     ///< of graphs
 };
 FakeCounts fake_counts();
 

@@ -11,13 +11,12 @@ namespace lamina::test {
 /// Set by a device whose memory the host cannot read.
 inline View (*device_peek)(const View&) = nullptr;
 
-/// Of such a device: keeps what is put into a stream, but for copies between it and the host, until
-/// it is told to stop; and puts all that in once more.
-inline void (*device_record)(Stream&, bool) = nullptr;
-inline void (*device_replay)(Stream&) = nullptr;
-
 /// Whether there is one.
 inline bool on_device() { return device_peek != nullptr; }
+
+/// Whether that carries collectives by itself.
+inline bool (*device_carries)() = nullptr;
+inline bool over_device() { return device_carries && device_carries(); }
 
 /// The same buffer for the host to read and write, when nothing is under way on its device.
 inline View peek(const View& v) { return v.space ? device_peek(v) : v; }

@@ -94,46 +94,44 @@ TEST_CASE("in a step the host waits for nothing that the step does") {
     });
 }
 
-TEST_CASE("a step that a device has recorded runs again with other values") {
+TEST_CASE("steps that a device has recorded do what they do one by one") {
   if (!on_device()) return;
-  constexpr std::int64_t batch = 8;
-  Network layers = small_network(false);  // with dropout
-  layers.add<SoftmaxCrossEntropy>({}, "loss");
-  const Optimizer optimizer = Optimizer(Adam{}).clip_norm(0.5);
-  const auto trained = [&](bool replays) {
-    PlacedNetwork net = layers.place({.batch = batch, .backend = reference_backend()});
-    net.initialize(1);
-    const Tensor states = optimizer.attach(net);
-    Targets targets(net);
-    Stream stream;
-    Context context{.stream = stream, .seed = 5};
-    for (int step = 0; step < 4; ++step) {
-      const Random random(7, std::uint64_t(step));
-      std::vector<float> images(std::size_t(net.x().shape.size()));
-      for (std::size_t i = 0; i < images.size(); ++i) images[i] = float(random.normal(i));
-      std::vector<std::int32_t> labels;
-      for (int i = 0; i < batch; ++i) labels.push_back((i + step) % 4);
-      put_bytes(stream, images.data(), net.x());
-      targets.load(stream, labels.data());
-
-      const double rate = 0.01 / (1 + step);
-      if (replays && step > 0) {
-        const StepValues now{.seed = 5, .step = step};
-        put_bytes(stream, &now, context.now);
-        net.update_values().put(stream, {rate, step + 1.0, 1});
-        device_replay(stream);
-        continue;
-      }
-      device_record(stream, replays);
-      context.step = step, context.targets = targets.move(stream);
-      net.forward(context), net.backward(context);
-      optimizer.update(net, stream, rate, step + 1);
-      device_record(stream, false);
-    }
-    stream.wait();
-    return weights(net);
-  };
-  CHECK(trained(true) == trained(false));
+  const auto data = small_data(48), validation = small_data(20);
+  constexpr int steps = 9;
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    std::vector<double> losses[2], values[2];
+    for (const bool graph : {false, true})
+      run_ranks(c.ranks, [&](World& world) {
+        set_threads(1);
+        TrainerOptions o = c.options;
+        o.graph = graph;
+        o.schedule = {.kind = Schedule::Kind::cosine, .warmup = 0.5};
+        const bool normalizes = o.splits.empty() && o.workers == 0;
+        Trainer trainer(small_network(normalizes), world, c.optimizer, o);
+        auto loader = trainer.loader(*data, true);
+        std::vector<double> found;
+        for (int i = 0; i < steps; ++i) {
+          trainer.start(loader, steps);
+          if (trainer.under_way() > 1 || i == 6) found.push_back(trainer.finish().loss);
+          if (i == 6) {
+            found.push_back(trainer.finish().loss);
+            found.push_back(trainer.evaluate(*validation).loss);
+          }
+        }
+        found.push_back(trainer.finish().loss);
+        const bool can = world.size() == 1 || over_device();
+        const std::string expected = !graph ? "steps are not recorded: that was not asked for"
+                                     : can  ? "steps are recorded"
+                                            : "steps are not recorded: a step has collectives that "
+                                              "go by way of the host";
+        lamina::check(trainer.graph() == expected, c.name, ": ", trainer.graph());
+        if (world.rank() == 0) losses[graph] = found, values[graph] = weights(trainer.network());
+      });
+    CHECK(losses[0].size() == steps + 1);
+    CHECK(losses[0] == losses[1]);
+    CHECK(values[0] == values[1]);
+  }
 }
 
 TEST_CASE("a step must be finished before what reads the parameters, and two can be under way") {

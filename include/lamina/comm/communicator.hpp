@@ -290,6 +290,7 @@ class Communicator {
       if (op.space) op.after = stream.event();
       if (!queue_) return group_->run(op), Pending();
       const bool by_device = op.space && group_->reaches(*op.space);
+      if (op.space && !by_device) stream.only_once("collectives that go by way of the host");
       if (by_device && !stream.recorder()) return Pending(queue_, queue_->put(*group_, op));
       return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
     }

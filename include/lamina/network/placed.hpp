@@ -134,6 +134,12 @@ class PlacedNetwork {
   /// Writes all gradients and starts their sums over the ranks; see Parameter::wait. With
   /// PlaceOptions::micro_batches it does so the last time of as many, and adds to them before.
   void backward(Context& context);
+  // Both in training, in three parts, for who runs the second one again as it was recorded. The
+  // first one puts where kernels find it what differs from step to step; the last one ends the turn
+  // on the host.
+  void begin_turn(Context& context);
+  void run_turn(Context& context) { run_forward(context), run_backward(context); }
+  void end_turn() { turn_ = (turn_ + 1) % options_.turns(); }
   /// What the loss found (Layer::is_loss) in the last forward; in training with micro-batches, in
   /// those of the step so far. It is on all ranks, also those that take no part in the loss: where
   /// there are such, this is collective. Throws Error if the network does not end in a loss.
@@ -152,7 +158,9 @@ class PlacedNetwork {
   void plan_workspace();
   void allocate_activations();
   void prepare_constants();
-  void tell(Context& context);
+  void tell(Context& context) const;
+  void run_forward(Context& context);
+  void run_backward(Context& context);
   void add_up_found(Context& context);
   void note_found(Context& context);
   View found_of(int worker) const;
@@ -161,13 +169,11 @@ class PlacedNetwork {
   // In network/impl/workers.hpp.
   void plan_kept();
   void allocate_kept();
-  void begin_worker(Stream& stream);
-  void end_worker(Stream& stream);
   void move_kept(Stream& stream, bool out);
   void learn_kept(Stream& stream);
   void recompute(Context& context, const Step& step);
-  void run_forward(Context& context, std::size_t i, std::span<const View> xs, const View& y,
-                   LayerRun::Phase phase);
+  void run_layer(Context& context, std::size_t i, std::span<const View> xs, const View& y,
+                 LayerRun::Phase phase);
 
   Network network_;
   PlaceOptions options_;

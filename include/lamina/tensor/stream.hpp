@@ -4,6 +4,7 @@
 #pragma once
 
 #include <lamina/base/clock.hpp>
+#include <lamina/base/error.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -79,6 +80,15 @@ class Listener {
 };
 
 struct Event;
+class Stream;
+
+/// What came to a queue while it was recorded, to run again as a whole.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  /// Puts it into the stream once more.
+  virtual void play(Stream& stream) = 0;
+};
 
 /// What a device has been asked to run and may run behind its caller, in this order.
 class StreamQueue {
@@ -91,6 +101,16 @@ class StreamQueue {
 
   virtual ~StreamQueue() = default;  ///< returns when all of it has run
   virtual void push(std::unique_ptr<Work> work) = 0;
+  /// Puts in a function.
+  template <class F>
+  void put(F&& work) {
+    struct Task final : Work {
+      explicit Task(F&& f) : f_(std::forward<F>(f)) {}
+      void run() override { f_(); }
+      std::decay_t<F> f_;
+    };
+    push(std::make_unique<Task>(std::forward<F>(work)));
+  }
   /// How much has been put in by now.
   virtual std::uint64_t mark() = 0;
   /// Whether that much has run, well or not; waits for nothing.
@@ -100,12 +120,43 @@ class StreamQueue {
   virtual void follow(const Event& event);
   /// Returns when that much has run; throws what any of it threw.
   void wait(std::uint64_t mark) {
-    if (mine() && mark > begun_) ++stalls_;
+    if (mine() && mark > begun_) {
+      only_once("the host wait");
+      ++stalls_;
+    }
     run_to(mark);
   }
 
   /// Whether it was made by the calling thread, which is the one that fills it.
   bool mine() const { return owner_ == this_thread(); }
+  /// Whether it can be recorded.
+  virtual bool records() const { return false; }
+  /// What work() puts in here, and what follows that in other queues of the device, does not run
+  /// but is kept. All of it must have come back here at the end; nobody can wait for a part of it.
+  /// Throws Error where the device cannot keep it.
+  template <class Work>
+  std::unique_ptr<Recording> record(Work&& work) {
+    begin_recording();
+    recording_ = true;
+    try {
+      work();
+    } catch (...) {
+      recording_ = false, drop_recording();
+      throw;
+    }
+    recording_ = false;
+    return end_recording();
+  }
+  /// What is put in now would be wrong, or missing, if it were recorded and ran again: `why` is to
+  /// be read as "a step has ...".
+  void only_once(const char* why) {
+    check(!recording_, "it has ", why, ", which cannot be recorded");
+    if (!once_) once_ = why;
+  }
+  /// The reason of the first such call since the last time this was asked; null where there was
+  /// none.
+  const char* why_only_once() { return std::exchange(once_, nullptr); }
+
   /// What is put in from now on is of another step.
   void begin_step() { begun_ = mark(); }
   /// How often the thread that fills it has waited for work of the step that was under way. Each
@@ -114,6 +165,10 @@ class StreamQueue {
 
  protected:
   virtual void run_to(std::uint64_t mark) = 0;
+  virtual void begin_recording() {}
+  virtual std::unique_ptr<Recording> end_recording() { return nullptr; }
+  /// Ends one that has gone wrong.
+  virtual void drop_recording() noexcept {}
 
  private:
   /// One address per thread.
@@ -124,6 +179,8 @@ class StreamQueue {
 
   const void* owner_ = this_thread();
   std::uint64_t begun_ = 0, stalls_ = 0;
+  const char* once_ = nullptr;
+  bool recording_ = false;
 };
 
 /// A point in a queue: what was put in before it. A default one is past.
@@ -139,12 +196,9 @@ struct Event {
 };
 
 inline void StreamQueue::follow(const Event& event) {
-  struct Wait final : Work {
-    explicit Wait(const Event& e) : event(e) {}
-    void run() override { event.wait(); }
-    Event event;
-  };
-  if (!event.past()) push(std::make_unique<Wait>(event));
+  if (event.past()) return;
+  only_once("waits of the host");
+  put([event] { event.wait(); });
 }
 
 /// An ordered sequence of kernels. On the CPU it runs each at once, on the calling thread. A device
@@ -168,13 +222,9 @@ class Stream {
   /// Runs `work()` on the host when all that came before it has run.
   template <class F>
   void then(F&& work) {
-    struct Task final : StreamQueue::Work {
-      explicit Task(F&& f) : f_(std::forward<F>(f)) {}
-      void run() override { f_(); }
-      std::decay_t<F> f_;
-    };
     if (!queue_) return std::forward<F>(work)();
-    queue_->push(std::make_unique<Task>(std::forward<F>(work)));
+    only_once("work of the host in it");
+    queue_->put(std::forward<F>(work));
   }
   /// That all that has come by now has run.
   Event event() const { return {queue_, queue_ ? queue_->mark() : 0}; }
@@ -183,6 +233,10 @@ class Stream {
   /// Returns when all has run; throws what any of it threw.
   void wait() const { event().wait(); }
 
+  /// See StreamQueue::only_once().
+  void only_once(const char* why) const {
+    if (queue_) queue_->only_once(why);
+  }
   /// A step begins: see StreamQueue::stalls().
   void begin_step() const {
     if (queue_) queue_->begin_step();

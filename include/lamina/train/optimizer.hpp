@@ -107,6 +107,11 @@ class Optimizer {
   /// Throws Error unless the optimizer is attached to the network.
   void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
               double scale = 1) const;
+  // The same in two parts, for who runs the second one again as it was recorded: the first one puts
+  // where kernels find it what differs from step to step.
+  void begin_update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
+                    double scale = 1) const;
+  void run_update(PlacedNetwork& network, Stream& stream) const;
 
  private:
   template <class O>

@@ -42,10 +42,13 @@ struct Outcome {
   double rows = 0;            ///< that count: those with a target
   bool stop = false;          ///< a rank asks to end the training
   int resize = 0;             ///< rank 0 announces that it goes on with so many ranks; 0 = not
+  bool steady = false;        ///< on all ranks, steps can be recorded
 
-  /// What a rank says of the last two (Context::stop): numbers that add up over ranks.
-  static double says(bool stop, int resize) { return double(stop) + resize * unit; }
-  static constexpr double unit = 1 << 20;  ///< more than the ranks that ask to end
+  /// What a rank says of the last three (Context::stop): numbers that add up over ranks.
+  static double says(bool stop, int resize, bool steady) {
+    return double(stop) + resize * unit + (steady ? 0 : 1 / unit);
+  }
+  static constexpr double unit = 1 << 20;  ///< more than the times that ranks say it in a step
 };
 
 /// An outcome that is on its way: to be read while the next step runs.
@@ -54,8 +57,8 @@ class PendingOutcome {
   PendingOutcome() = default;
   PendingOutcome(const PendingOutcome&) = delete;
   ~PendingOutcome();  ///< what was asked for arrives first, well or not
-  /// Of PlacedNetwork::found(), which may be collective.
-  void ask(const PlacedNetwork& network, Stream& stream);
+  /// Of PlacedNetwork::found().
+  void ask(const View& found, Stream& stream);
   /// Waits for what was asked for last.
   Outcome get() const;
 
@@ -67,7 +70,7 @@ class PendingOutcome {
 /// The same at once.
 inline Outcome outcome(const PlacedNetwork& network, Stream& stream) {
   PendingOutcome outcome;
-  outcome.ask(network, stream);
+  outcome.ask(network.found(stream), stream);
   return outcome.get();
 }
 

@@ -3,6 +3,7 @@
 
 #include <lamina/comm/world.hpp>
 #include <lamina/network/placed.hpp>
+#include <lamina/tensor/repeated.hpp>
 #include <lamina/train/balance.hpp>
 #include <lamina/train/checkpoint.hpp>
 #include <lamina/train/data/loader.hpp>
@@ -63,6 +64,7 @@ struct TrainerOptions {
   std::vector<bool> recompute = {};      ///< see PlaceOptions
   std::vector<std::string> frozen = {};  ///< see PlaceOptions
   bool fuse = false;                     ///< see PlaceOptions
+  bool graph = true;        ///< a device that can records a step, and runs it as a whole
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   std::optional<DType> sent_gradients = {};  ///< see PlaceOptions
@@ -273,6 +275,9 @@ class Trainer {
   StepResult finish();
   /// How many steps have been started and not finished.
   int under_way() const { return int(under_way_.size()); }
+  /// Whether steps are recorded, and if not, why: a line to be shown. Empty where no device runs
+  /// them, or that is not known yet.
+  std::string graph() const;
   /// Whether fit() starts the next step before it finishes one: where a device runs behind its
   /// caller, unless somebody wants to see each step alone.
   bool ahead() const { return run_ahead_ && stream_.queue() != nullptr; }
@@ -341,12 +346,17 @@ class Trainer {
   /// The network where it is placed, and all that belongs to it.
   struct Instance {
     explicit Instance(PlacedNetwork placed);
+    /// As PlacedNetwork::share(): what was recorded is of other turns.
+    void share(Workers workers);
 
     PlacedNetwork network;
     Tensor states = {};
     Tensor images = {};  ///< in f32, where the kernels are, if they want them in another dtype
     Targets targets;
     std::array<PendingOutcome, 2> outcomes = {};  ///< of steps in turn
+    std::vector<Repeated> turns = {};             ///< of a step, the last one with the update
+    View found = {};                              ///< what the loss found in a step
+    std::int64_t steady_from = 0;  ///< the step from which on all ranks record; 0 = not known
     std::optional<Evaluator> evaluation = {};
   };
   Instance& here() const {
@@ -394,7 +404,9 @@ class Trainer {
   Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, double stop,
                int micro_batch = 0, int micro_batches = 1);
   void load_images(const View& images, const PlacedNetwork& network);
-  void run_turns(const Batch& batch, bool training, bool stop);
+  void train_turns(const Batch& batch, double rate);
+  void evaluate_turns(const Batch& batch, bool stop);
+  bool steady() const;
 
   /// A step that was started.
   struct UnderWay {

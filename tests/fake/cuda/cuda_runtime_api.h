@@ -4,6 +4,4 @@
 
 extern "C++" {
 #include "emulated/runtime.hpp"
-
-using cudaGraph_t = struct CUgraph_st*;
 }

@@ -277,7 +277,7 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
   }
 }
 
-LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
+LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
   check(allocated_ && !ended_, "the network has no buffers ", ended_ ? "any more" : "yet");
   check(!source_ || source_->fresh(),
         "the network's parameters are another one's, which has changed them: expected refresh()");
@@ -287,20 +287,30 @@ LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
                                     .step = context.step,
                                     .micro_batch = context.micro_batch,
                                     .stop = context.stop});
-  if (context.training) begin_worker(context.stream);
-  for (std::size_t i = 1; i < steps_.size(); ++i)
-    run_forward(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
-  context.stream.enter(-1);
-  if (context.training) end_worker(context.stream);
-  const bool by_workers = found_by_step() && options_.workers.count > 0;
+  const bool by_workers = options_.workers.count > 0;
+  if (context.training && by_workers && kept_is_new_) learn_kept(context.stream);
   numbers_.add_up = found_by_step() && (context.training || by_workers);
-  if (numbers_.add_up) add_up_found(context);
-  if (!by_workers || context.training) return;
-  turn_ = (turn_ + 1) % options_.turns();
+}
+
+LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
+  begin_turn(context);
+  run_forward(context);
+  if (context.training || !found_by_step() || options_.workers.count == 0) return;
+  end_turn();
   if (turn_ == 0) add_up_workers(context.stream);
 }
 
-LAMINA_INLINE void PlacedNetwork::tell(Context& context) {
+LAMINA_INLINE void PlacedNetwork::run_forward(Context& context) {
+  const bool takes_turns = context.training && options_.workers.count > 0;
+  if (takes_turns) move_kept(context.stream, false);
+  for (std::size_t i = 1; i < steps_.size(); ++i)
+    run_layer(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
+  context.stream.enter(-1);
+  if (takes_turns) move_kept(context.stream, true);
+  if (numbers_.add_up) add_up_found(context);
+}
+
+LAMINA_INLINE void PlacedNetwork::tell(Context& context) const {
   context.micro_batch = int(options_.workers.mine.begin) + turn_;
   context.micro_batches = options_.micro_batches;
   context.now = numbers_.now.view();
@@ -345,6 +355,11 @@ LAMINA_INLINE View PlacedNetwork::shared_found(Stream& stream) const {
 LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
   tell(context);
+  run_backward(context);
+  end_turn();
+}
+
+LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
   for (Bucket& bucket : parameters_.buckets) bucket.turn = turn_;
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
@@ -361,7 +376,6 @@ LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
     context.stream.enter(std::int32_t(i), step.name.c_str());
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
   }
-  turn_ = (turn_ + 1) % options_.turns();
   context.stream.enter(-1);
 }
 
@@ -371,14 +385,14 @@ LAMINA_INLINE void PlacedNetwork::recompute(Context& context, const Step& step) 
   context.again = true;
   for (const int r : step.recomputes) {
     const Buffers& again = steps_[std::size_t(r)].buffers;
-    run_forward(context, std::size_t(r), again.kept_x, again.kept_y, LayerRun::Phase::recompute);
+    run_layer(context, std::size_t(r), again.kept_x, again.kept_y, LayerRun::Phase::recompute);
   }
   context.again = false;
 }
 
-LAMINA_INLINE void PlacedNetwork::run_forward(Context& context, std::size_t i,
-                                              std::span<const View> xs, const View& y,
-                                              LayerRun::Phase phase) {
+LAMINA_INLINE void PlacedNetwork::run_layer(Context& context, std::size_t i,
+                                            std::span<const View> xs, const View& y,
+                                            LayerRun::Phase phase) {
   const Step& step = steps_[i];
   if (!step.active() || step.absorbed()) return;
   context.layer = step.vertex;

@@ -67,16 +67,6 @@ LAMINA_INLINE void PlacedNetwork::move_kept(Stream& stream, bool out) {
   options_.backend->move(stream, Pass::forward, out ? "keep worker" : "take worker", moves_);
 }
 
-LAMINA_INLINE void PlacedNetwork::begin_worker(Stream& stream) {
-  if (options_.workers.count == 0) return;
-  if (kept_is_new_) learn_kept(stream);
-  move_kept(stream, false);
-}
-
-LAMINA_INLINE void PlacedNetwork::end_worker(Stream& stream) {
-  if (options_.workers.count > 0) move_kept(stream, true);
-}
-
 /// Of a worker by itself: what they found is put together when all have run, in one order on all
 /// ranks.
 LAMINA_INLINE void PlacedNetwork::note_found(Context& context) {

@@ -67,6 +67,7 @@ LAMINA_INLINE void check_alike(const Communicator& ranks, const Optimizer& optim
                       {"the ranks that there may be", text(o.most)},
                       {"the evaluation batch", text(o.evaluation_batch)},
                       {"the back end asked for", o.backend},
+                      {"graph", text(o.graph)},
                       {"communicate", text(o.communicate)}});
 }
 

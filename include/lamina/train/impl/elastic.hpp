@@ -140,7 +140,7 @@ LAMINA_INLINE void Trainer::rebalance(Shares workers) {
         " ranks, one at least for each, got ", all, " for ", workers.size());
   network().exchange_kept(stream_);
   shares_ = std::move(workers);
-  network().share(workers_of(ranks_));
+  here().share(workers_of(ranks_));
   balance_.restart();
 }
 
@@ -210,6 +210,7 @@ LAMINA_INLINE void Trainer::warm_up() {
   placed.initialize(options_.seed);
   stream_.begin_step();
   Context context = load(batch, placed, here().targets, 0);
+  context.targets = here().targets.move(stream_);
   placed.forward(context);
   placed.backward(context);
   optimizer_.update(placed, stream_, 0, 1);
@@ -291,7 +292,7 @@ LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
   if (to > from) resize.bytes = send_state(teams_[std::size_t(to) - 1], from);
   shares_.clear(), balance_.restart();
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
-  if (me < to) return network().share(workers_of(ranks_));
+  if (me < to) return here().share(workers_of(ranks_));
   here_.reset();
   if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());
 }

@@ -208,13 +208,22 @@ LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, dou
                                      std::int64_t step, double scale) const {
   check(network.turn() == 0, "update: ", network.turn(), " of ", network.placing().turns(),
         " micro-batches have run backward");
+  begin_update(network, stream, rate, step, scale);
+  run_update(network, stream);
+}
+
+LAMINA_INLINE void Optimizer::begin_update(PlacedNetwork& network, Stream& stream, double rate,
+                                           std::int64_t step, double scale) const {
   for (const Bucket& bucket : network.buckets())
     check(bucket.attached == key_, "update: the network's states are ",
           bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",
           ": expected attach() before");
   network.changed();
-  network.add_up_workers(stream);
   network.update_values().put(stream, {rate, double(step), scale});
+}
+
+LAMINA_INLINE void Optimizer::run_update(PlacedNetwork& network, Stream& stream) const {
+  network.add_up_workers(stream);
   const UpdateStep all = step_of(network);
   const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());
   if (ahead) add_up_squares(network, stream);
@@ -256,6 +265,7 @@ LAMINA_INLINE void Optimizer::update(const PlacedNetwork& network, Stream& strea
   const Backend& backend = *network.placing().backend;
   if (!custom_) return backend.update(stream, rule_, step, run.value, run.grad, run.states);
   std::vector<Tensor> copies;
+  stream.only_once("an update rule of one's own");
   if (!backend.memory().on_host())
     for (View* v : {&step.values, &step.found, &step.squares})
       if (*v) copy_bytes(*v, copies.emplace_back(v->form())), *v = copies.back();

@@ -4,7 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/train/targets.hpp>
 
-#include <cstring>
+#include <cmath>
 
 namespace lamina {
 
@@ -32,8 +32,8 @@ LAMINA_INLINE void Targets::load(Stream& stream, const void* from) const {
   put_bytes(stream, from, loaded_);
 }
 
-LAMINA_INLINE void PendingOutcome::ask(const PlacedNetwork& network, Stream& stream) {
-  get_bytes(stream, network.found(stream), found_.get());
+LAMINA_INLINE void PendingOutcome::ask(const View& found, Stream& stream) {
+  get_bytes(stream, found, found_.get());
   event_ = stream.event();
 }
 
@@ -47,7 +47,8 @@ LAMINA_INLINE PendingOutcome::~PendingOutcome() {
 LAMINA_INLINE Outcome PendingOutcome::get() const {
   event_.wait();
   const int resize = int(found_[4] / Outcome::unit);
-  return {found_[0], found_[1], found_[2], found_[3], found_[4] > resize * Outcome::unit, resize};
+  const double rest = found_[4] - resize * Outcome::unit, stops = std::floor(rest);
+  return {found_[0], found_[1], found_[2], found_[3], stops > 0, resize, rest == stops};
 }
 
 }  // namespace lamina

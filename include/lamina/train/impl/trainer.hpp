@@ -10,11 +10,18 @@
 #include <lamina/train/trainer.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace lamina {
 
 LAMINA_INLINE Trainer::Instance::Instance(PlacedNetwork placed)
-    : network(std::move(placed)), targets(network) {}
+    : network(std::move(placed)), targets(network), turns(std::size_t(network.placing().turns())) {}
+
+LAMINA_INLINE void Trainer::Instance::share(Workers workers) {
+  network.share(std::move(workers));
+  turns.clear(), turns.resize(std::size_t(network.placing().turns()));
+  steady_from = 0;
+}
 
 LAMINA_INLINE Trainer::Trainer(Network network, const Communicator& ranks, Optimizer optimizer,
                                TrainerOptions options)
@@ -94,10 +101,9 @@ LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, st
   r.count = per_epoch;
   r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
   stream_.begin_step();
-  run_turns(batch, true, stop_);
-  optimizer_.update(network(), stream_, r.rate, progress_.step + 1);
+  train_turns(batch, r.rate);
   advance(r);
-  outcomes[std::size_t(r.step) % outcomes.size()].ask(network(), stream_);
+  outcomes[std::size_t(r.step) % outcomes.size()].ask(here().found, stream_);
   under_way_.push_back(step);
 }
 
@@ -106,8 +112,10 @@ LAMINA_INLINE StepResult Trainer::finish() {
   const UnderWay step = under_way_.front();
   under_way_.erase(under_way_.begin());
   StepResult r = step.result;
-  const auto& outcomes = here().outcomes;
-  const Outcome found = outcomes[std::size_t(r.step) % outcomes.size()].get();
+  Instance& on = here();
+  const Outcome found = on.outcomes[std::size_t(r.step) % on.outcomes.size()].get();
+  // Two steps may be under way: all ranks have heard of this one before they start that.
+  if (found.steady && on.steady_from == 0) on.steady_from = r.step + 2;
   r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0);
   r.stop = found.stop, r.resize = found.resize;
   if (r.index == 1) progress_.loss = progress_.top1 = 0;
@@ -137,7 +145,7 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
   network.average_kept(stream_);
   Evaluation e;
   for (std::int64_t i = 0; i < loader.batches(); ++i) {
-    run_turns(next(loader), false, stop());
+    evaluate_turns(next(loader), stop());
     const Outcome found = outcome(network, stream_);
     if (found.stop) return std::nullopt;
     e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
@@ -196,23 +204,64 @@ LAMINA_INLINE void Trainer::snapshot() {
   snapshots_->take(network(), progress_);
 }
 
-/// Forward on a batch, and in training backward. What rank 0 announces it says once.
-LAMINA_INLINE void Trainer::run_turns(const Batch& batch, bool training, bool stop) {
+/// What differs from step to step goes ahead of what may have been recorded. What rank 0 announces
+/// it says once.
+LAMINA_INLINE void Trainer::train_turns(const Batch& batch, double rate) {
   Instance& on = here();
-  const bool apart = !training && on.evaluation;
-  PlacedNetwork& network = apart ? on.evaluation->network : on.network;
-  Targets& targets = apart ? on.evaluation->targets : on.targets;
-  const bool whole = !training && options_.workers == 0;
-  const int turns = whole ? 1 : network.placing().turns();
+  PlacedNetwork& network = on.network;
+  const std::int64_t step = progress_.step + 1;
+  const bool records = options_.graph && on.steady_from > 0 && step >= on.steady_from;
+  const bool steady = this->steady();
+  const int turns = int(on.turns.size());
   for (int i = 0; i < turns; ++i) {
-    const double says = Outcome::says(stop, std::exchange(announced_, 0));
+    const double says = Outcome::says(stop_, std::exchange(announced_, 0), steady);
+    Context context = load(batch, network, on.targets, says, i, turns);
+    network.begin_turn(context);
+    const bool last = i + 1 == turns;
+    if (last) optimizer_.begin_update(network, stream_, rate, step);
+    const double begin = now();
+    on.turns[std::size_t(i)].run(stream_, records, [&] {
+      context.targets = on.targets.move(stream_);
+      network.run_turn(context);
+      if (!last) return;
+      optimizer_.run_update(network, stream_);
+      on.found = network.found(stream_);
+    });
+    network.note_seconds(i, now() - begin);
+    network.end_turn();
+  }
+}
+
+LAMINA_INLINE void Trainer::evaluate_turns(const Batch& batch, bool stop) {
+  Instance& on = here();
+  PlacedNetwork& network = on.evaluation ? on.evaluation->network : on.network;
+  Targets& targets = on.evaluation ? on.evaluation->targets : on.targets;
+  const int turns = options_.workers == 0 ? 1 : network.placing().turns();
+  for (int i = 0; i < turns; ++i) {
+    const double says = Outcome::says(stop, std::exchange(announced_, 0), false);
     Context context = load(batch, network, targets, says, i, turns);
-    context.training = training;
+    context.targets = targets.move(stream_);
+    context.training = false;
     const double begin = now();
     network.forward(context);
-    if (training) network.backward(context);
     network.note_seconds(i, now() - begin);
   }
+}
+
+/// Whether the last step could have been recorded here.
+LAMINA_INLINE bool Trainer::steady() const {
+  return options_.graph && std::ranges::none_of(here().turns, &Repeated::why_not);
+}
+
+LAMINA_INLINE std::string Trainer::graph() const {
+  if (!active() || !stream_.queue()) return "";
+  const Instance& on = here();
+  if (!options_.graph) return "steps are not recorded: that was not asked for";
+  if (std::ranges::all_of(on.turns, &Repeated::recorded)) return "steps are recorded";
+  const auto at = std::ranges::find_if(on.turns, &Repeated::why_not);
+  const bool watched = stream_.recorder() || stream_.listener();
+  if (watched || at == on.turns.end() || progress_.step < 4) return "";  // it may come to that yet
+  return text("steps are not recorded: a step has ", at->why_not());
 }
 
 LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
@@ -322,11 +371,7 @@ LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& net
     targets.load(stream_, static_cast<const char*>(batch.targets) +
                               std::size_t(micro_batch) * targets.loaded().bytes());
   });
-  return {.stream = stream_,
-          .seed = options_.seed,
-          .step = progress_.step,
-          .targets = targets.move(stream_),
-          .stop = stop};
+  return {.stream = stream_, .seed = options_.seed, .step = progress_.step, .stop = stop};
 }
 
 LAMINA_INLINE void Trainer::load_images(const View& images, const PlacedNetwork& network) {
