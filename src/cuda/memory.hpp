@@ -41,15 +41,14 @@ class Memory final : public MemorySpace {
   }
   /// Where the work of a stream goes; it gets a queue here if it has none.
   Queue& queue_of(Stream& stream);
-  /// Recorded as `what`: work(queue) puts it in. Where somebody records, the host waits for it, so
-  /// that its time is that of the work; nothing then runs behind the caller.
+  /// Recorded as `what`: work(queue) puts it in. Its time is that which it takes on the GPU.
   template <class Work>
   void put(Stream& stream, Pass pass, const char* what, const Work& work) {
-    stream.run(pass, what, [&] {
-      Queue& queue = queue_of(stream);
-      ok(work(queue), what);
-      if (stream.recorder()) ok(cudaStreamSynchronize(queue.stream()), what);
-    });
+    Queue& queue = queue_of(stream);
+    const auto put = [&] { ok(work(queue), what); };
+    if (!stream.recorder()) return put();
+    const Span span{stream.layer(), stream.pass(pass), Lane::compute, what, 0, 0};
+    queue.timings().take(queue.stream(), *stream.recorder(), span, put);
   }
   /// The address of an operand of a kernel; null where it is absent. Throws Error where it does not
   /// lie here.

@@ -110,6 +110,7 @@ void Queue::run_to(std::uint64_t number) {
     ok(status, "wait for an event");
   }
   rethrow();
+  if (mine() && number == count_) timings_.tell(stream_);
 }
 
 bool Queue::past(std::uint64_t number) noexcept {

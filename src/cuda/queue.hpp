@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/status.hpp"
+#include "cuda/timings.hpp"
 
 #include <lamina/tensor/stream.hpp>
 
@@ -39,6 +40,8 @@ class Queue final : public StreamQueue {
     if (!kept_) kept_ = make();
     return *static_cast<T*>(kept_.get());
   }
+  /// Recorders are told when all that is there has been waited for.
+  Timings& timings() { return timings_; }
   /// Runs on a thread of the driver's, which must not call CUDA.
   void push(std::unique_ptr<Work> work) override;
   std::uint64_t mark() override;
@@ -99,6 +102,7 @@ class Queue final : public StreamQueue {
   std::size_t scratch_bytes_ = 0;
   std::vector<void*> former_scratch_;  // in which what was recorded still writes
   std::shared_ptr<void> kept_;
+  Timings timings_;
   std::mutex mutex_;                  // of what follows
   Marks marks_;                       // in order; the first ones, once past, are used again
   Marks recorded_marks_;              // of the capture

@@ -35,8 +35,12 @@ LAMINA_INLINE void Profiler::next_step() {
 
 LAMINA_INLINE void Profiler::stop() {
   if (!stream_) return;
-  std::exchange(stream_, nullptr)->record_to(before_);
   close();
+  try {
+    stream_->wait();  // a device may be about to record
+  } catch (...) {     // whoever wants to know asks the stream
+  }
+  std::exchange(stream_, nullptr)->record_to(before_);
   begin_ = 0;
 }
 

@@ -1,0 +1,96 @@
+// Times of what runs in streams of a GPU, on the stand-in for CUDA's runtime.
+#include "catch.hpp"
+#include "cuda/memory.hpp"
+#include "fake/runtime.hpp"
+#include "support/training.hpp"
+
+#include <lamina/profile/profiler.hpp>
+
+#include <chrono>
+#include <map>
+#include <thread>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// Takes so many seconds in the stream.
+void put(cuda::Memory& memory, Stream& stream, const char* what, double seconds) {
+  memory.put(stream, Pass::forward, what, [&](cuda::Queue& queue) {
+    return queue.stream()->put(
+        [=] { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); });
+  });
+}
+
+}  // namespace
+
+TEST_CASE("kernels are timed where they run, and the host waits once for all of them") {
+  cuda::Memory memory(0);
+  Stream stream;
+  Profiler profiler;
+  profiler.start(stream);
+  FakeCounts warm;
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2) warm = fake_counts();
+    if (step > 0) profiler.begin_step();
+    const std::int64_t waits = fake_counts().waits;
+    const double begin = now();
+    for (const auto& [what, seconds] : {std::pair("a", 2e-3), {"b", 5e-3}, {"c", 1e-3}})
+      stream.enter(what[0] - 'a'), put(memory, stream, what, seconds);
+    CHECK(fake_counts().waits == waits);
+    profiler.end_step();
+    CHECK(fake_counts().waits == waits + 2);  // for the stream, and for the clock
+    const auto spans = profiler.last_step();
+    REQUIRE(spans.size() == 3);
+    double last = begin;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      const Span& s = spans[i];
+      CHECK(s.layer == std::int32_t(i));
+      CHECK(s.what[0] == "abc"[i]);
+      const double error = 1e-4;  // of a clock that is read when an event has passed
+      CHECK(s.begin > last - error);
+      CHECK(s.end - s.begin > (i == 0 ? 2e-3 : i == 1 ? 5e-3 : 1e-3) - 1e-6);
+      last = s.end;
+    }
+    CHECK(last < now());
+  }
+  CHECK(fake_counts().allocations == warm.allocations);
+  profiler.stop();
+}
+
+TEST_CASE("a profiler that goes is told nothing any more") {
+  cuda::Memory memory(0);
+  Stream stream;
+  {
+    Profiler profiler;
+    profiler.start(stream);
+    put(memory, stream, "a", 1e-3);
+  }
+  const std::int64_t waits = fake_counts().waits;
+  stream.wait();
+  CHECK(fake_counts().waits <= waits + 1);  // no clock is read for it
+}
+
+TEST_CASE("a training step that is recorded waits as often as it has losses and ends") {
+  const auto data = small_data(48);
+  Trainer trainer(small_network(true), World(), SGD{.rate = 0.05},
+                  {.batch = 12, .backend = "reference"});
+  auto loader = trainer.loader(*data, true);
+  for (int i = 0; i < 3; ++i) trainer.step(loader, 10);
+  Profiler profiler;
+  profiler.start(trainer.stream());
+  for (int i = 0; i < 4; ++i) {
+    const std::int64_t waits = fake_counts().waits;
+    trainer.step(loader, 10);
+    profiler.end_step();
+    CHECK(fake_counts().waits - waits == 3);  // for the loss, for the clock, for the end
+    std::map<int, int> kernels;
+    for (const Span& s : profiler.last_step())
+      if (s.lane == Lane::compute) ++kernels[s.layer];
+    CHECK(kernels.size() > 8);  // a row for each layer
+    if (i < 3) profiler.begin_step();
+  }
+  profiler.stop();
+  trainer.step(loader, 10);
+}
