@@ -47,7 +47,9 @@ int bench(BenchOptions& o, World& world) {
   const Network net = cli::make_network(o, *data);
   const std::int64_t global_batch = o.batch(world.size(), 16);
   const cli::RunPlan plan = cli::make_plan(o, net, global_batch, world);
+  const auto ranges = cli::ranges(o);
   Trainer trainer(net, world, cli::make_optimizer(o), cli::trainer_options(o, global_batch, plan));
+  trainer.stream().listen_with(ranges.get());
   cli::write_plan_out(o, plan, world);
   // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
   // loaded as a training would.

@@ -130,6 +130,7 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   choice(app, "--graph", o.graph, {"on", "off"},
          "on = where a GPU can record a training step it runs that as a whole, as a CUDA graph")
       ->capture_default_str();
+  app.add_flag("--nvtx", o.nvtx, "mark layers as ranges of NVTX; steps then run kernel by kernel");
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")
       ->capture_default_str();

@@ -40,6 +40,7 @@ struct RunOptions {
   bool shard_optimizer = false;
   bool fuse = false;
   std::string graph = "on";
+  bool nvtx = false;
   std::string plan = "data", plan_out;
   std::vector<std::string> split;
   bool allow_fallback = false;

@@ -301,6 +301,13 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .seed = o.seed};
 }
 
+std::unique_ptr<Listener> ranges(const RunOptions& o) {
+  if (!o.nvtx) return nullptr;
+  auto ranges = cuda_ranges();
+  check(ranges != nullptr, "--nvtx: the CUDA back end is not built in");
+  return ranges;
+}
+
 namespace {
 
 /// What layers say about their kernels, on any rank: a line each.

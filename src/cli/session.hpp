@@ -38,6 +38,8 @@ Network model_of(const RunOptions& o);
 
 Optimizer make_optimizer(const RunOptions& o);
 TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const RunPlan& plan);
+/// What --nvtx has listen to the trainer's stream, which it must outlive; null without.
+std::unique_ptr<Listener> ranges(const RunOptions& o);
 
 /// The `#` lines: version, model, back end, a line per rank, batch, buckets, plan, environment. As
 /// wide as this rank's terminal; collective.

@@ -134,8 +134,6 @@ int cuda_devices() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-std::unique_ptr<Listener> cuda_ranges() { return nullptr; }
-
 std::shared_ptr<const Backend> cuda_backend(int device, Choice choice) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

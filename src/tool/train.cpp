@@ -228,7 +228,9 @@ int train(TrainOptions& o, World& world) {
   how.splits_for = [&](int n) { return splits_on(n, o, net, batch, world, plan); };
   how.active = o.elastic.ranks, how.late = world.late();
   if (o.elastic.max_ranks > world.started()) how.most = o.elastic.max_ranks;
+  const auto ranges = cli::ranges(o);
   Trainer trainer(net, world, make_optimizer(o), how);
+  trainer.stream().listen_with(ranges.get());
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
   const bool active = trainer.active();
