@@ -222,20 +222,18 @@ void add_update(const Target& on, const std::string& name, UpdateRule rule, std:
   struct Operands {
     Tensor w, dw;
     std::vector<Tensor> states;
-    std::vector<View> views;
+    std::unique_ptr<UpdateKernel> kernel;
     Stream stream;
   };
   add("update/" + name, [=] {
     auto o = std::make_shared<Operands>();
     const Form form{{size, 1, 1, 1}, wide(on.dtype), {}};
     o->w = random_tensor(on, form, 1), o->dw = random_tensor(on, form, 2);
-    for (int i = 0; i < rule.states(); ++i) o->states.emplace_back(form);
-    for (const Tensor& s : o->states) o->views.push_back(s);
+    UpdatePart part{.w = o->w, .dw = o->dw};
+    for (int i = 0; i < rule.states(); ++i) part.states.push_back(o->states.emplace_back(form));
+    o->kernel = on->update(rule, {part});
     // All but the gradient are read and written.
-    return Ready{[o, rule, on] {
-                   on->update(o->stream, rule, {.rate = 1e-3, .weight_decay = 1e-4}, o->w, o->dw,
-                              o->views);
-                 },
+    return Ready{[o] { o->kernel->run(o->stream, {.rate = 1e-3, .weight_decay = 1e-4}); },
                  {0, bytes(o->dw) * (3 + 2 * rule.states())},
                  ""};
   });

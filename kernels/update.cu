@@ -1,5 +1,5 @@
 // Updates and sums of squares. The numbers of a step, some of which earlier kernels made, are
-// worked out by the first thread of each block.
+// worked out by the first thread of each block; those of a run by each of its threads.
 #include "elements.hpp"
 #include "flat.hpp"
 #include "update.hpp"
@@ -15,7 +15,8 @@ struct Numbers {
   double rate, decay, scale, correct1, correct2;
 };
 
-/// As UpdateStep::resolved() does on the host.
+// As UpdatePart::resolved() does on the host.
+
 __device__ Numbers resolve(const Update& u) {
   Numbers n{u.rate, u.weight_decay, u.grad_scale, 1, 1};
   double step = u.step;
@@ -26,12 +27,6 @@ __device__ Numbers resolve(const Update& u) {
     for (int i = 0; i < u.square_count; ++i) sum += u.squares[i];
     const double norm = n.scale * std::sqrt(sum);
     if (norm > u.clip_norm) n.scale *= u.clip_norm / norm;
-  }
-  if (u.value_square) {
-    const double w = std::sqrt(*u.value_square), dw = n.scale * std::sqrt(*u.grad_square);
-    const double below = dw + n.decay * w;
-    const double local = w > 0 && below > 0 ? u.trust * w / below : 1;
-    n.decay *= local, n.scale *= local;
   }
   n.correct1 = 1 - std::pow(u.beta1, step), n.correct2 = 1 - std::pow(u.beta2, step);
   return n;
@@ -49,39 +44,100 @@ __device__ Numbers resolve_once(const Update& u) {
   return {shared[0], shared[1], shared[2], shared[3], shared[4]};
 }
 
-template <class T, class G>
-__global__ void update_sgd(Update u, std::int64_t count, T* w, const G* dw, T* velocity) {
-  const Numbers n = resolve_once(u);
-  each_element(count, [&](std::int64_t i) {
-    double g = n.scale * double(widen(dw[i])) + n.decay * w[i];
-    if (velocity) {
-      const double v = u.momentum * velocity[i] + g;
-      velocity[i] = T(v);
-      g = u.nesterov ? g + u.momentum * v : v;
+/// Of a run.
+__device__ Numbers resolve(Numbers n, const UpdateRun& r) {
+  n.rate *= r.rate, n.decay += r.weight_decay;
+  if (r.value_square) {
+    const double w = std::sqrt(*r.value_square), dw = n.scale * std::sqrt(*r.grad_square);
+    const double below = dw + n.decay * w;
+    const double local = w > 0 && below > 0 ? r.trust * w / below : 1;
+    n.decay *= local, n.scale *= local;
+  }
+  return n;
+}
+
+/// What becomes of an element, whose states change.
+template <class T>
+__device__ T sgd(const Update& u, const Numbers& n, T w, double dw, bool has_velocity,
+                 T& velocity) {
+  double g = n.scale * dw + n.decay * w;
+  if (has_velocity) {
+    const double v = u.momentum * velocity + g;
+    velocity = T(v);
+    g = u.nesterov ? g + u.momentum * v : v;
+  }
+  return T(w - n.rate * g);
+}
+
+template <class T>
+__device__ T adam(const Update& u, const Numbers& n, T w, double dw, T& first, T& second) {
+  double value = w, g = n.scale * dw;
+  if (u.kind == Update::Kind::adamw)
+    value -= n.rate * n.decay * value;
+  else
+    g += n.decay * value;
+  const double m = u.beta1 * first + (1 - u.beta1) * g;
+  const double v = u.beta2 * second + (1 - u.beta2) * g * g;
+  first = T(m), second = T(v);
+  return T(value - n.rate * (m / n.correct1 / (std::sqrt(v / n.correct2) + u.epsilon)));
+}
+
+template <class R, class T, int V>
+__device__ void store_rounded(void* to, std::int64_t i, const Pack<T, V>& values) {
+  Pack<R, V> rounded;
+  for (int k = 0; k < V; ++k) rounded.v[k] = narrow<R>(values.v[k]);
+  store<V>(static_cast<R*>(to) + i, rounded);
+}
+
+/// V elements at a time.
+template <int V, class T, class G>
+__device__ void update_chunk(const Update& u, DType rounded, const Numbers& n, const UpdateRun& r,
+                             std::int64_t begin, std::int64_t end) {
+  auto* const w = static_cast<T*>(r.w);
+  auto *const first = static_cast<T*>(r.first), *const second = static_cast<T*>(r.second);
+  for (std::int64_t i = begin + std::int64_t(threadIdx.x) * V; i < end; i += flat_threads * V) {
+    Pack<T, V> value = load<V>(w + i), a = {}, b = {};
+    const Pack<G, V> dw = load<V>(static_cast<const G*>(r.dw) + i);
+    if (first) a = load<V>(first + i);
+    if (second) b = load<V>(second + i);
+    for (int k = 0; k < V; ++k) {
+      const double g = widen(dw.v[k]);
+      value.v[k] = u.kind == Update::Kind::sgd ? sgd(u, n, value.v[k], g, first != nullptr, a.v[k])
+                                               : adam(u, n, value.v[k], g, a.v[k], b.v[k]);
     }
-    w[i] = T(w[i] - n.rate * g);
-  });
+    store<V>(w + i, value);
+    if (first) store<V>(first + i, a);
+    if (second) store<V>(second + i, b);
+    if (!r.rounded) continue;
+    if (rounded == DType::bf16)
+      store_rounded<BF16>(r.rounded, i, value);
+    else if (rounded == DType::f16)
+      store_rounded<F16>(r.rounded, i, value);
+    else
+      store_rounded<float>(r.rounded, i, value);
+  }
 }
 
 template <class T, class G>
-__global__ void update_adam(Update u, std::int64_t count, T* w, const G* dw, T* first, T* second) {
-  const Numbers n = resolve_once(u);
-  each_element(count, [&](std::int64_t i) {
-    double value = w[i], g = n.scale * double(widen(dw[i]));
-    if (u.kind == Update::Kind::adamw)
-      value -= n.rate * n.decay * value;
+__global__ void update_all(Update u, DType rounded, const UpdateRun* runs, const Chunk* chunks,
+                           std::int64_t count) {
+  const Numbers all = resolve_once(u);
+  for (std::int64_t c = blockIdx.x; c < count; c += gridDim.x) {
+    const UpdateRun& r = runs[chunks[c].run];
+    const Numbers n = resolve(all, r);
+    const std::int64_t begin = chunks[c].number * chunk_elements;
+    const std::int64_t end = begin + chunk_elements < r.count ? begin + chunk_elements : r.count;
+    if (r.packed)
+      update_chunk<pack_of<T>, T, G>(u, rounded, n, r, begin, end);
     else
-      g += n.decay * value;
-    const double m = u.beta1 * first[i] + (1 - u.beta1) * g;
-    const double v = u.beta2 * second[i] + (1 - u.beta2) * g * g;
-    first[i] = T(m), second[i] = T(v);
-    w[i] = T(value - n.rate * (m / n.correct1 / (std::sqrt(v / n.correct2) + u.epsilon)));
-  });
+      update_chunk<1, T, G>(u, rounded, n, r, begin, end);
+  }
 }
 
 /// Of this block's threads, for the first one.
 __device__ double add_up(double mine) {
   __shared__ double sums[flat_threads];
+  __syncthreads();  // what was added up before has been read
   sums[threadIdx.x] = mine;
   for (unsigned half = flat_threads / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -91,52 +147,75 @@ __device__ double add_up(double mine) {
 }
 
 template <class T>
-__global__ void square(std::int64_t count, const T* x, double* partials) {
+__device__ double squares_of(const void* x, std::int64_t begin, std::int64_t end) {
   double sum = 0;
-  each_element(count, [&](std::int64_t i) {
-    const double v = widen(x[i]);
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += flat_threads) {
+    const double v = widen(static_cast<const T*>(x)[i]);
     sum += v * v;
-  });
-  sum = add_up(sum);
-  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+  }
+  return sum;
 }
 
-/// By one block.
-__global__ void add_partials(std::int64_t count, const double* partials, double* to) {
-  double sum = 0;
-  each_element(count, [&](std::int64_t i) { sum += partials[i]; });
-  sum = add_up(sum);
-  if (threadIdx.x == 0) *to = sum;
+__global__ void square_chunks(const SquaresRun* runs, const Chunk* chunks, std::int64_t count,
+                              double* partials) {
+  for (std::int64_t c = blockIdx.x; c < count; c += gridDim.x) {
+    const SquaresRun& r = runs[chunks[c].run];
+    const std::int64_t begin = chunks[c].number * chunk_elements;
+    const std::int64_t end = begin + chunk_elements < r.count ? begin + chunk_elements : r.count;
+    double sum = 0;
+    if (r.dtype == DType::f32)
+      sum = squares_of<float>(r.x, begin, end);
+    else if (r.dtype == DType::f64)
+      sum = squares_of<double>(r.x, begin, end);
+    else if (r.dtype == DType::bf16)
+      sum = squares_of<BF16>(r.x, begin, end);
+    else
+      sum = squares_of<F16>(r.x, begin, end);
+    sum = add_up(sum);
+    if (threadIdx.x == 0) partials[c] = sum;
+  }
 }
+
+__global__ void add_partials(const SquaresRun* runs, std::int64_t count, const double* partials) {
+  for (std::int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+    const SquaresRun& r = runs[i];
+    const std::int64_t chunks = (r.count + chunk_elements - 1) / chunk_elements;
+    double sum = 0;
+    for (std::int64_t c = threadIdx.x; c < chunks; c += flat_threads)
+      sum += partials[r.first_chunk + c];
+    sum = add_up(sum);
+    if (threadIdx.x == 0) *r.sum = sum;
+  }
+}
+
+/// A block for each, up to the most.
+dim3 blocks_for(std::int64_t count) { return dim3(unsigned(std::min(count, most_blocks))); }
 
 }  // namespace
 
-cudaError_t update(cudaStream_t stream, const Update& u, DType dtype, std::int64_t count, void* w,
-                   DType gradients, const void* dw, void* first, void* second) {
+cudaError_t update(cudaStream_t stream, const Update& u, const UpdateTypes& types,
+                   const UpdateRun* runs, const Chunk* chunks, std::int64_t chunk_count) {
+  if (chunk_count == 0) return cudaSuccess;
   const auto of = [&]<class T>(T) {
-    return with_elements(gradients, [&]<class G>(G) {
-      auto* const to = static_cast<T*>(w);
-      const auto* const by = static_cast<const G*>(dw);
-      auto *const a = static_cast<T*>(first), *const b = static_cast<T*>(second);
-      if (u.kind == Update::Kind::sgd)
-        return launch_flat(stream, count, update_sgd<T, G>, u, count, to, by, a);
-      return launch_flat(stream, count, update_adam<T, G>, u, count, to, by, a, b);
+    return with_elements(types.dw, [&]<class G>(G) {
+      return launch(stream, blocks_for(chunk_count), dim3(flat_threads), update_all<T, G>, u,
+                    types.rounded, runs, chunks, chunk_count);
     });
   };
-  if (dtype == DType::f32) return of(float{});
-  return dtype == DType::f64 ? of(double{}) : cudaErrorInvalidValue;
+  if (types.w == DType::f32) return of(float{});
+  return types.w == DType::f64 ? of(double{}) : cudaErrorInvalidValue;
 }
 
-cudaError_t squared_norm(cudaStream_t stream, DType dtype, std::int64_t count, const void* x,
-                         double* sum, void* workspace) {
-  auto* const partials = static_cast<double*>(workspace);
-  const std::int64_t blocks = std::min((count + flat_threads - 1) / flat_threads, most_blocks);
-  const cudaError_t status = with_elements(dtype, [&]<class T>(T) {
-    return launch_flat(stream, count, square<T>, count, static_cast<const T*>(x), partials);
-  });
-  if (status != cudaSuccess) return status;
-  return launch(stream, dim3(1), dim3(flat_threads), add_partials, blocks,
-                static_cast<const double*>(partials), sum);
+cudaError_t square(cudaStream_t stream, const SquaresRun* runs, std::int64_t run_count,
+                   const Chunk* chunks, std::int64_t chunk_count, double* partials) {
+  if (run_count == 0) return cudaSuccess;
+  if (chunk_count > 0) {
+    const cudaError_t status = launch(stream, blocks_for(chunk_count), dim3(flat_threads),
+                                      square_chunks, runs, chunks, chunk_count, partials);
+    if (status != cudaSuccess) return status;
+  }
+  return launch(stream, blocks_for(run_count), dim3(flat_threads), add_partials, runs, run_count,
+                static_cast<const double*>(partials));
 }
 
 }  // namespace lamina::cuda

@@ -1,4 +1,6 @@
-// The optimizer's update of parameters on a GPU, and sums of squares.
+// The optimizer's update of parameters on a GPU, and sums of squares: of all tensors of a list by
+// one launch. The list lies in the memory of the GPU, and so do the chunks into which it is cut,
+// which blocks take one after the other.
 #pragma once
 
 #include "launch.hpp"
@@ -6,10 +8,15 @@
 #include <lamina/kernels/step_values.hpp>
 #include <lamina/tensor/dtype.hpp>
 
-#include <cstddef>
 #include <cstdint>
 
 namespace lamina::cuda {
+
+/// Elements of a run that a block takes at once.
+constexpr std::int64_t chunk_elements = 4096;
+struct Chunk {
+  std::int32_t run, number;  ///< of that run's chunks
+};
 
 /// UpdateRule and UpdateStep (lamina/kernels/), whose views are pointers here; any may be null.
 struct Update {
@@ -25,20 +32,41 @@ struct Update {
   const double* squares = nullptr;
   int square_count = 0;
   double clip_norm = 0;
+};
+
+/// UpdatePart: elements in a row. The states and `rounded` are null where there are none.
+struct UpdateRun {
+  void* w = nullptr;
+  const void* dw = nullptr;
+  void *first = nullptr, *second = nullptr, *rounded = nullptr;
+  std::int64_t count = 0;
+  bool packed = false;  ///< all begin where 16 bytes may, and `count` is a multiple of four
+  double rate = 1, weight_decay = 0;
   const double *value_square = nullptr, *grad_square = nullptr;
   double trust = 0;
 };
 
-/// w and the states, which are null where the rule has none, are of `dtype`, f32 or f64; dw is of
-/// `gradients`. Computed in f64.
-cudaError_t update(cudaStream_t, const Update&, DType dtype, std::int64_t count, void* w,
-                   DType gradients, const void* dw, void* first, void* second);
+/// The types of all runs: w and the states are f32 or f64.
+struct UpdateTypes {
+  DType w = DType::f32, dw = DType::f32, rounded = DType::f32;
+};
 
-/// Bytes that squared_norm wants to write to beside its result.
-constexpr std::size_t square_workspace = std::size_t(most_blocks) * sizeof(double);
-/// sum = that of the squares of all elements, added up in an order that depends on their number
-/// alone.
-cudaError_t squared_norm(cudaStream_t, DType, std::int64_t count, const void* x, double* sum,
-                         void* workspace);
+/// Computed in f64.
+cudaError_t update(cudaStream_t, const Update&, const UpdateTypes&, const UpdateRun* runs,
+                   const Chunk* chunks, std::int64_t chunk_count);
+
+/// Elements in a row, and where the sum of their squares goes.
+struct SquaresRun {
+  const void* x = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t count = 0;
+  double* sum = nullptr;
+  std::int64_t first_chunk = 0;  ///< among all chunks, where those of a run follow one another
+};
+
+/// The sums are added up in an order that depends on the number of elements alone. `partials`: room
+/// for a number for each chunk.
+cudaError_t square(cudaStream_t, const SquaresRun* runs, std::int64_t run_count,
+                   const Chunk* chunks, std::int64_t chunk_count, double* partials);
 
 }  // namespace lamina::cuda

@@ -2,6 +2,7 @@
 #include "cpu/onednn_core.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/detail/in_turn.hpp>
 
 #include <omp.h>
 
@@ -98,31 +99,26 @@ class OneDnn final : public Backend {
 
   void copy(const View& from, const View& to) const override;
 
-  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
-              const View& dw, std::span<const View> states) const override {
-    check(w.dtype == DType::f32, "update: expected weights in f32, got ", w.form());
-    check(rule.kind != UpdateRule::Kind::custom, "update: a rule of one's own is no kernel");
-    check_operand(w, w, "update w"), check_operand(dw, w, "update dw");
-    check(states.size() == std::size_t(rule.states()), "update: expected ", rule.states(),
-          " states, got ", states.size());
-    float* buffers[2] = {};
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      check_operand(states[i], w, "update state");
-      buffers[i] = states[i].as<float>();
+  std::unique_ptr<UpdateKernel> update(const UpdateRule& rule,
+                                       std::vector<UpdatePart> parts) const override {
+    detail::check_parts(rule, parts);
+    for (const UpdatePart& p : parts) {
+      check(p.w.dtype == DType::f32, "update: expected weights in f32, got ", p.w.form());
+      check_operand(p.dw, p.w, "update dw");
     }
-    stream.run(Pass::update, "update", [&] {
-      detail::update(rule, step.resolved(), w.as<float>(), dw.as<float>(), buffers,
-                     w.bytes() / sizeof(float));
-    });
+    return std::make_unique<detail::UpdateInTurn>(
+        *this, std::move(parts), [rule](Stream&, const UpdateStep& at, const UpdatePart& p) {
+          float* states[2] = {};
+          for (std::size_t i = 0; i < p.states.size(); ++i) states[i] = p.states[i].as<float>();
+          detail::update(rule, at, p.w.as<float>(), p.dw.as<float>(), states,
+                         p.w.bytes() / sizeof(float));
+        });
   }
-
-  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
-    check_input(x, "squared_norm");
-    check_operand(x, x, "squared_norm");
-    check_operand(sum, {{1, 1, 1, 1}, DType::f64, {}}, "squared_norm sum");
-    stream.run(pass, "squared_norm", [&] {
-      visit(x.dtype, [&]<Stored T>(T) {
-        *sum.as<double>() = detail::squared_norm(x.as<const T>(), x.bytes() / sizeof(T));
+  std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {
+    for (const SquaresPart& p : parts) check_input(p.x, "squares");
+    return std::make_unique<detail::SquaresInTurn>(std::move(parts), [](const View& x) {
+      return visit(x.dtype, [&]<Stored T>(T) {
+        return detail::squared_norm(x.as<const T>(), x.bytes() / sizeof(T));
       });
     });
   }

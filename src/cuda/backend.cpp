@@ -1,7 +1,7 @@
 // The back end of NVIDIA's GPUs.
 #include "cuda/libraries.hpp"
 #include "cuda/own_kernels.hpp"
-#include "cuda/updates.hpp"
+#include "kernels/boxes.hpp"
 #include "kernels/loss.hpp"
 
 #include <lamina/kernels/backends.hpp>
@@ -11,6 +11,16 @@ namespace lamina {
 namespace cuda {
 
 namespace {
+
+cudaError_t put_moves(Queue& queue, const Memory& memory, std::span<const BoxMove> moves) {
+  for (const BoxMove& m : moves) {
+    const BoxCopy copy{
+        m.to.dtype, memory.at(m.from), m.from_block, memory.at(m.to), m.to_block, m.box, m.add};
+    if (const cudaError_t status = copy_box(queue.stream(), copy); status != cudaSuccess)
+      return status;
+  }
+  return cudaSuccess;
+}
 
 class Cuda final : public Backend {
  public:
@@ -89,14 +99,12 @@ class Cuda final : public Backend {
                             memory_->at<double>(totals));
     });
   }
-  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
-              const View& dw, std::span<const View> states) const override {
-    memory_->put(stream, Pass::update, "update",
-                 [&](Queue& q) { return put_update(q, *memory_, rule, step, w, dw, states); });
+  std::unique_ptr<UpdateKernel> update(const UpdateRule& rule,
+                                       std::vector<UpdatePart> parts) const override {
+    return make_update(memory_, rule, parts);
   }
-  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
-    memory_->put(stream, pass, "squared_norm",
-                 [&](Queue& q) { return put_squared_norm(q, *memory_, x, sum); });
+  std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {
+    return make_squares(memory_, parts);
   }
 
  private:

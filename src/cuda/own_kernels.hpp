@@ -20,6 +20,10 @@ std::unique_ptr<UnaryKernel> make_lrn(const MemoryPointer&, const LrnGeometry&, 
 std::unique_ptr<UnaryKernel> make_softmax(const MemoryPointer&, const Form& x);
 std::unique_ptr<NaryKernel> make_sum(const MemoryPointer&, std::span<const Form> xs);
 std::unique_ptr<NaryKernel> make_concat(const MemoryPointer&, std::span<const Form> xs);
+std::unique_ptr<UpdateKernel> make_update(const MemoryPointer&, const UpdateRule&,
+                                          std::span<const UpdatePart> parts);
+std::unique_ptr<SquaresKernel> make_squares(const MemoryPointer&,
+                                            std::span<const SquaresPart> parts);
 
 /// Puts into the stream: y has the elements of x, which is of one shape, in its own layout and
 /// type.

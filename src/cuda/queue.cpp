@@ -8,13 +8,11 @@ namespace lamina::cuda {
 Queue::Queue(int device) : device_(device) {
   ok(cudaSetDevice(device_), "choose a GPU");
   ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
-  ok(cudaMallocAsync(&room_, room_bytes, stream_), "allocate memory for a stream");
 }
 
 Queue::~Queue() {
   settle();
   kept_.reset();
-  cudaFreeAsync(room_, stream_);
   if (scratch_) cudaFreeAsync(scratch_, stream_);
   for (void* scratch : former_scratch_) cudaFreeAsync(scratch, stream_);
   for (const Marks* marks : {&marks_, &unused_})

@@ -28,9 +28,6 @@ class Queue final : public StreamQueue {
     marked_ = false;
     return stream_;
   }
-  /// Memory of the GPU for what kernels of this stream leave for the next one.
-  void* room() const { return room_; }
-  static constexpr std::size_t room_bytes = std::size_t(16) << 10;
   /// At least so much memory of the GPU for a kernel to write to while it runs; the next one that
   /// asks gets the same.
   void* scratch(std::size_t bytes);
@@ -98,7 +95,7 @@ class Queue final : public StreamQueue {
 
   int device_;
   cudaStream_t stream_ = nullptr;
-  void *room_ = nullptr, *scratch_ = nullptr;
+  void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
   std::vector<void*> former_scratch_;  // in which what was recorded still writes
   std::shared_ptr<void> kept_;

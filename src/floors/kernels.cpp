@@ -1,5 +1,5 @@
-// What back ends check, how blocks move on the host, and the numbers of an update; compiled once,
-// as fast as kernels.
+// What back ends check, how blocks move on the host, the numbers of an update, and updates part
+// after part; compiled once, as fast as kernels.
 #include <lamina/kernels/impl/checks.hpp>
 #include <lamina/kernels/impl/move_boxes.hpp>
-#include <lamina/kernels/impl/step_values.hpp>
+#include <lamina/kernels/impl/update.hpp>

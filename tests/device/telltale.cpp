@@ -283,8 +283,19 @@ struct Device {
   }
   UpdateStep kept(const UpdateStep& step) const {
     UpdateStep s = step;
-    for (View* v : {&s.values, &s.found, &s.squares, &s.value_square, &s.grad_square}) *v = in(*v);
+    for (View* v : {&s.values, &s.found, &s.squares}) *v = in(*v);
     return s;
+  }
+  std::vector<UpdatePart> kept(std::vector<UpdatePart> parts) const {
+    for (UpdatePart& p : parts) {
+      for (View* v : {&p.w, &p.dw, &p.rounded, &p.value_square, &p.grad_square}) *v = in(*v);
+      p.states = kept(std::span<const View>(p.states));
+    }
+    return parts;
+  }
+  std::vector<SquaresPart> kept(std::vector<SquaresPart> parts) const {
+    for (SquaresPart& p : parts) p = {in(p.x), in(p.sum)};
+    return parts;
   }
   template <class T>
   const T& kept(const T& value) const {
@@ -426,6 +437,16 @@ struct Loss final : On<LossKernel> {
   }
 };
 
+struct Updated final : On<UpdateKernel> {
+  using On::On;
+  void run(Stream& s, const UpdateStep& step) override { call(s, &UpdateKernel::run, step); }
+};
+
+struct Squared final : On<SquaresKernel> {
+  using On::On;
+  void run(Stream& s, Pass pass) override { call(s, &SquaresKernel::run, pass); }
+};
+
 class Telltale final : public Backend {
  public:
   std::string name() const override { return "telltale"; }
@@ -487,12 +508,12 @@ class Telltale final : public Backend {
   void move(Stream& s, Pass pass, const char* what, std::span<const BoxMove> moves) const override {
     device_->call(s, device_->host, &Backend::move, pass, what, moves);
   }
-  void update(Stream& s, const UpdateRule& rule, const UpdateStep& step, const View& w,
-              const View& dw, std::span<const View> states) const override {
-    device_->call(s, device_->host, &Backend::update, rule, step, w, dw, states);
+  std::unique_ptr<UpdateKernel> update(const UpdateRule& rule,
+                                       std::vector<UpdatePart> parts) const override {
+    return on<Updated>(host().update(rule, device_->kept(std::move(parts))));
   }
-  void squared_norm(Stream& s, Pass pass, const View& x, const View& sum) const override {
-    device_->call(s, device_->host, &Backend::squared_norm, pass, x, sum);
+  std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {
+    return on<Squared>(host().squares(device_->kept(std::move(parts))));
   }
   void convert(Stream& s, Pass pass, const char* what, const View& from,
                const View& to) const override {

@@ -18,15 +18,72 @@ struct Passed {
   Values found{0, 0, 0, 7, 0}, squares{900, 16, 9}, value{30}, grad{4000};
 };
 
-template <class T, class G>
-void compare(const UpdateRule& rule, bool reads, std::int64_t count) {
+std::vector<cuda::Chunk> chunks_of(std::int64_t run, std::int64_t count) {
+  std::vector<cuda::Chunk> chunks;
+  for (std::int64_t i = 0; i * cuda::chunk_elements < count; ++i)
+    chunks.push_back({std::int32_t(run), std::int32_t(i)});
+  return chunks;
+}
+
+/// A tensor that is updated, on the GPU and by the reference.
+template <class T, class G, class R>
+struct Tensors {
+  Tensors(std::int64_t count, std::uint64_t seed, int states) : states_(states) {
+    const auto size = std::size_t(count);
+    w = as<T>(random_of<T>(size, seed)), first = as<T>(random_of<T>(size, seed + 2));
+    second = first, dw = as<G>(random_of<G>(size, seed + 1)), rounded.resize(size);
+    for (T& v : second) v = std::abs(v);
+    rw = w, r1 = first, r2 = second, rr = rounded;
+  }
+  /// Its first element as if memory began after it, so that no pack may begin there.
+  cuda::UpdateRun run(std::int64_t from) {
+    cuda::UpdateRun r;
+    r.w = w.data() + from, r.dw = dw.data() + from, r.rounded = rounded.data() + from;
+    if (states_ > 0) r.first = first.data() + from;
+    if (states_ > 1) r.second = second.data() + from;
+    r.count = std::int64_t(w.size()) - from;
+    r.packed = from == 0 && r.count % 4 == 0;
+    return r;
+  }
+  UpdatePart part(std::int64_t from) {
+    const auto view = [&]<class E>(std::vector<E>& of) {
+      return View(of.data() + from, {{1, std::int64_t(of.size()) - from, 1, 1}, dtype_of<E>, {}});
+    };
+    UpdatePart p{.w = view(rw), .dw = view(dw), .rounded = view(rr)};
+    if (states_ > 0) p.states.push_back(view(r1));
+    if (states_ > 1) p.states.push_back(view(r2));
+    return p;
+  }
+  void check() const {
+    const double close = 4 * roundoff(dtype_of<T>);
+    CHECK(difference(wide(w), wide(rw)) < close);
+    CHECK(difference(wide(first), wide(r1)) < close);
+    CHECK(difference(wide(second), wide(r2)) < close);
+    std::vector<R> own;
+    for (const T v : w) own.push_back(R(v));
+    if (!kept_first) own[0] = R(0);
+    CHECK(wide(rounded) == wide(own));
+  }
+
+  int states_;
+  bool kept_first = true;
+  std::vector<T> w, first, second, rw, r1, r2;
+  std::vector<G> dw;
+  std::vector<R> rounded, rr;
+};
+
+View view_of(Values& v) { return {v.data(), {{1, std::int64_t(v.size()), 1, 1}, DType::f64, {}}}; }
+
+/// Three tensors by one launch: packs, one by one, and by rules of their own.
+template <class T, class G, class R>
+void compare(const UpdateRule& rule, bool reads) {
   CAPTURE(name(dtype_of<T>), name(dtype_of<G>), int(rule.kind), rule.momentum, rule.nesterov,
           reads);
-  const auto size = std::size_t(count);
-  auto w = as<T>(random_of<T>(size, 1)), first = as<T>(random_of<T>(size, 3)), second = first;
-  for (T& v : second) v = std::abs(v);
-  const auto dw = as<G>(random_of<G>(size, 2));
-  auto rw = w, r1 = first, r2 = second;
+  using Of = Tensors<T, G, R>;
+  std::vector<Of> all;
+  for (const std::int64_t count :
+       {2 * cuda::chunk_elements + 516, std::int64_t(259), std::int64_t(1)})
+    all.emplace_back(count, 10 * all.size() + 1, rule.states());
   Passed p;
   UpdateStep step{.rate = 0.1, .weight_decay = 0.01, .grad_scale = 2, .step = 5};
   cuda::Update u{.kind = cuda::Update::Kind(int(rule.kind)),
@@ -39,75 +96,93 @@ void compare(const UpdateRule& rule, bool reads, std::int64_t count) {
                  .weight_decay = 0.01,
                  .grad_scale = 2,
                  .step = 5};
-  const auto view = [](Values& v) {
-    return View(v.data(), {{1, std::int64_t(v.size()), 1, 1}, DType::f64, {}});
-  };
+  std::vector<cuda::UpdateRun> runs;
+  std::vector<UpdatePart> parts;
+  std::vector<cuda::Chunk> chunks;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::int64_t from = i == 1;
+    all[i].kept_first = from == 0;
+    runs.push_back(all[i].run(from)), parts.push_back(all[i].part(from));
+    runs[i].rate = parts[i].rate = 1 + double(i);
+    runs[i].weight_decay = parts[i].weight_decay = 0.02 * double(i);
+    for (const cuda::Chunk c : chunks_of(std::int64_t(i), runs[i].count)) chunks.push_back(c);
+  }
   if (reads) {
     step.values = {&p.now, lamina::Passed<UpdateValues>::form()};
-    step.found = view(p.found), step.samples = 14;
-    step.squares = view(p.squares), step.clip_norm = 3;
-    step.value_square = view(p.value), step.grad_square = view(p.grad), step.trust = 0.02;
+    step.found = view_of(p.found), step.samples = 14;
+    step.squares = view_of(p.squares), step.clip_norm = 3;
     u.values = &p.now, u.found = p.found.data(), u.samples = 14;
     u.squares = p.squares.data(), u.square_count = 3, u.clip_norm = 3;
-    u.value_square = p.value.data(), u.grad_square = p.grad.data(), u.trust = 0.02;
+    parts[0].value_square = view_of(p.value), parts[0].grad_square = view_of(p.grad);
+    runs[0].value_square = p.value.data(), runs[0].grad_square = p.grad.data();
+    parts[0].trust = runs[0].trust = 0.02;
   }
-  const bool has1 = rule.states() > 0, has2 = rule.states() > 1;
-  ok(cuda::update(nullptr, u, dtype_of<T>, count, w.data(), dtype_of<G>, dw.data(),
-                  has1 ? first.data() : nullptr, has2 ? second.data() : nullptr));
-  const auto form = [&](DType t) { return Form{{1, count, 1, 1}, t, {}}; };
-  std::vector<View> states;
-  if (has1) states.push_back({r1.data(), form(dtype_of<T>)});
-  if (has2) states.push_back({r2.data(), form(dtype_of<T>)});
+  ok(cuda::update(nullptr, u, {dtype_of<T>, dtype_of<G>, dtype_of<R>}, runs.data(), chunks.data(),
+                  std::int64_t(chunks.size())));
   Stream stream;
-  auto copy = dw;
-  Reference().update(stream, rule, step, {rw.data(), form(dtype_of<T>)},
-                     {copy.data(), form(dtype_of<G>)}, states);
-  const double close = 4 * roundoff(dtype_of<T>);
-  CHECK(difference(wide(w), wide(rw)) < close);
-  CHECK(difference(wide(first), wide(r1)) < close);
-  CHECK(difference(wide(second), wide(r2)) < close);
+  Reference().update(rule, parts)->run(stream, step);
+  for (const Of& t : all) t.check();
 }
 
-template <class T, class G>
+template <class T, class G, class R>
 void compare_all() {
   for (const bool reads : {false, true}) {
-    compare<T, G>({.kind = Kind::sgd}, reads, 1);
-    compare<T, G>({.kind = Kind::sgd, .momentum = 0.9}, reads, 257);
-    compare<T, G>({.kind = Kind::sgd, .momentum = 0.9, .nesterov = true}, reads, 1000);
-    compare<T, G>({.kind = Kind::adam}, reads, 769);
-    compare<T, G>({.kind = Kind::adamw}, reads, 2000);
+    compare<T, G, R>({.kind = Kind::sgd}, reads);
+    compare<T, G, R>({.kind = Kind::sgd, .momentum = 0.9}, reads);
+    compare<T, G, R>({.kind = Kind::sgd, .momentum = 0.9, .nesterov = true}, reads);
+    compare<T, G, R>({.kind = Kind::adam}, reads);
+    compare<T, G, R>({.kind = Kind::adamw}, reads);
   }
 }
 
-template <class T>
+/// Those of tensors of several sizes and types by one call, each in the order that its size says.
+template <class... T>
 void compare_squares() {
-  for (const std::int64_t count : {0, 1, 255, 256, 257, 5000}) {
-    const auto x = as<T>(random_of<T>(std::size_t(count), 1));
-    std::vector<double> partials(cuda::square_workspace / sizeof(double), std::nan(""));
-    double sum = std::nan(""), right = 0;
-    ok(cuda::squared_norm(nullptr, dtype_of<T>, count, x.data(), &sum, partials.data()));
-    for (const T v : x) right += double(v) * double(v);
-    CAPTURE(name(dtype_of<T>), count);
-    CHECK(sum == Approx(right).epsilon(1e-13));
+  std::vector<double> sums, right;
+  std::vector<cuda::SquaresRun> runs;
+  std::vector<cuda::Chunk> chunks;
+  std::vector<std::shared_ptr<void>> kept;
+  const auto add = [&]<class E>(E) {
+    for (const std::int64_t count : {0, 1, 255, 257, 4096, 4097, 9000}) {
+      const auto x = std::make_shared<std::vector<E>>(as<E>(random_of<E>(std::size_t(count), 1)));
+      right.push_back(0);
+      for (const E v : *x) right.back() += double(v) * double(v);
+      runs.push_back({x->data(), dtype_of<E>, count, nullptr, std::int64_t(chunks.size())});
+      const auto number = std::int64_t(runs.size()) - 1;
+      for (const cuda::Chunk c : chunks_of(number, count)) chunks.push_back(c);
+      kept.push_back(x);
+    }
+  };
+  (add(T{}), ...);
+  sums.assign(runs.size(), std::nan(""));
+  for (std::size_t i = 0; i < runs.size(); ++i) runs[i].sum = &sums[i];
+  std::vector<double> partials(chunks.size(), std::nan(""));
+  ok(cuda::square(nullptr, runs.data(), std::int64_t(runs.size()), chunks.data(),
+                  std::int64_t(chunks.size()), partials.data()));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    CAPTURE(name(runs[i].dtype), runs[i].count);
+    CHECK(sums[i] == Approx(right[i]).epsilon(1e-13));
   }
 }
 
 }  // namespace
 
-TEST_CASE("parameters on a GPU are updated as the reference updates them") {
-  compare_all<double, double>();
-  compare_all<float, float>();
-  compare_all<float, BF16>();
-  compare_all<float, F16>();
+TEST_CASE("a list of parameters on a GPU is updated as the reference updates it") {
+  compare_all<double, double, float>();
+  compare_all<float, float, BF16>();
+  compare_all<float, BF16, BF16>();
+  compare_all<float, F16, F16>();
 }
 
-TEST_CASE("squares on a GPU are summed in f64") {
-  compare_squares<double>(), compare_squares<float>();
-  compare_squares<BF16>(), compare_squares<F16>();
+TEST_CASE("squares on a GPU are summed in f64, of a list by one call") {
+  compare_squares<double, float, BF16, F16>();
 }
 
 TEST_CASE("weights on a GPU that are narrower than their states are not updated in place") {
   BF16 w{};
-  CHECK(cuda::update(nullptr, {}, DType::bf16, 1, &w, DType::bf16, &w, nullptr, nullptr) ==
+  cuda::UpdateRun run;
+  run.w = run.first = &w, run.dw = &w, run.count = 1;
+  const cuda::Chunk chunk{0, 0};
+  CHECK(cuda::update(nullptr, {}, {DType::bf16, DType::bf16, DType::bf16}, &run, &chunk, 1) ==
         cudaErrorInvalidValue);
 }

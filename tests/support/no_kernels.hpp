@@ -43,9 +43,12 @@ class NoKernels : public Backend {
                                                     const Form&) const override {
     return nullptr;
   }
-  void update(Stream&, const UpdateRule&, const UpdateStep&, const View&, const View&,
-              std::span<const View>) const override {}
-  void squared_norm(Stream&, Pass, const View&, const View&) const override {}
+  std::unique_ptr<UpdateKernel> update(const UpdateRule&, std::vector<UpdatePart>) const override {
+    return nullptr;
+  }
+  std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart>) const override {
+    return nullptr;
+  }
   void copy(const View&, const View&) const override {}
 };
 

@@ -68,20 +68,21 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   return {found, s.read(p), given, s.read(totals), s.read(dx)};
 }
 
-/// Weights after as many steps as there are gradients, each step at a rate of 0.1 * step.
+/// Weights after as many steps as there are gradients, each step at a rate of 0.1 * step; `as`: by
+/// the norms that it has.
 Values updated(Setup& s, const UpdateRule& rule, UpdateStep step, Values start,
-               const std::vector<Values>& gradients) {
+               const std::vector<Values>& gradients, UpdatePart as = {}) {
   const Form form = s.form({1, std::int64_t(start.size()), 1, 1});
   const Tensor w = s.place(form, start);
   std::vector<Tensor> states;
-  std::vector<View> views;
-  for (int i = 0; i < rule.states(); ++i) views.push_back(states.emplace_back(form));
+  for (int i = 0; i < rule.states(); ++i) as.states.push_back(states.emplace_back(form));
   const double rate = step.rate;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     step.step = std::int64_t(i) + 1;
     step.rate = rate * double(step.step);
     const Tensor dw = s.place(form, gradients[i]);
-    s.backend.update(s.stream, rule, step, w, dw, views);
+    as.w = w, as.dw = dw;
+    s.backend.update(rule, {as})->run(s.stream, step);
   }
   return s.read(w);
 }
@@ -339,7 +340,9 @@ TEST_CASE("an update takes from where the kernels are what is not known before")
       std::copy(values.begin(), values.end(), t.as<double>());
       return t;
     };
-    const auto of = [&](UpdateStep step) { return updated(s, rule, step, {2}, {{1}})[0]; };
+    const auto of = [&](const UpdateStep& step, const UpdatePart& as = {}) {
+      return updated(s, rule, step, {2}, {{1}}, as)[0];
+    };
     const UpdateStep plain{.rate = 0.5, .weight_decay = 0.25, .grad_scale = 3};
     CHECK(of(plain) == Approx(2 - 0.5 * (3 + 0.5)));
     UpdateStep step = plain;
@@ -358,11 +361,15 @@ TEST_CASE("an update takes from where the kernels are what is not known before")
     step.clip_norm = 12;
     CHECK(of(step) == of(plain));
     const Tensor value = numbers({4}), grad = numbers({1});  // of norms 2 and 1
-    step = plain, step.value_square = value, step.grad_square = grad, step.trust = 0.7;
-    CHECK(of(step) == Approx(2 - 0.5 * (0.7 * 2 / (3 + 0.5)) * (3 + 0.5)));
+    UpdatePart lars;
+    lars.value_square = value, lars.grad_square = grad, lars.trust = 0.7;
+    CHECK(of(plain, lars) == Approx(2 - 0.5 * (0.7 * 2 / (3 + 0.5)) * (3 + 0.5)));
     const Tensor zero = numbers({0});
-    step.value_square = zero;
-    CHECK(of(step) == of(plain));
+    lars.value_square = zero;
+    CHECK(of(plain, lars) == of(plain));
+    UpdatePart group;
+    group.rate = 0.5, group.weight_decay = 0.5;  // beside that of the step
+    CHECK(of(plain, group) == Approx(2 - 0.25 * (3 + 1.5)));
   });
 }
 
@@ -393,7 +400,7 @@ TEST_CASE("the squared norm counts every element once, whatever the layout") {
     const Tensor x = s.place(s.form({2, 19, 3, 3}), values);
     const auto norm = [&](const Tensor& of) {
       const Tensor sum = dirty(f64_vector(1));
-      s.backend.squared_norm(s.stream, Pass::update, of, sum);
+      s.backend.squares({{of, sum}})->run(s.stream, Pass::update);
       return sum.as<double>()[0];
     };
     const double got = norm(x);
@@ -534,7 +541,8 @@ TEST_CASE("every kernel is recorded under its layer and pass") {
     kernel->forward(s.stream, x, w, b, y);
     kernel->input_grad(s.stream, w, y, x);
     kernel->weight_grad(s.stream, x, y, w, b);
-    s.backend.squared_norm(s.stream, Pass::update, w, Tensor(f64_vector(1)));
+    const Tensor sum(f64_vector(1));
+    s.backend.squares({{w, sum}})->run(s.stream, Pass::update);
     REQUIRE(kept.spans.size() >= 4);
     CHECK(kept.spans.front().pass == Pass::forward);
     CHECK(kept.spans.back().pass == Pass::update);

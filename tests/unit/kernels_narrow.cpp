@@ -119,7 +119,8 @@ TEST_CASE("the update takes gradients of any type") {
     }();
     const std::vector<View> views(states.begin(), states.end());
     Stream stream;
-    reference->update(stream, rule, {.rate = 0.1, .weight_decay = 0.01}, value, gradient, views);
+    reference->update(rule, {{.w = value, .dw = gradient, .states = views}})
+        ->run(stream, {.rate = 0.1, .weight_decay = 0.01});
     w.push_back(numbers(value));
   }
   CHECK(w[0] == w[1]);

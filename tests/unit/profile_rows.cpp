@@ -223,7 +223,9 @@ TEST_CASE("a step of one's own has its update in the profile, and its ranks thei
         Parameter& p = *n.parameter;
         stream.enter(n.step);
         p.wait(stream);
-        net.placing().backend->update(stream, rule, {.rate = 0.1}, p.value, p.grad, {});
+        net.placing()
+            .backend->update(rule, {{.w = p.value, .dw = p.grad}})
+            ->run(stream, {.rate = 0.1});
       }
       stream.enter(-1);
     };

@@ -71,9 +71,11 @@ Profile measured(PlacedNetwork& net) {
       if (!n.parameter->trained) continue;
       stream.enter(n.step);
       n.parameter->wait(stream);
-      const View state = states[i];
-      net.placing().backend->update(stream, momentum(), {.rate = 0.1}, n.parameter->value,
-                                    n.parameter->grad, {&state, 1});
+      net.placing()
+          .backend
+          ->update(momentum(),
+                   {{.w = n.parameter->value, .dw = n.parameter->grad, .states = {states[i]}}})
+          ->run(stream, {.rate = 0.1});
     }
     stream.enter(-1);
   };

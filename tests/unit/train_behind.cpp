@@ -156,12 +156,13 @@ TEST_CASE("a recorded step has its spans when it ends, though nobody has waited 
   const auto on = reference_backend();
   const Form form{{1, 3, 1, 1}, DType::f64, {}};
   const Tensor x(form, on->memory()), sum({1, 1, 1, 1}, DType::f64, on->memory());
+  const auto squares = on->squares({{x, sum}});
   Stream stream;
   Profiler profiler;
   profiler.start(stream);
   for (int step = 0; step < 2; ++step) {
     if (step > 0) profiler.begin_step();
-    for (int i = 0; i < 5; ++i) on->squared_norm(stream, Pass::update, x, sum);
+    for (int i = 0; i < 5; ++i) squares->run(stream, Pass::update);
     profiler.end_step();
     CHECK(profiler.last_step().size() == 5);
   }
@@ -180,7 +181,7 @@ TEST_CASE("a stream that goes has run what was put into it") {
       const double ones[] = {1, 1, 1};
       put_bytes(stream, ones, x);
       ranks.all_reduce(stream, Pass::forward, x).wait(stream);
-      on->squared_norm(stream, Pass::forward, x, sum);
+      on->squares({{x, sum}})->run(stream, Pass::forward);
       get_bytes(stream, sum, &found);
     }
     lamina::check(found == 12, "got ", found);

@@ -143,7 +143,6 @@ TEST_CASE("rules of one's own that cannot be are refused", "[host]") {
   UpdateRule rule;
   rule.kind = UpdateRule::Kind::custom;
   const Tensor w({1, 4, 1, 1}, DType::f32), dw({1, 4, 1, 1}, DType::f32);
-  Stream stream;
-  CHECK_THROWS_WITH(reference_backend()->update(stream, rule, {}, w, dw, {}),
+  CHECK_THROWS_WITH(reference_backend()->update(rule, {{.w = w, .dw = dw}}),
                     ContainsSubstring("no kernel"));
 }

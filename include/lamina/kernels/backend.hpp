@@ -170,6 +170,43 @@ class LossKernel : public Kernel {
                           double samples, const View& dx) = 0;
 };
 
+/// Neighbouring elements that an update treats alike: of a parameter, or of several. All are alike,
+/// but for the dtypes of dw and `rounded`; any layout (padding stays zero).
+struct UpdatePart {
+  View w, dw;
+  std::vector<View> states = {};
+  View rounded = {};  ///< where w, which are master weights, go rounded; absent where w are none
+  double rate = 1;    ///< times that of the step
+  double weight_decay = 0;  ///< beside that of the step
+  /// Sums of squares of these parameters and of their gradients, f64 {1,1,1,1}: the rate is that of
+  /// LARS.
+  View value_square = {}, grad_square = {};
+  double trust = 0;
+
+  /// What is to be done here, in numbers.
+  UpdateStep resolved(const UpdateStep& step) const;
+};
+
+/// Updates parts that were named when it was made, all of them by one call.
+class UpdateKernel {
+ public:
+  virtual ~UpdateKernel() = default;
+  virtual void run(Stream&, const UpdateStep&) = 0;
+};
+
+/// A tensor, and where the sum of the squares of its elements goes, f64 {1,1,1,1}.
+struct SquaresPart {
+  View x, sum;
+};
+
+/// Sums up squares, of all the tensors that were named when it was made by one call. Each sum is
+/// added up in an order that depends on the number of elements alone.
+class SquaresKernel {
+ public:
+  virtual ~SquaresKernel() = default;
+  virtual void run(Stream&, Pass) = 0;
+};
+
 /// The elements of `box`, a block of some tensor: from where they lie in one larger block of it to
 /// where they lie in another. Both blocks are plain, of one dtype.
 struct BoxMove {
@@ -266,12 +303,10 @@ class Backend {
   virtual void add_found(Stream& stream, const View& found, bool first, const View& totals) const {
     stream.run(Pass::forward, "add found", [&] { lamina::add_found(found, first, totals); });
   }
-  /// w, dw and the states are alike, but for the dtype of dw; any layout (padding stays zero).
-  virtual void update(Stream&, const UpdateRule&, const UpdateStep&, const View& w, const View& dw,
-                      std::span<const View> states) const = 0;
-  /// sum f64 {1,1,1,1}: that of the squares of all elements, added up in an order that depends on
-  /// their number alone.
-  virtual void squared_norm(Stream&, Pass, const View& x, const View& sum) const = 0;
+  /// Throws Error for a rule of one's own, and for parts that are not of the rule.
+  virtual std::unique_ptr<UpdateKernel> update(const UpdateRule&,
+                                               std::vector<UpdatePart>) const = 0;
+  virtual std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart>) const = 0;
 };
 
 }  // namespace lamina

@@ -3,6 +3,7 @@
 // deterministic. With bf16 and f16 it computes in f32 and rounds once, when it writes.
 #pragma once
 
+#include <lamina/kernels/detail/in_turn.hpp>
 #include <lamina/kernels/reference/channels.hpp>
 #include <lamina/kernels/reference/elementwise.hpp>
 #include <lamina/kernels/reference/loss.hpp>
@@ -141,22 +142,19 @@ class Reference : public Backend {
       std::memcpy(to.data, from.data, to.bytes());
   }
 
-  void update(Stream& stream, const UpdateRule& rule, const UpdateStep& step, const View& w,
-              const View& dw, std::span<const View> states) const override {
-    stream.run(Pass::update, "update",
-               [&] { detail::reference_update(rule, step.resolved(), w, dw, states); });
+  std::unique_ptr<UpdateKernel> update(const UpdateRule& rule,
+                                       std::vector<UpdatePart> parts) const override {
+    detail::check_parts(rule, parts);
+    for (const UpdatePart& p : parts) detail::check_form(p.w, "update");
+    return std::make_unique<detail::UpdateInTurn>(
+        *this, std::move(parts), [rule](Stream&, const UpdateStep& at, const UpdatePart& p) {
+          detail::reference_update(rule, at, p.w, p.dw, p.states);
+        });
   }
-
-  void squared_norm(Stream& stream, Pass pass, const View& x, const View& sum) const override {
-    detail::check_form(x, "squared_norm");
-    check_operand(sum, detail::f64_vector(1), "squared_norm sum");
-    stream.run(pass, "squared_norm", [&] {
-      double total = 0;
-      visit(x.dtype, [&]<Floating T>(T) {
-        for (const double v : x.elements<const T>()) total += v * v;
-      });
-      *sum.as<double>() = total;
-    });
+  std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {
+    for (const SquaresPart& p : parts) detail::check_form(p.x, "squares");
+    return std::make_unique<detail::SquaresInTurn>(std::move(parts),
+                                                   detail::reference_squared_norm);
   }
 
  private:

@@ -44,7 +44,7 @@ class Passed {
   Tensor tensor_;
 };
 
-/// By how much one call updates parameters. The numbers can be all there is; what lies where the
+/// By how much a step updates parameters. The numbers can be all there is; what lies where the
 /// kernels are comes in addition.
 struct UpdateStep {
   double rate = 0;          ///< learning rate
@@ -61,12 +61,6 @@ struct UpdateStep {
   /// where the root of their sum is above that.
   View squares = {};
   double clip_norm = 0;
-  /// And of these parameters and of their gradients, f64 {1,1,1,1}: the rate is that of LARS.
-  View value_square = {}, grad_square = {};
-  double trust = 0;
-
-  /// With what lies there in the numbers. To be called by a kernel.
-  UpdateStep resolved() const;
 };
 
 }  // namespace lamina

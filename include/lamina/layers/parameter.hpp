@@ -58,21 +58,12 @@ struct Turns {
 
 /// Parameters of neighbouring layers, whose gradients are contiguous in memory in the order in
 /// which backward finishes them. The last one to arrive starts the collective, on the buffer
-/// itself: nothing is copied. Values and the optimizer's states lie likewise, so that neighbours
-/// are updated by one call.
+/// itself: nothing is copied. Values and the optimizer's states lie likewise, and all are updated
+/// by one call.
 ///
 /// With a sharded optimizer each rank gets the sum of its own part of the bucket only, updates the
 /// weights there, and the ranks exchange those.
 struct Bucket {
-  /// Neighbours that the optimizer updates by one call, or what of them this rank updates.
-  struct Run {
-    const Parameter* first = nullptr;
-    int number = 0;                     ///< of that: NamedParameter::number
-    double rate = 1, weight_decay = 0;  ///< times the learning rate; per step
-    View value, grad;                   ///< {1, elements, 1, 1}; master weights, if it keeps those
-    std::vector<View> states;
-  };
-
   /// {1, elements, 1, 1} over all members, padding of layouts included, each of a dtype of its own.
   View gradients, values;
   Communicator ranks;  ///< that hold the same parameters
@@ -94,9 +85,10 @@ struct Bucket {
   DType state = DType::f32;  ///< Precision::states
   // Of the optimizer that was attached; made by it.
   std::vector<View> states;  ///< of own(); the last one are master weights, if it keeps those
-  std::vector<Run> runs;
-  std::unique_ptr<UnaryKernel> round;  ///< from master weights to values
-  std::uint64_t attached = 0;          ///< Optimizer::key(); 0 = none
+  std::unique_ptr<UpdateKernel> update;  ///< of own()
+  std::unique_ptr<SquaresKernel>
+      squares;                 ///< of its members' gradients; with LARS, of weights, too
+  std::uint64_t attached = 0;  ///< Optimizer::key(); 0 = none
 
   /// The elements that this rank updates: all, or with a sharded optimizer its part.
   Part own() const {
@@ -136,13 +128,8 @@ struct Bucket {
     }
     stream.enter(stream.layer(), stream.layer_name());
   }
-  /// The values of own(), or their master weights, are new: the other ranks get them.
-  void update(Stream& stream) {
-    if (keeps_master()) {
-      stream.enter(stream.layer(), stream.layer_name(), Pass::update);
-      round->forward(stream, master(), own_values());
-      stream.enter(stream.layer(), stream.layer_name());
-    }
+  /// The values of own() are new: the other ranks get them.
+  void gather(Stream& stream) {
     if (sharded) gathered = ranks.all_gather(stream, Pass::update, own_values(), values);
   }
 };

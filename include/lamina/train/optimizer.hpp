@@ -130,20 +130,20 @@ class Optimizer {
   /// Throws Error where a group has no parameters.
   void check_groups(const PlacedNetwork& network) const;
   ParameterGroup settings(const NamedParameter& n) const;
-  void plan_runs(Bucket& bucket, const std::vector<NamedParameter>& all) const;
+  /// What is updated alike: neighbours, or what of them this rank updates.
+  std::vector<UpdatePart> parts_of(const PlacedNetwork& network, const Bucket& bucket) const;
+  std::unique_ptr<UpdateKernel> update_of(const Backend& backend,
+                                          std::vector<UpdatePart> parts) const;
+  /// Where ranks hold different blocks, each adds up the blocks that no rank before it holds.
+  std::vector<SquaresPart> squares_of(const PlacedNetwork& network, const Bucket& bucket) const;
   /// What is alike for all parameters.
   UpdateStep step_of(const PlacedNetwork& network) const;
-  void update(const PlacedNetwork& network, Stream& stream, const Bucket::Run& run,
-              UpdateStep step) const;
 
   enum class Square { grad, value };
 
   /// Where the sum of squares of a parameter or of its gradient lies.
   View square_of(const PlacedNetwork& network, Square of, int number) const;
-  /// Puts those there of what this rank updates.
-  void square(const PlacedNetwork& network, Stream& stream, const Parameter& p, int number) const;
-  /// Those of all parameters. Where ranks hold different blocks, each adds the blocks that no rank
-  /// before it holds; the sums are the same bits on all ranks.
+  /// Those of all parameters, when their gradients have come: the same bits on all ranks.
   void add_up_squares(PlacedNetwork& network, Stream& stream) const;
 
   std::string name_;

@@ -4,6 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/pattern.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/kernels/detail/in_turn.hpp>
 #include <lamina/train/optimizer.hpp>
 
 #include <algorithm>
@@ -130,33 +131,47 @@ LAMINA_INLINE Tensor Optimizer::attach(PlacedNetwork& network) const {
       at += bucket.states.back().bytes();
       for (Parameter* p : bucket.members) p->states.push_back(p->own_of(bucket.states.back()));
     }
-    if (const View master = bucket.master()) {
-      backend.copy(bucket.own_values(), master);
-      bucket.round = backend.reorder(master, bucket.own_values());
-    }
-    plan_runs(bucket, network.parameters());
+    if (const View master = bucket.master()) backend.copy(bucket.own_values(), master);
+    bucket.update = update_of(backend, parts_of(network, bucket));
+    bucket.squares = backend.squares(squares_of(network, bucket));
     bucket.attached = key_;
   }
   return all;
 }
 
-LAMINA_INLINE void Optimizer::plan_runs(Bucket& bucket,
-                                        const std::vector<NamedParameter>& all) const {
+namespace detail {
+
+/// By which ranks know each other's collectives: they number their steps differently where one has
+/// a reorder more.
+inline const char* layer_name(const PlacedNetwork& network, const Bucket& bucket) {
+  return network.steps()[std::size_t(bucket.step)].name.c_str();
+}
+
+/// In the order in which they lie there.
+inline std::vector<const NamedParameter*> members_of(const PlacedNetwork& network,
+                                                     const Bucket& bucket) {
+  std::vector<const NamedParameter*> members;
+  for (const Parameter* p : bucket.members)
+    members.push_back(&*std::ranges::find(network.parameters(), p, &NamedParameter::parameter));
+  return members;
+}
+
+}  // namespace detail
+
+LAMINA_INLINE std::vector<UpdatePart> Optimizer::parts_of(const PlacedNetwork& network,
+                                                          const Bucket& bucket) const {
   struct Member {
     const NamedParameter* named;
     ParameterGroup settings;
     bool alone;  // it has norms of its own
   };
   std::vector<Member> members;
-  for (const Parameter* p : bucket.members) {
-    const auto named = std::find_if(all.begin(), all.end(),
-                                    [&](const NamedParameter& n) { return n.parameter == p; });
-    members.push_back({&*named, settings(*named), trust_ > 0 && p->decay});
-  }
+  for (const NamedParameter* n : detail::members_of(network, bucket))
+    members.push_back({n, settings(*n), trust_ > 0 && n->parameter->decay});
   const auto alike = [](const Member& a, const Member& b) {
     return !a.alone && !b.alone && a.settings == b.settings;
   };
-  bucket.runs.clear();
+  std::vector<UpdatePart> parts;
   const Part own = bucket.own();
   for (std::size_t i = 0, next = 0; i < members.size(); i = next) {
     const Member& first = members[i];
@@ -169,17 +184,31 @@ LAMINA_INLINE void Optimizer::plan_runs(Bucket& bucket,
       return v.at(std::size_t(run.begin - own.begin) * size_of(v.dtype),
                   {{1, run.size, 1, 1}, v.dtype, {}});
     };
-    bucket.runs.push_back(
-        {.first = first.named->parameter,
-         .number = first.named->number,
-         .rate = first.settings.rate,
-         .weight_decay = *first.settings.weight_decay,
-         .value = of(bucket.keeps_master() ? bucket.master() : bucket.own_values()),
-         .grad = of(bucket.own_gradients()),
-         .states = {}});
+    UpdatePart part{.w = of(bucket.keeps_master() ? bucket.master() : bucket.own_values()),
+                    .dw = of(bucket.own_gradients()),
+                    .rate = first.settings.rate,
+                    .weight_decay = *first.settings.weight_decay};
+    if (bucket.keeps_master()) part.rounded = of(bucket.own_values());
     for (int s = 0; s < rule_.states(); ++s)
-      bucket.runs.back().states.push_back(of(bucket.states[std::size_t(s)]));
+      part.states.push_back(of(bucket.states[std::size_t(s)]));
+    if (first.alone) {
+      part.value_square = square_of(network, Square::value, first.named->number);
+      part.grad_square = square_of(network, Square::grad, first.named->number);
+      part.trust = trust_;
+    }
+    parts.push_back(std::move(part));
   }
+  return parts;
+}
+
+LAMINA_INLINE std::unique_ptr<UpdateKernel> Optimizer::update_of(
+    const Backend& backend, std::vector<UpdatePart> parts) const {
+  if (!custom_) return backend.update(rule_, std::move(parts));
+  return std::make_unique<detail::UpdateInTurn>(
+      backend, std::move(parts),
+      [rule = custom_](Stream& stream, const UpdateStep& numbers, const UpdatePart& p) {
+        rule(stream, numbers, p.w, p.dw, p.states);
+      });
 }
 
 LAMINA_INLINE Memory Optimizer::memory(const PlacedNetwork& network) const {
@@ -193,16 +222,6 @@ LAMINA_INLINE Memory Optimizer::memory(const Step& step) const {
   for (const Parameter* p : step.parameters()) m.optimizer += bytes(*p);
   return m;
 }
-
-namespace detail {
-
-/// By which ranks know each other's collectives: they number their steps differently where one has
-/// a reorder more.
-inline const char* layer_name(const PlacedNetwork& network, const NamedParameter& n) {
-  return network.steps()[std::size_t(n.step)].name.c_str();
-}
-
-}  // namespace detail
 
 LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
                                      std::int64_t step, double scale) const {
@@ -224,26 +243,30 @@ LAMINA_INLINE void Optimizer::begin_update(PlacedNetwork& network, Stream& strea
 
 LAMINA_INLINE void Optimizer::run_update(PlacedNetwork& network, Stream& stream) const {
   network.add_up_workers(stream);
-  const UpdateStep all = step_of(network);
+  UpdateStep all = step_of(network);
   const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());
   if (ahead) add_up_squares(network, stream);
+  std::vector<Tensor> copies;
+  if (custom_) stream.only_once("an update rule of one's own");
+  if (custom_ && !network.placing().backend->memory().on_host())
+    for (View* v : {&all.values, &all.found, &all.squares})
+      if (*v) copy_bytes(*v, copies.emplace_back(v->form())), *v = copies.back();
   for (Bucket& bucket : network.buckets()) {
-    const char* layer = network.steps()[std::size_t(bucket.step)].name.c_str();
+    const char* layer = detail::layer_name(network, bucket);
     const LayerScope scope(stream, bucket.step, layer, LayerRun::Phase::update);
     stream.enter(bucket.step, layer);
     bucket.sum.wait(stream);
-    for (const Bucket::Run& run : bucket.runs) {
-      if (trust_ > 0 && !ahead && run.first->decay) square(network, stream, *run.first, run.number);
-      update(network, stream, run, all);
-    }
-    bucket.update(stream);
+    if (trust_ > 0 && !ahead) bucket.squares->run(stream, Pass::update);
+    bucket.update->run(stream, all);
+    bucket.gather(stream);
   }
   stream.enter(-1);
   for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
 }
 
 LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network) const {
-  UpdateStep step{.values = network.update_values().view(), .found = network.found_by_step()};
+  UpdateStep step{
+      .rate = 1, .values = network.update_values().view(), .found = network.found_by_step()};
   const PlaceOptions& o = network.placing();
   step.samples = double(o.batch * o.micro_batches);
   if (clip_norm_ > 0) {
@@ -254,40 +277,23 @@ LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network) const 
   return step;
 }
 
-LAMINA_INLINE void Optimizer::update(const PlacedNetwork& network, Stream& stream,
-                                     const Bucket::Run& run, UpdateStep step) const {
-  step.rate = run.rate, step.weight_decay = run.weight_decay;
-  if (trust_ > 0 && run.first->decay) {
-    step.value_square = square_of(network, Square::value, run.number);
-    step.grad_square = square_of(network, Square::grad, run.number);
-    step.trust = trust_;
-  }
-  const Backend& backend = *network.placing().backend;
-  if (!custom_) return backend.update(stream, rule_, step, run.value, run.grad, run.states);
-  std::vector<Tensor> copies;
-  stream.only_once("an update rule of one's own");
-  if (!backend.memory().on_host())
-    for (View* v : {&step.values, &step.found, &step.squares})
-      if (*v) copy_bytes(*v, copies.emplace_back(v->form())), *v = copies.back();
-  stream.run(Pass::update, "update",
-             [&] { custom_(stream, step.resolved(), run.value, run.grad, run.states); });
-}
-
 LAMINA_INLINE View Optimizer::square_of(const PlacedNetwork& network, Square of, int number) const {
   const View& squares = network.squares();
   const std::int64_t at = number + (of == Square::value ? squares.shape.c / 2 : 0);
   return squares.at(std::size_t(at) * sizeof(double), {{1, 1, 1, 1}, DType::f64, {}});
 }
 
-LAMINA_INLINE void Optimizer::square(const PlacedNetwork& network, Stream& stream,
-                                     const Parameter& p, int number) const {
-  const Backend& backend = *network.placing().backend;
-  if (p.own().size == 0) return;
-  const auto add_up = [&](const View& x, Square of) {
-    backend.squared_norm(stream, Pass::update, x, square_of(network, of, number));
-  };
-  add_up(p.own_grad(), Square::grad);
-  if (trust_ > 0 && p.decay) add_up(p.own_value(), Square::value);
+LAMINA_INLINE std::vector<SquaresPart> Optimizer::squares_of(const PlacedNetwork& network,
+                                                             const Bucket& bucket) const {
+  std::vector<SquaresPart> parts;
+  for (const NamedParameter* n : detail::members_of(network, bucket)) {
+    const Parameter& p = *n->parameter;
+    if (p.own().size == 0 || (network.scattered() && !n->counts)) continue;
+    parts.push_back({p.own_grad(), square_of(network, Square::grad, n->number)});
+    if (trust_ > 0 && p.decay)
+      parts.push_back({p.own_value(), square_of(network, Square::value, n->number)});
+  }
+  return parts;
 }
 
 LAMINA_INLINE void Optimizer::add_up_squares(PlacedNetwork& network, Stream& stream) const {
@@ -298,11 +304,10 @@ LAMINA_INLINE void Optimizer::add_up_squares(PlacedNetwork& network, Stream& str
     const BoxMove zeros{{}, all, squares, all, all};
     placing.backend->move(stream, Pass::update, "zero", {&zeros, 1});
   }
-  for (const auto& n : network.parameters()) {
-    if (!n.parameter->trained || (network.scattered() && !n.counts)) continue;
-    stream.enter(n.step, detail::layer_name(network, n));
-    n.parameter->wait(stream);
-    square(network, stream, *n.parameter, n.number);
+  for (Bucket& bucket : network.buckets()) {
+    stream.enter(bucket.step, detail::layer_name(network, bucket));
+    bucket.sum.wait(stream);
+    bucket.squares->run(stream, Pass::update);
   }
   stream.enter(-1);
   if (network.scattered()) placing.ranks.all_reduce(stream, Pass::update, squares).wait(stream);
