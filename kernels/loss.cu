@@ -105,8 +105,8 @@ __global__ void join_found(const double* found, bool first, double* totals) {
 
 template <class T>
 __global__ void take_target(const Wide<T>* p, const std::int32_t* labels, const double* rows,
-                            double samples, Loss of, T* dx) {
-  const double scale = 1 / (samples > 0 ? samples : *rows);
+                            double samples, Loss of, T* dx, const double* by) {
+  const double scale = (by ? *by : 1) / (samples > 0 ? samples : *rows);
   const double everywhere = of.smoothing / double(of.classes);
   each_row_of_warp(of.rows, [&](std::int64_t r, int lane) {
     const std::int64_t label = labels[r] - of.first;
@@ -156,10 +156,10 @@ cudaError_t loss_add_found(cudaStream_t stream, const double* found, bool first,
 
 cudaError_t loss_input_grad(cudaStream_t stream, const Loss& l, const void* p,
                             const std::int32_t* labels, const double* rows, double samples,
-                            void* dx) {
+                            void* dx, const double* scale) {
   return with_elements(l.dtype, [&]<class T>(T) {
     return launch_rows(stream, l.rows, take_target<T>, static_cast<const Wide<T>*>(p), labels, rows,
-                       samples, l, static_cast<T*>(dx));
+                       samples, l, static_cast<T*>(dx), scale);
   });
 }
 

@@ -30,6 +30,6 @@ cudaError_t loss_mean(cudaStream_t, double* totals, double* rows);
 /// See Backend::add_found().
 cudaError_t loss_add_found(cudaStream_t, const double* found, bool first, double* totals);
 cudaError_t loss_input_grad(cudaStream_t, const Loss&, const void* p, const std::int32_t* labels,
-                            const double* rows, double samples, void* dx);
+                            const double* rows, double samples, void* dx, const double* scale);
 
 }  // namespace lamina::cuda

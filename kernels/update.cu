@@ -13,20 +13,29 @@ namespace {
 /// What an update does to each element.
 struct Numbers {
   double rate, decay, scale, correct1, correct2;
+  bool skip;
 };
+
+__device__ double sum_of(const double* squares, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum += squares[i];
+  return sum;
+}
+
+__device__ bool finite(double v) { return v - v == 0; }
 
 // As UpdatePart::resolved() does on the host.
 
 __device__ Numbers resolve(const Update& u) {
-  Numbers n{u.rate, u.weight_decay, u.grad_scale, 1, 1};
+  Numbers n{u.rate, u.weight_decay, u.grad_scale, 1, 1, false};
   double step = u.step;
   if (u.values) n.rate *= u.values->rate, n.scale *= u.values->scale, step = u.values->step;
   if (u.found) n.scale *= u.samples / (u.found[3] > 1 ? u.found[3] : 1);
+  if (u.loss_scale) n.scale /= u.loss_scale->scale;
   if (u.squares) {
-    double sum = 0;
-    for (int i = 0; i < u.square_count; ++i) sum += u.squares[i];
-    const double norm = n.scale * std::sqrt(sum);
-    if (norm > u.clip_norm) n.scale *= u.clip_norm / norm;
+    const double sum = sum_of(u.squares, u.square_count), norm = n.scale * std::sqrt(sum);
+    n.skip = u.loss_scale && !finite(sum);
+    if (u.clip_norm > 0 && norm > u.clip_norm) n.scale *= u.clip_norm / norm;
   }
   n.correct1 = 1 - std::pow(u.beta1, step), n.correct2 = 1 - std::pow(u.beta2, step);
   return n;
@@ -34,14 +43,14 @@ __device__ Numbers resolve(const Update& u) {
 
 /// Called by all threads of a block.
 __device__ Numbers resolve_once(const Update& u) {
-  __shared__ double shared[5];
+  __shared__ double shared[6];
   if (threadIdx.x == 0) {
     const Numbers n = resolve(u);
     shared[0] = n.rate, shared[1] = n.decay, shared[2] = n.scale;
-    shared[3] = n.correct1, shared[4] = n.correct2;
+    shared[3] = n.correct1, shared[4] = n.correct2, shared[5] = n.skip;
   }
   __syncthreads();
-  return {shared[0], shared[1], shared[2], shared[3], shared[4]};
+  return {shared[0], shared[1], shared[2], shared[3], shared[4], shared[5] != 0};
 }
 
 /// Of a run.
@@ -122,6 +131,7 @@ template <class T, class G>
 __global__ void update_all(Update u, DType rounded, const UpdateRun* runs, const Chunk* chunks,
                            std::int64_t count) {
   const Numbers all = resolve_once(u);
+  if (all.skip) return;
   for (std::int64_t c = blockIdx.x; c < count; c += gridDim.x) {
     const UpdateRun& r = runs[chunks[c].run];
     const Numbers n = resolve(all, r);
@@ -188,6 +198,10 @@ __global__ void add_partials(const SquaresRun* runs, std::int64_t count, const d
   }
 }
 
+__global__ void adjust(LossScaling how, const double* squares, int count, LossScale* scale) {
+  scale->adjust(how, !finite(sum_of(squares, count)));
+}
+
 /// A block for each, up to the most.
 dim3 blocks_for(std::int64_t count) { return dim3(unsigned(std::min(count, most_blocks))); }
 
@@ -216,6 +230,11 @@ cudaError_t square(cudaStream_t stream, const SquaresRun* runs, std::int64_t run
   }
   return launch(stream, blocks_for(run_count), dim3(flat_threads), add_partials, runs, run_count,
                 static_cast<const double*>(partials));
+}
+
+cudaError_t adjust_loss_scale(cudaStream_t stream, const LossScaling& how, const double* squares,
+                              int square_count, LossScale* scale) {
+  return launch(stream, dim3(1), dim3(1), adjust, how, squares, square_count, scale);
 }
 
 }  // namespace lamina::cuda

@@ -32,6 +32,7 @@ struct Update {
   const double* squares = nullptr;
   int square_count = 0;
   double clip_norm = 0;
+  const LossScale* loss_scale = nullptr;
 };
 
 /// UpdatePart: elements in a row. The states and `rounded` are null where there are none.
@@ -68,5 +69,9 @@ struct SquaresRun {
 /// for a number for each chunk.
 cudaError_t square(cudaStream_t, const SquaresRun* runs, std::int64_t run_count,
                    const Chunk* chunks, std::int64_t chunk_count, double* partials);
+
+/// See Backend::adjust_loss_scale().
+cudaError_t adjust_loss_scale(cudaStream_t, const LossScaling&, const double* squares,
+                              int square_count, LossScale* scale);
 
 }  // namespace lamina::cuda

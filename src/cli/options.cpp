@@ -6,6 +6,7 @@
 #include <lamina/comm/alike.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -67,6 +68,19 @@ void add_balance_flag(CLI::App& app, RunOptions& o) {
 std::optional<DType> RunOptions::sent_gradients() const {
   if (grad_dtype == "auto") return {};
   return parse_dtype(grad_dtype);
+}
+
+LossScaling RunOptions::loss_scaling() const {
+  if (loss_scale == "off") return LossScaling();
+  LossScaling how = LossScaling::usual(loss_scale == "auto" ? parse_dtype(dtype) : DType::f16);
+  how.double_after = loss_scale_steps;
+  if (loss_scale == "auto" || loss_scale == "dynamic") return how;
+  const char* const end = loss_scale.data() + loss_scale.size();
+  const auto [at, error] = std::from_chars(loss_scale.data(), end, how.start);
+  check(error == std::errc() && at == end && how.start > 0, "--loss-scale ", loss_scale,
+        ": expected dynamic, off, or a power of two");
+  how.double_after = 0;
+  return how;
 }
 
 void add_bucket_flags(CLI::App& app, RunOptions& o) {
@@ -174,6 +188,14 @@ void add_optimizer_flags(CLI::App& app, RunOptions& o) {
       ->type_name("PARAMETER:rate=TIMES,decay=D")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  word(app, "--loss-scale", o.loss_scale, "dynamic|NUMBER|off",
+       "multiply the gradient of the loss by it, so that small gradients do not vanish; dynamic = "
+       "halved when a gradient overflows, doubled after many steps without. auto = dynamic in f16, "
+       "else off")
+      ->capture_default_str();
+  count(app, "--loss-scale-steps", o.loss_scale_steps, 1,
+        "so many steps without overflow double a dynamic scale")
+      ->capture_default_str();
   number(app, "--clip-norm", o.clip_norm, "scale gradients down to this norm; 0 = never");
 }
 

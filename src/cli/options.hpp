@@ -3,6 +3,7 @@
 
 #include <lamina/base/error.hpp>
 #include <lamina/comm/world.hpp>
+#include <lamina/kernels/step_values.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -31,7 +32,8 @@ struct RunOptions {
   std::string data = "synthetic";
 
   std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
-  std::string grad_dtype = "auto";
+  std::string grad_dtype = "auto", loss_scale = "auto";
+  int loss_scale_steps = LossScaling().double_after;
   std::string agreed;  // no flag: what prepare() has to say about the ranks' instruction sets
   double bucket_mb = 25, first_bucket_mb = 1;
   std::vector<std::string> recompute;  // layers or patterns
@@ -64,6 +66,8 @@ struct RunOptions {
 
   /// Of --grad-dtype; none for auto.
   std::optional<DType> sent_gradients() const;
+  /// Of --loss-scale and --dtype. Throws Error for what is no number.
+  LossScaling loss_scaling() const;
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;
   /// Those of it that run at once, all where --micro-batch is no number. Throws Error where it does

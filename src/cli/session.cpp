@@ -296,6 +296,7 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
           .sent_gradients = o.sent_gradients(),
+          .loss_scaling = o.loss_scaling(),
           .shard_optimizer = plan.plan.shard_optimizer,
           .schedule = schedule,
           .seed = o.seed};

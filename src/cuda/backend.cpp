@@ -3,6 +3,7 @@
 #include "cuda/own_kernels.hpp"
 #include "kernels/boxes.hpp"
 #include "kernels/loss.hpp"
+#include "kernels/update.hpp"
 
 #include <lamina/kernels/backends.hpp>
 
@@ -105,6 +106,13 @@ class Cuda final : public Backend {
   }
   std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {
     return make_squares(memory_, parts);
+  }
+  void adjust_loss_scale(Stream& stream, const LossScaling& how, const View& squares,
+                         const View& scale) const override {
+    memory_->put(stream, Pass::update, "adjust loss scale", [&](Queue& q) {
+      return cuda::adjust_loss_scale(q.stream(), how, memory_->at<const double>(squares),
+                                     int(squares.shape.size()), memory_->at<LossScale>(scale));
+    });
   }
 
  private:

@@ -51,11 +51,12 @@ class OwnLoss final : public OnGpu<LossKernel> {
     });
   }
   void input_grad(Stream& stream, const View& p, const View& labels, const View& rows,
-                  double samples, const View& dx) override {
+                  double samples, const View& dx, const View& scale) override {
     put(stream, Pass::input_grad, "softmax_cross_entropy", [&](cudaStream_t s) {
       return loss_input_grad(s, loss_, at(p, output, "loss p"), these(labels),
                              at<double>(rows, vector_of(1), "loss rows"), samples,
-                             at(dx, inputs[0], "loss dx"));
+                             at(dx, inputs[0], "loss dx"),
+                             any<const double>(scale, vector_of(1), "loss scale"));
     });
   }
 

@@ -97,6 +97,7 @@ class GpuUpdate final : public OnGpu<UpdateKernel> {
     u.squares = memory().at<const double>(step.squares);
     u.square_count = step.squares ? int(step.squares.shape.size()) : 0;
     u.clip_norm = step.clip_norm;
+    u.loss_scale = memory().at<const LossScale>(step.loss_scale);
     put(stream, Pass::update, "update", [&](cudaStream_t s) {
       return update(s, u, types_, table_.runs(), table_.chunks(), table_.chunk_count());
     });

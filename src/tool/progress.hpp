@@ -38,7 +38,8 @@ class ProgressBar {
         format("epoch %lld  %*lld/%lld  loss %.4f  %.1f images/s  %s left",
                static_cast<long long>(r.epoch + 1), int(lamina::text(r.count).size()),
                static_cast<long long>(r.index), static_cast<long long>(r.count), loss_,
-               double(images_) / seconds_, duration(left).c_str());
+               double(images_) / seconds_, duration(left).c_str()) +
+        (r.loss_scale ? "  " + r.loss_scale->text() : std::string());
     if (columns_ == 0) {
       std::printf("%s\n", line.c_str());
     } else {  // a wrapped line could not be overwritten

@@ -150,11 +150,16 @@ std::unique_ptr<JsonLog> open_log(const TrainOptions& o, const World& world) {
 }
 
 void log_step(JsonLog& log, const StepResult& r) {
-  log.write({{"step", r.step},
-             {"epoch", r.epoch},
-             {"loss", r.loss},
-             {"lr", r.rate},
-             {"images_per_sec", r.images_per_second}});
+  std::vector<JsonField> fields{{"step", r.step},
+                                {"epoch", r.epoch},
+                                {"loss", r.loss},
+                                {"lr", r.rate},
+                                {"images_per_sec", r.images_per_second}};
+  if (r.loss_scale) {
+    fields.emplace_back("loss_scale", r.loss_scale->scale);
+    fields.emplace_back("skipped", std::int64_t(r.loss_scale->skipped));
+  }
+  log.write(fields);
 }
 
 void log_resize(JsonLog& log, const Resize& r) {

@@ -54,6 +54,12 @@ std::string digits(T value) {  // the shortest that reads back as the same value
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
 }
 
+constexpr std::pair<const char*, double LossScale::*> loss_scale_keys[] = {
+    {"loss_scale", &LossScale::scale},
+    {"loss_scale.good", &LossScale::good},
+    {"loss_scale.skipped", &LossScale::skipped},
+    {"loss_scale.stuck", &LossScale::stuck}};
+
 std::map<std::string, std::string> to_metadata(const Progress& p) {
   std::map<std::string, std::string> m = {
       {"format", "pt"},  // other readers ask whose names and shapes these are: PyTorch's
@@ -67,6 +73,8 @@ std::map<std::string, std::string> to_metadata(const Progress& p) {
       {"epoch.top1", digits(p.top1)}};
   if (p.evaluation_due) m.emplace("evaluation", "due");
   for (const auto& [key, value] : p.settings) m.emplace(text(setting_prefix, key), value);
+  if (p.loss_scale)
+    for (const auto& [key, member] : loss_scale_keys) m.emplace(key, digits(*p.loss_scale.*member));
   if (!p.score) return m;
   m.emplace("score.of", p.score->validated ? "validation" : "training");
   m.emplace("score.loss", digits(p.score->loss));
@@ -102,6 +110,11 @@ Progress to_progress(const std::string& path, const std::map<std::string, std::s
     parse(path, metadata, "epoch.top1", p.top1);
   } else {  // nobody knows what this epoch's mean will be
     p.loss = p.top1 = std::numeric_limits<double>::quiet_NaN();
+  }
+  if (metadata.contains("loss_scale")) {
+    p.loss_scale.emplace();
+    for (const auto& [key, member] : loss_scale_keys)
+      parse(path, metadata, key, *p.loss_scale.*member);
   }
   p.evaluation_due = metadata.contains("evaluation");
   check(p.step >= 0 && p.epoch >= 0 && p.batch >= 0, path,

@@ -68,7 +68,7 @@ std::string JsonField::quoted(std::string_view value) {
   return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void JsonLog::write(std::initializer_list<JsonField> fields) {
+void JsonLog::write(std::span<const JsonField> fields) {
   std::string line;
   for (const JsonField& field : fields) line += (line.empty() ? "{" : ", ") + field.text();
   line += line.empty() ? "{}\n" : "}\n";

@@ -283,7 +283,7 @@ struct Device {
   }
   UpdateStep kept(const UpdateStep& step) const {
     UpdateStep s = step;
-    for (View* v : {&s.values, &s.found, &s.squares}) *v = in(*v);
+    for (View* v : {&s.values, &s.found, &s.squares, &s.loss_scale}) *v = in(*v);
     return s;
   }
   std::vector<UpdatePart> kept(std::vector<UpdatePart> parts) const {
@@ -432,8 +432,8 @@ struct Loss final : On<LossKernel> {
     call(s, &LossKernel::mean, totals, rows);
   }
   void input_grad(Stream& s, const View& p, const View& labels, const View& rows, double samples,
-                  const View& dx) override {
-    call(s, &LossKernel::input_grad, p, labels, rows, samples, dx);
+                  const View& dx, const View& scale) override {
+    call(s, &LossKernel::input_grad, p, labels, rows, samples, dx, scale);
   }
 };
 
@@ -514,6 +514,10 @@ class Telltale final : public Backend {
   }
   std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {
     return on<Squared>(host().squares(device_->kept(std::move(parts))));
+  }
+  void adjust_loss_scale(Stream& s, const LossScaling& how, const View& squares,
+                         const View& scale) const override {
+    device_->call(s, device_->host, &Backend::adjust_loss_scale, how, squares, scale);
   }
   void convert(Stream& s, Pass pass, const char* what, const View& from,
                const View& to) const override {

@@ -12,7 +12,7 @@ namespace {
 
 struct Case {
   std::int64_t rows, part, classes, first;
-  double smoothing = 0, samples = 0;
+  double smoothing = 0, samples = 0, scale = 0;
 };
 
 struct Results {
@@ -44,7 +44,9 @@ Results reference(const Case& c, const Operands& o) {
   kernel->sums(stream, x, labels, largest, p, sums);
   kernel->finish(stream, labels, largest, sums, p, totals);
   kernel->mean(stream, totals, rows);
-  kernel->input_grad(stream, p, labels, rows, c.samples, dx);
+  double scale = c.scale;
+  const View by(&scale, {{1, 1, 1, 1}, DType::f64, {}});
+  kernel->input_grad(stream, p, labels, rows, c.samples, dx, scale > 0 ? by : View());
   return {numbers(largest), numbers(p), numbers(sums), numbers(totals), numbers(rows), numbers(dx)};
 }
 
@@ -61,7 +63,8 @@ Results emulated(const Case& c, const Operands& o) {
   ok(loss_sums(stream, l, x.data(), o.labels.data(), largest.data(), p.data(), sums.data()));
   ok(loss_finish(stream, l, o.labels.data(), largest.data(), sums.data(), p.data(), totals.data()));
   ok(cuda::loss_mean(stream, totals.data(), count.data()));
-  ok(loss_input_grad(stream, l, p.data(), o.labels.data(), count.data(), c.samples, dx.data()));
+  ok(loss_input_grad(stream, l, p.data(), o.labels.data(), count.data(), c.samples, dx.data(),
+                     c.scale > 0 ? &c.scale : nullptr));
   return {largest, wide(p), sums, totals, count, wide(dx)};
 }
 
@@ -84,8 +87,9 @@ void compare(const Case& c) {
 
 template <class T>
 void compare_all() {
-  for (const Case& c : {Case{1, 1, 1, 0}, Case{3, 10, 10, 0, 0.1}, Case{21, 33, 33, 0},
-                        Case{70, 5, 12, 4, 0.2, 64}, Case{9, 1000, 1000, 0}, Case{8, 32, 64, 32}})
+  for (const Case& c :
+       {Case{1, 1, 1, 0}, Case{3, 10, 10, 0, 0.1}, Case{21, 33, 33, 0}, Case{70, 5, 12, 4, 0.2, 64},
+        Case{12, 4, 4, 0, 0, 0, 16}, Case{9, 1000, 1000, 0}, Case{8, 32, 64, 32}})
     compare<T>(c);
 }
 

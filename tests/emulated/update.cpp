@@ -5,6 +5,8 @@
 
 #include <lamina/kernels/reference.hpp>
 
+#include <limits>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -13,9 +15,10 @@ namespace {
 using Kind = UpdateRule::Kind;
 
 /// What a step reads where the kernels are.
-struct Passed {
+struct Given {
   UpdateValues now{.rate = 0.5, .step = 3, .scale = 0.25};
   Values found{0, 0, 0, 7, 0}, squares{900, 16, 9}, value{30}, grad{4000};
+  LossScale scale{.scale = 8};
 };
 
 std::vector<cuda::Chunk> chunks_of(std::int64_t run, std::int64_t count) {
@@ -84,7 +87,7 @@ void compare(const UpdateRule& rule, bool reads) {
   for (const std::int64_t count :
        {2 * cuda::chunk_elements + 516, std::int64_t(259), std::int64_t(1)})
     all.emplace_back(count, 10 * all.size() + 1, rule.states());
-  Passed p;
+  Given p;
   UpdateStep step{.rate = 0.1, .weight_decay = 0.01, .grad_scale = 2, .step = 5};
   cuda::Update u{.kind = cuda::Update::Kind(int(rule.kind)),
                  .momentum = rule.momentum,
@@ -113,6 +116,8 @@ void compare(const UpdateRule& rule, bool reads) {
     step.squares = view_of(p.squares), step.clip_norm = 3;
     u.values = &p.now, u.found = p.found.data(), u.samples = 14;
     u.squares = p.squares.data(), u.square_count = 3, u.clip_norm = 3;
+    step.loss_scale = {&p.scale, lamina::Passed<LossScale>::form()};
+    u.loss_scale = &p.scale;
     parts[0].value_square = view_of(p.value), parts[0].grad_square = view_of(p.grad);
     runs[0].value_square = p.value.data(), runs[0].grad_square = p.grad.data();
     parts[0].trust = runs[0].trust = 0.02;
@@ -172,6 +177,44 @@ TEST_CASE("a list of parameters on a GPU is updated as the reference updates it"
   compare_all<float, float, BF16>();
   compare_all<float, BF16, BF16>();
   compare_all<float, F16, F16>();
+}
+
+TEST_CASE("an update on a GPU is skipped where a gradient has overflowed") {
+  const std::int64_t count = 300;
+  Tensors<float, F16, F16> t(count, 1, 2);
+  const auto before = t.w;
+  cuda::UpdateRun run = t.run(0);
+  const cuda::Chunk chunk{0, 0};
+  Given p;
+  p.squares[1] = std::numeric_limits<double>::infinity();
+  cuda::Update u{.kind = cuda::Update::Kind::adam, .rate = 0.1};
+  u.squares = p.squares.data(), u.square_count = 3;
+  const auto go = [&] {
+    ok(cuda::update(nullptr, u, {DType::f32, DType::f16, DType::f16}, &run, &chunk, 1));
+  };
+  u.loss_scale = &p.scale;
+  go();
+  CHECK(t.w == before);
+  p.squares[1] = 1;
+  go();
+  CHECK(t.w != before);
+}
+
+TEST_CASE("the loss scale on a GPU moves as on the host") {
+  for (const int double_after : {0, 1, 3})
+    for (const double start : {1.0, 4.0, LossScaling::most}) {
+      CAPTURE(double_after, start);
+      const LossScaling how{start, double_after};
+      LossScale got{.scale = start}, want = got;
+      for (int i = 0; i < 40; ++i) {
+        const bool overflows = i % 7 > 4 || i > 30;
+        const double none = i % 2 ? std::nan("") : std::numeric_limits<double>::infinity();
+        const Values squares{1, overflows ? none : 2, 3};
+        ok(cuda::adjust_loss_scale(nullptr, how, squares.data(), 3, &got));
+        want.adjust(how, overflows);
+        CHECK(got == want);
+      }
+    }
 }
 
 TEST_CASE("squares on a GPU are summed in f64, of a list by one call") {

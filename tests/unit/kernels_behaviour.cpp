@@ -361,6 +361,14 @@ TEST_CASE("an update takes from where the kernels are what is not known before")
     step.clip_norm = 12;
     CHECK(of(step) == of(plain));
     const Tensor value = numbers({4}), grad = numbers({1});  // of norms 2 and 1
+    const Tensor scale = numbers({4, 0, 0, 0});
+    step = plain, step.loss_scale = scale, step.squares = squares;
+    CHECK(of(step) == Approx(2 - 0.5 * (0.75 + 0.5)));
+    step.clip_norm = 1.5;  // of norm 3
+    CHECK(of(step) == Approx(2 - 0.5 * (0.375 + 0.5)));
+    const Tensor overflow = numbers({9, std::numeric_limits<double>::infinity()});
+    step.squares = overflow;
+    CHECK(of(step) == 2);
     UpdatePart lars;
     lars.value_square = value, lars.grad_square = grad, lars.trust = 0.7;
     CHECK(of(plain, lars) == Approx(2 - 0.5 * (0.7 * 2 / (3 + 0.5)) * (3 + 0.5)));

@@ -32,6 +32,8 @@ std::vector<Case> cases() {
   add("LARS", LARS{.rate = 0.5, .weight_decay = 0.01}, 2);
   add("sharded LARS", Optimizer(LARS{.rate = 0.5}).clip_norm(0.1), 2)->shard_optimizer = true;
   add("micro-batches", SGD{.rate = 0.05})->micro_batch = 4;
+  TrainerOptions* scaled = add("loss scale", SGD{.rate = 0.05}, 2);
+  scaled->dtype = DType::f16, scaled->loss_scaling = LossScaling{1024, 2};
   add("workers", SGD{.rate = 0.05})->workers = 4;
   add("workers, clipping", Optimizer(AdamW{}).clip_norm(1), 2)->workers = 6;
   // The loss is not on all ranks.

@@ -165,9 +165,10 @@ class LossKernel : public Kernel {
   /// The loss among the summed `totals` becomes the mean; rows f64 {1,1,1,1}: by what it was
   /// divided, which is 1 where no row counts.
   virtual void mean(Stream&, const View& totals, const View& rows) = 0;
-  /// dx = (p - target) / rows, divided by `samples` instead where that is not 0.
+  /// dx = (p - target) / rows, divided by `samples` instead where that is not 0; times what is in
+  /// `scale`, f64 {1,1,1,1}, where that is present.
   virtual void input_grad(Stream&, const View& p, const View& labels, const View& rows,
-                          double samples, const View& dx) = 0;
+                          double samples, const View& dx, const View& scale = {}) = 0;
 };
 
 /// Neighbouring elements that an update treats alike: of a parameter, or of several. All are alike,
@@ -230,6 +231,9 @@ inline void add_found(const View& found, bool first, const View& totals) {
   to[0] = rows > 0 ? (to[0] * to[3] + from[0] * from[3]) / rows : 0;
   for (int i = 1; i < 5; ++i) to[i] += from[i];
 }
+
+/// After a step whose gradients have these sums of squares; `scale`: LossScale. On the host.
+void adjust_loss_scale(const LossScaling& how, const View& squares, const View& scale);
 
 /// The kernels that may take an epilogue.
 enum class Fusible { conv, linear, batch_norm };
@@ -307,6 +311,12 @@ class Backend {
   virtual std::unique_ptr<UpdateKernel> update(const UpdateRule&,
                                                std::vector<UpdatePart>) const = 0;
   virtual std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart>) const = 0;
+  /// See lamina::adjust_loss_scale().
+  virtual void adjust_loss_scale(Stream& stream, const LossScaling& how, const View& squares,
+                                 const View& scale) const {
+    stream.run(Pass::update, "adjust loss scale",
+               [&] { lamina::adjust_loss_scale(how, squares, scale); });
+  }
 };
 
 }  // namespace lamina

@@ -31,6 +31,7 @@ struct Context {
   int micro_batch = 0;    ///< which of them this is,
   int micro_batches = 1;  ///< of how many
   View now = {};          ///< StepValues, for kernels: seed, step, micro_batch and stop
+  View loss_scale = {};   ///< f64 {1,1,1,1}, for kernels: a loss multiplies dx by it; absent = 1
   bool again = false;     ///< forward runs once more, for backward: what a layer keeps beside x and
                           ///< y is there already, and running averages stay
 };
@@ -117,6 +118,8 @@ class Layer {
   /// of the mean; but where a batch runs in micro-batches, that of the sum over the rows, divided
   /// by all samples of the batch (Context::micro_batches times those of x).
   virtual bool is_loss() const { return false; }
+  /// Whether a loss multiplies dx by Context::loss_scale, as training in f16 wants it.
+  virtual bool scales_gradient() const { return false; }
   /// Of a loss: the targets of a whole batch with inputs of these shapes, plain, one for each
   /// sample along n. By default a class of each sample. Of those that are i32, what is below zero
   /// does not count; of those that are f32, what is not a number: loaders fill up batches so.

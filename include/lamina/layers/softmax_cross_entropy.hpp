@@ -39,6 +39,7 @@ class SoftmaxCrossEntropy final : public Layer {
   std::string options() const override { return "smoothing " + exact(o_.label_smoothing); }
 
   bool is_loss() const override { return true; }
+  bool scales_gradient() const override { return true; }
   Form targets(std::span<const Shape> xs) const override {
     return {{xs[0].n, 1, xs[0].h, xs[0].w}, DType::i32, {}};
   }
@@ -87,7 +88,8 @@ struct SoftmaxCrossEntropy::Placed final : PlacedLayer {
                 std::span<const View> dxs) override {
     // How many rows of all micro-batches count is known after the last one: the update says.
     const double all = context.micro_batches > 1 ? double(context.micro_batches * samples) : 0;
-    if (dxs[0]) kernel->input_grad(context.stream, p, context.targets, rows, all, dxs[0]);
+    if (dxs[0])
+      kernel->input_grad(context.stream, p, context.targets, rows, all, dxs[0], context.loss_scale);
   }
 
   std::unique_ptr<LossKernel> kernel;

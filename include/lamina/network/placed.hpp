@@ -21,15 +21,20 @@ class Source;
 struct StepNumbers {
   StepNumbers() = default;
   explicit StepNumbers(MemorySpace& memory)
-      : now(memory), update(memory), found(form(), memory), totals(form(), memory) {}
+      : now(memory),
+        update(memory),
+        loss_scale(memory),
+        found(form(), memory),
+        totals(form(), memory) {}
   static Form form() { return {{1, 5, 1, 1}, DType::f64, {}}; }
   static std::size_t bytes() {
     return Passed<StepValues>::form().bytes() + Passed<UpdateValues>::form().bytes() +
-           2 * form().bytes();
+           Passed<LossScale>::form().bytes() + 2 * form().bytes();
   }
 
   Passed<StepValues> now;
   Passed<UpdateValues> update;
+  Passed<LossScale> loss_scale;
   Tensor found;         ///< as all ranks know it, where some take no part in the loss
   Tensor totals;        ///< over the micro-batches of the step so far
   Tensor by_worker;     ///< a row for each worker; all but those of this rank are zero
@@ -149,6 +154,13 @@ class PlacedNetwork {
   View found_by_step() const;
   /// What updates of the parameters are told.
   const Passed<UpdateValues>& update_values() const { return numbers_.update; }
+  /// By what the gradient of the loss is multiplied, which updates change: LossScale, where kernels
+  /// read it; absent without PlaceOptions::loss_scaling.
+  View loss_scale() const;
+  /// The same on the host, which waits for it; without loss scaling, as it is by default.
+  LossScale loss_scale_now() const;
+  /// From the next step on it is that; without loss scaling, of no effect.
+  void set_loss_scale(const LossScale& scale);
   /// How many micro-batches of a step have run backward here (with workers: or forward, in
   /// inference); 0 when all have.
   int turn() const { return turn_; }

@@ -43,6 +43,10 @@ struct PlaceOptions {
   /// by default as they are. It is an Error with workers, whose sums are the same on any number of
   /// ranks, and where the back end has a memory of its own.
   std::optional<DType> sent_gradients = {};
+  /// Of the gradient of the loss, so that small gradients do not vanish in f16. It is an Error
+  /// where the network ends in a loss that does not scale (Layer::scales_gradient). Of no effect in
+  /// inference.
+  LossScaling loss_scaling = {};
   /// Each of the ranks that hold the same parameters keeps the optimizer's states of a part of
   /// them, updates that and sends it to the others.
   bool shard_optimizer = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lamina/comm/communicator.hpp>
+#include <lamina/kernels/step_values.hpp>
 
 #include <cstdint>
 #include <map>
@@ -35,7 +36,8 @@ struct Progress {
          top1 = 0;  ///< sums over these batches, or over the epoch before if there is none
   bool evaluation_due = false;  ///< training has come to where an evaluation follows, which has not
   std::uint64_t seed = 0;
-  double rate = 0;  ///< learning rate of the last update
+  double rate = 0;                           ///< learning rate of the last update
+  std::optional<LossScale> loss_scale = {};  ///< where there is one
   /// Whatever must be the same when the run is resumed: "model", "optimizer", "global_batch", ...
   std::map<std::string, std::string> settings = {};
   std::optional<Score> score = {};  ///< of what is kept as the best

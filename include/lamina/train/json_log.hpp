@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -53,7 +54,8 @@ class JsonLog {
   bool locked() const { return locked_; }
 
   /// One line, which is in the file when this returns. Throws Error if the disk is full, say.
-  void write(std::initializer_list<JsonField> fields);
+  void write(std::span<const JsonField> fields);
+  void write(std::initializer_list<JsonField> fields) { write({fields.begin(), fields.size()}); }
 
  private:
   File file_;

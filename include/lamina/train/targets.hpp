@@ -5,6 +5,8 @@
 #include <lamina/layers/exchange.hpp>
 #include <lamina/network/placed.hpp>
 
+#include <optional>
+
 namespace lamina {
 
 /// What the last layer, a loss, is to be compared with (Layer::targets): labels of samples or of
@@ -43,6 +45,7 @@ struct Outcome {
   bool stop = false;          ///< a rank asks to end the training
   int resize = 0;             ///< rank 0 announces that it goes on with so many ranks; 0 = not
   bool steady = false;        ///< on all ranks, steps can be recorded
+  std::optional<LossScale> loss_scale = {};  ///< after what was in the stream; none without scaling
 
   /// What a rank says of the last three (Context::stop): numbers that add up over ranks.
   static double says(bool stop, int resize, bool steady) {
@@ -57,20 +60,25 @@ class PendingOutcome {
   PendingOutcome() = default;
   PendingOutcome(const PendingOutcome&) = delete;
   ~PendingOutcome();  ///< what was asked for arrives first, well or not
-  /// Of PlacedNetwork::found().
-  void ask(const View& found, Stream& stream);
+  /// Of PlacedNetwork::found(), and of its loss_scale() where there is one.
+  void ask(const View& found, const View& loss_scale, Stream& stream);
   /// Waits for what was asked for last.
   Outcome get() const;
 
  private:
-  std::unique_ptr<double[]> found_ = std::make_unique<double[]>(5);
+  struct Found {
+    double numbers[5] = {};
+    LossScale loss_scale = {};
+    bool scales = false;
+  };
+  std::unique_ptr<Found> found_ = std::make_unique<Found>();
   Event event_;
 };
 
 /// The same at once.
 inline Outcome outcome(const PlacedNetwork& network, Stream& stream) {
   PendingOutcome outcome;
-  outcome.ask(network.found(stream), stream);
+  outcome.ask(network.found(stream), network.loss_scale(), stream);
   return outcome.get();
 }
 

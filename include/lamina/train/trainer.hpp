@@ -68,7 +68,9 @@ struct TrainerOptions {
   bool communicate = true;  ///< false: collectives do nothing; wrong results, for timing only
   double bucket_mb = 25, first_bucket_mb = 1;
   std::optional<DType> sent_gradients = {};  ///< see PlaceOptions
-  bool shard_optimizer = false;              ///< see PlaceOptions
+  /// See PlaceOptions; by default LossScaling::usual().
+  std::optional<LossScaling> loss_scaling = {};
+  bool shard_optimizer = false;  ///< see PlaceOptions
   Schedule schedule = {};
   std::uint64_t seed = 1;  ///< of initial weights, order of the data, augmentation, dropout
 };
@@ -95,7 +97,8 @@ struct StepResult {
   std::int64_t index = 0, count = 0;  ///< this step's number in the epoch, and steps in an epoch
   double loss = 0, top1 = 0;          ///< mean loss and fraction of hits before the update
   double rate = 0;                    ///< learning rate of the update
-  double seconds = 0;                 ///< that the step took, waiting for data included
+  std::optional<LossScale> loss_scale = {};  ///< after it; none without loss scaling
+  double seconds = 0;                        ///< that the step took, waiting for data included
   double images_per_second = 0;
   bool stop = false;  ///< a rank had asked to stop when the step began: all ranks know at this step
   int resize = 0;     ///< rank 0 had announced that training goes on with so many ranks; 0 = not
@@ -137,6 +140,7 @@ struct Epoch {
   double loss = 0, top1 = 0;  ///< means over its steps, those before a resumed run included
   double seconds = 0, images_per_second = 0;  ///< of the steps of this run; 0 where it made none
   std::optional<Evaluation> validation = {};
+  std::optional<LossScale> loss_scale = {};  ///< after its last step, where there is one
 
   std::string text() const {
     std::string s =
@@ -144,6 +148,7 @@ struct Epoch {
     if (validation)
       s += format("  validation: loss %.4f  top-1 %.2f %%  top-5 %.2f %%", validation->loss,
                   100 * validation->top1, 100 * validation->top5);
+    if (loss_scale) s += "  " + loss_scale->text();
     return s + (seconds > 0 ? format("  %.1f images/s\n", images_per_second) : "\n");
   }
 };
@@ -419,8 +424,13 @@ class Trainer {
   /// One step more: says which.
   void advance(StepResult& r);
 
-  /// What a checkpoint must agree on with the run that continues it.
+  /// What a checkpoint must agree on with the run that continues it, and what lies with the
+  /// kernels.
   void describe();
+  /// Progress::loss_scale is that of the network, which is waited for.
+  void note_loss_scale();
+  /// The network goes on with Progress::loss_scale.
+  void take_loss_scale();
 
   Communicator all_, ranks_;         ///< that were given; that train
   std::vector<Communicator> teams_;  ///< the first i + 1 of all, where ranks come and go

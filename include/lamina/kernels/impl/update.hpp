@@ -10,6 +10,43 @@
 
 namespace lamina {
 
+namespace detail {
+
+inline double sum_of(const View& squares) {
+  double sum = 0;
+  for (const double square : squares.elements<double>()) sum += square;
+  return sum;
+}
+
+}  // namespace detail
+
+LAMINA_INLINE std::string LossScaling::text() const {
+  if (!on()) return "off";
+  return lamina::text(double_after > 0 ? "dynamic, from " : "", exact(start),
+                      double_after > 0 ? lamina::text(", doubled after ", double_after) : "");
+}
+
+LAMINA_INLINE std::string LossScale::text() const {
+  return lamina::text("loss scale ", scale, ", ", skipped, skipped == 1 ? " update" : " updates",
+                      " skipped");
+}
+
+LAMINA_INLINE void LossScaling::check() const {
+  int exponent = 0;
+  lamina::check(
+      start == 0 || (start >= least && start <= most && std::frexp(start, &exponent) == 0.5),
+      "loss scale: expected a power of two from ", least, " to ", most, ", got ", start);
+  lamina::check(double_after >= 0,
+                "loss scale: expected a number of steps after which it doubles, got ",
+                double_after);
+}
+
+LAMINA_INLINE void adjust_loss_scale(const LossScaling& how, const View& squares,
+                                     const View& scale) {
+  reinterpret_cast<LossScale*>(scale.as<double>())
+      ->adjust(how, !std::isfinite(detail::sum_of(squares)));
+}
+
 LAMINA_INLINE UpdateStep UpdatePart::resolved(const UpdateStep& step) const {
   UpdateStep s{step.rate * rate, step.weight_decay + weight_decay, step.grad_scale, step.step};
   if (step.values) {
@@ -17,11 +54,11 @@ LAMINA_INLINE UpdateStep UpdatePart::resolved(const UpdateStep& step) const {
     s.rate *= now.rate, s.grad_scale *= now.scale, s.step = std::int64_t(now.step);
   }
   if (step.found) s.grad_scale *= step.samples / std::max(step.found.as<double>()[3], 1.0);
+  if (step.loss_scale) s.grad_scale /= Passed<LossScale>::in(step.loss_scale).scale;
   if (step.squares) {
-    double sum = 0;
-    for (const double square : step.squares.elements<double>()) sum += square;
-    const double norm = s.grad_scale * std::sqrt(sum);
-    if (norm > step.clip_norm) s.grad_scale *= step.clip_norm / norm;
+    const double sum = detail::sum_of(step.squares), norm = s.grad_scale * std::sqrt(sum);
+    s.skip = step.loss_scale && !std::isfinite(sum);
+    if (step.clip_norm > 0 && norm > step.clip_norm) s.grad_scale *= step.clip_norm / norm;
   }
   if (value_square) {
     const double value = std::sqrt(*value_square.as<double>());
@@ -57,7 +94,8 @@ LAMINA_INLINE UpdateInTurn::UpdateInTurn(const Backend& backend, std::vector<Upd
 
 LAMINA_INLINE void UpdateInTurn::run(Stream& stream, const UpdateStep& step) {
   stream.run(Pass::update, "update", [&] {
-    for (const UpdatePart& p : parts_) one_(stream, p.resolved(step), p);
+    for (const UpdatePart& p : parts_)
+      if (const UpdateStep numbers = p.resolved(step); !numbers.skip) one_(stream, numbers, p);
   });
   const char* const name = stream.layer_name();
   stream.enter(stream.layer(), name, Pass::update);

@@ -108,11 +108,13 @@ class ReferenceLoss final : public LossKernel {
   }
 
   void input_grad(Stream& stream, const View& p, const View& labels, const View& rows,
-                  double samples, const View& dx) override {
+                  double samples, const View& dx, const View& by) override {
     check_operand(p, output, "loss p"), check_operand(labels, labels_, "loss labels");
     check_operand(rows, f64_vector(1), "loss rows"), check_operand(dx, inputs[0], "loss dx");
+    if (by) check_operand(by, f64_vector(1), "loss scale");
     stream.run(Pass::input_grad, "softmax_cross_entropy", [&] {
-      const double scale = 1 / (samples > 0 ? samples : *rows.as<double>());
+      const double scale =
+          (by ? *by.as<double>() : 1) / (samples > 0 ? samples : *rows.as<double>());
       for (Index n = 0; n < rows_; ++n) {
         const Index label = label_of(labels, n);
         for (Index k = 0; k < part_; ++k) {

@@ -30,6 +30,7 @@ LAMINA_INLINE void compare_ranks(const Network& network, const PlaceOptions& o) 
                              {"bucket_mb", exact(o.bucket_mb)},
                              {"first_bucket_mb", exact(o.first_bucket_mb)},
                              {"sent_gradients", o.narrow() ? "bf16" : ""},
+                             {"loss_scaling", o.loss_scaling.text()},
                              {"shard_optimizer", text(o.shard_optimizer)},
                              {"training", text(o.training)},
                              {"frozen", lamina::in_words(o.frozen)},

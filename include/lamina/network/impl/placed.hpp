@@ -125,6 +125,11 @@ inline void check_options(const Network& network, PlaceOptions& options) {
         "sent_gradients: back end ", options.backend->name(),
         " sends gradients as they are: "
         "expected f32");
+  options.loss_scaling.check();
+  const Network::Vertex& last = graph.back();
+  check(!options.training || !options.loss_scaling.on() || last.layer->scales_gradient(),
+        detail::title(last), ": expected a loss that scales its gradient, for training with loss ",
+        "scale ", options.loss_scaling.text());
   check(options.micro_batches > 0, "micro_batches must be positive, got ", options.micro_batches);
   check(!options.training || !options.parameters_of,
         "parameters of another network are for inference only: expected training = false");
@@ -206,6 +211,7 @@ LAMINA_INLINE void PlacedNetwork::allocate(Tensor gradients) {
   allocate_activations();
   parameters_.allocate(options_, memory_, std::move(gradients));
   numbers_ = StepNumbers(options_.backend->memory());
+  set_loss_scale({.scale = options_.loss_scaling.start});
   allocate_kept();
   allocated_ = true;
   if (options_.workers.count > 0) share(options_.workers);
@@ -314,6 +320,24 @@ LAMINA_INLINE void PlacedNetwork::tell(Context& context) const {
   context.micro_batch = int(options_.workers.mine.begin) + turn_;
   context.micro_batches = options_.micro_batches;
   context.now = numbers_.now.view();
+  const Form one{{1, 1, 1, 1}, DType::f64, {}};
+  context.loss_scale = loss_scale() ? loss_scale().at(offsetof(LossScale, scale), one) : View();
+}
+
+LAMINA_INLINE View PlacedNetwork::loss_scale() const {
+  const bool scales = options_.training && options_.loss_scaling.on();
+  return scales ? numbers_.loss_scale.view() : View();
+}
+
+LAMINA_INLINE LossScale PlacedNetwork::loss_scale_now() const {
+  LossScale now;
+  if (const View there = loss_scale()) copy_bytes(there, {&now, there.form()});
+  return now;
+}
+
+LAMINA_INLINE void PlacedNetwork::set_loss_scale(const LossScale& scale) {
+  LossScale now = scale;
+  if (const View there = loss_scale()) copy_bytes({&now, there.form()}, there);
 }
 
 LAMINA_INLINE void PlacedNetwork::add_up_found(Context& context) {

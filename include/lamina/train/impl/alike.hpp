@@ -68,6 +68,7 @@ LAMINA_INLINE void check_alike(const Communicator& ranks, const Optimizer& optim
                       {"the evaluation batch", text(o.evaluation_batch)},
                       {"the back end asked for", o.backend},
                       {"graph", text(o.graph)},
+                      {"the loss scale", placing_of(o).loss_scaling.text()},
                       {"communicate", text(o.communicate)}});
 }
 

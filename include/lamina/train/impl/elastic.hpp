@@ -221,13 +221,20 @@ LAMINA_INLINE void Trainer::tell_progress(const Communicator& ranks) {
   struct Position {
     std::int64_t step, epoch, batch;
     double loss, top1, rate;
-    bool due;
+    bool due, scales;
+    double scale, good, skipped, stuck;
   };
   Progress& p = progress_;
-  const Position mine{p.step, p.epoch, p.batch, p.loss, p.top1, p.rate, p.evaluation_due};
+  const LossScale l = p.loss_scale.value_or(LossScale());
+  const Position mine{p.step,  p.epoch, p.batch,          p.loss,
+                      p.top1,  p.rate,  p.evaluation_due, p.loss_scale.has_value(),
+                      l.scale, l.good,  l.skipped,        l.stuck};
   const Position at = ranks.all_gather_value(mine)[0];
   p.step = at.step, p.epoch = at.epoch, p.batch = at.batch, p.evaluation_due = at.due;
   p.loss = at.loss, p.top1 = at.top1, p.rate = at.rate;
+  p.loss_scale.reset();
+  if (at.scales) p.loss_scale = LossScale{at.scale, at.good, at.skipped, at.stuck};
+  take_loss_scale();
 }
 
 /// Each of the ranks that trained so far sends a part. Returns how many bytes arrived.
@@ -270,6 +277,7 @@ LAMINA_INLINE Resize Trainer::resize(int to, int from) {
   check_finished("resize");
   const double begin = now();
   const int me = all_.rank();
+  if (active()) note_loss_scale();
   Resize r{.from = from, .to = to};
   if (options_.workers > 0)
     share_anew(to, from, r);

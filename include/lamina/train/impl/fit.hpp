@@ -81,7 +81,7 @@ LAMINA_INLINE void Trainer::Fit::train() {
 LAMINA_INLINE void Trainer::Fit::finish(int left) {
   while (trainer_.under_way() > left) {
     const StepResult r = trainer_.finish();
-    epoch_.seconds += r.seconds;
+    epoch_.seconds += r.seconds, epoch_.loss_scale = r.loss_scale;
     stopped_ = stopped_ || r.stop;
     look_after_balance();
     if (r.resize > 0) hear_announcement(r.resize);

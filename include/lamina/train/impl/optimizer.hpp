@@ -147,6 +147,12 @@ inline const char* layer_name(const PlacedNetwork& network, const Bucket& bucket
   return network.steps()[std::size_t(bucket.step)].name.c_str();
 }
 
+/// Sums of squares of the gradients of all parameters.
+inline View grad_squares(const PlacedNetwork& network) {
+  const View& squares = network.squares();
+  return squares.at(0, {{1, squares.shape.c / 2, 1, 1}, DType::f64, {}});
+}
+
 /// In the order in which they lie there.
 inline std::vector<const NamedParameter*> members_of(const PlacedNetwork& network,
                                                      const Bucket& bucket) {
@@ -244,12 +250,12 @@ LAMINA_INLINE void Optimizer::begin_update(PlacedNetwork& network, Stream& strea
 LAMINA_INLINE void Optimizer::run_update(PlacedNetwork& network, Stream& stream) const {
   network.add_up_workers(stream);
   UpdateStep all = step_of(network);
-  const bool ahead = clip_norm_ > 0 || (trust_ > 0 && network.scattered());
+  const bool ahead = all.squares || (trust_ > 0 && network.scattered());
   if (ahead) add_up_squares(network, stream);
   std::vector<Tensor> copies;
   if (custom_) stream.only_once("an update rule of one's own");
   if (custom_ && !network.placing().backend->memory().on_host())
-    for (View* v : {&all.values, &all.found, &all.squares})
+    for (View* v : {&all.values, &all.found, &all.squares, &all.loss_scale})
       if (*v) copy_bytes(*v, copies.emplace_back(v->form())), *v = copies.back();
   for (Bucket& bucket : network.buckets()) {
     const char* layer = detail::layer_name(network, bucket);
@@ -261,6 +267,9 @@ LAMINA_INLINE void Optimizer::run_update(PlacedNetwork& network, Stream& stream)
     bucket.gather(stream);
   }
   stream.enter(-1);
+  if (const View loss_scale = network.loss_scale())
+    network.placing().backend->adjust_loss_scale(stream, network.placing().loss_scaling,
+                                                 detail::grad_squares(network), loss_scale);
   for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
 }
 
@@ -269,11 +278,8 @@ LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network) const 
       .rate = 1, .values = network.update_values().view(), .found = network.found_by_step()};
   const PlaceOptions& o = network.placing();
   step.samples = double(o.batch * o.micro_batches);
-  if (clip_norm_ > 0) {
-    const View& squares = network.squares();
-    step.squares = squares.at(0, {{1, squares.shape.c / 2, 1, 1}, DType::f64, {}});
-    step.clip_norm = clip_norm_;
-  }
+  step.clip_norm = clip_norm_, step.loss_scale = network.loss_scale();
+  if (clip_norm_ > 0 || step.loss_scale) step.squares = detail::grad_squares(network);
   return step;
 }
 

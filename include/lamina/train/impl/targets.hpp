@@ -32,8 +32,10 @@ LAMINA_INLINE void Targets::load(Stream& stream, const void* from) const {
   put_bytes(stream, from, loaded_);
 }
 
-LAMINA_INLINE void PendingOutcome::ask(const View& found, Stream& stream) {
-  get_bytes(stream, found, found_.get());
+LAMINA_INLINE void PendingOutcome::ask(const View& found, const View& loss_scale, Stream& stream) {
+  get_bytes(stream, found, found_->numbers);
+  found_->scales = bool(loss_scale);
+  if (loss_scale) get_bytes(stream, loss_scale, &found_->loss_scale);
   event_ = stream.event();
 }
 
@@ -46,9 +48,12 @@ LAMINA_INLINE PendingOutcome::~PendingOutcome() {
 
 LAMINA_INLINE Outcome PendingOutcome::get() const {
   event_.wait();
-  const int resize = int(found_[4] / Outcome::unit);
-  const double rest = found_[4] - resize * Outcome::unit, stops = std::floor(rest);
-  return {found_[0], found_[1], found_[2], found_[3], stops > 0, resize, rest == stops};
+  const auto& n = found_->numbers;
+  const int resize = int(n[4] / Outcome::unit);
+  const double rest = n[4] - resize * Outcome::unit, stops = std::floor(rest);
+  Outcome o{n[0], n[1], n[2], n[3], stops > 0, resize, rest == stops};
+  if (found_->scales) o.loss_scale = found_->loss_scale;
+  return o;
 }
 
 }  // namespace lamina

@@ -103,7 +103,8 @@ LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, st
   stream_.begin_step();
   train_turns(batch, r.rate);
   advance(r);
-  outcomes[std::size_t(r.step) % outcomes.size()].ask(here().found, stream_);
+  outcomes[std::size_t(r.step) % outcomes.size()].ask(here().found, here().network.loss_scale(),
+                                                      stream_);
   under_way_.push_back(step);
 }
 
@@ -117,7 +118,7 @@ LAMINA_INLINE StepResult Trainer::finish() {
   // Two steps may be under way: all ranks have heard of this one before they start that.
   if (found.steady && on.steady_from == 0) on.steady_from = r.step + 2;
   r.loss = found.loss, r.top1 = found.top1 / std::max(found.rows, 1.0);
-  r.stop = found.stop, r.resize = found.resize;
+  r.stop = found.stop, r.resize = found.resize, r.loss_scale = found.loss_scale;
   if (r.index == 1) progress_.loss = progress_.top1 = 0;
   progress_.loss += r.loss, progress_.top1 += r.top1;
   const double end = now();
@@ -128,6 +129,10 @@ LAMINA_INLINE StepResult Trainer::finish() {
   check(std::isfinite(r.loss) || stream_.silent(), "step ", r.step, ": the loss is ",
         std::isnan(r.loss) ? "not a number" : "infinite",
         ": a lower learning rate, warm-up or gradient clipping may help");
+  check(!r.loss_scale || r.loss_scale->stuck < LossScaling::patience, "step ", r.step,
+        ": gradients have overflowed in ", LossScaling::patience,
+        " steps in a row, with a loss scale of ", r.loss_scale ? r.loss_scale->scale : 1,
+        ": a lower learning rate, warm-up, gradient clipping or bf16 may help");
   return r;
 }
 
@@ -178,6 +183,7 @@ LAMINA_INLINE std::vector<std::string> Trainer::resume(const std::string& path) 
         options_.seed);
   Resumed resumed = load_checkpoint(path, network(), ranks_);
   progress_ = resumed;
+  take_loss_scale();
   return std::move(resumed.averaged);
 }
 
@@ -272,6 +278,7 @@ LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
           .bucket_mb = o.bucket_mb,
           .first_bucket_mb = o.first_bucket_mb,
           .sent_gradients = o.sent_gradients,
+          .loss_scaling = o.loss_scaling.value_or(LossScaling::usual(o.dtype)),
           .shard_optimizer = o.shard_optimizer,
           .frozen = o.frozen,
           .micro_batches = int(o.batch / at_once)};
@@ -393,7 +400,22 @@ LAMINA_INLINE void Trainer::advance(StepResult& r) {
   if (p.batch >= r.count) ++p.epoch, p.batch = 0;
 }
 
+LAMINA_INLINE void Trainer::note_loss_scale() {
+  progress_.loss_scale.reset();
+  if (network().loss_scale()) progress_.loss_scale = network().loss_scale_now();
+}
+
+/// As Progress has it; of a scale that stays, how many updates were skipped.
+LAMINA_INLINE void Trainer::take_loss_scale() {
+  if (!progress_.loss_scale || !here_) return;
+  LossScale scale = *progress_.loss_scale;
+  const LossScaling& how = network().placing().loss_scaling;
+  if (how.double_after == 0) scale = {.scale = how.start, .skipped = scale.skipped};
+  network().set_loss_scale(scale);
+}
+
 LAMINA_INLINE void Trainer::describe() {
+  note_loss_scale();
   progress_.rate = optimizer_.rate();
   progress_.settings["optimizer"] = optimizer_.name();
   progress_.settings["global_batch"] = text(options_.batch);
