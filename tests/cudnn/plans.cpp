@@ -2,69 +2,16 @@
 // every type, has ways that need no compiler at run time; also as plans split them. The first of
 // them becomes a plan.
 #include "catch.hpp"
-#include "cuda/cudnn_conv.hpp"
+#include "gpu/models.hpp"
+#include "gpu/weighted.hpp"
 
 #include <lamina/base/file.hpp>
-#include <lamina/comm/imagined.hpp>
-#include <lamina/kernels/reference.hpp>
-#include <lamina/kernels/reference/impl/planning.hpp>
-#include <lamina/network/models.hpp>
-#include <lamina/network/placed.hpp>
-#include <lamina/plan/plan.hpp>
-
-#include <map>
 
 using namespace lamina;
+using namespace lamina::test;
 using cuda::Convolution;
 
 namespace {
-
-/// Notes what convolutions a network would have.
-class Noting final : public Reference {
- public:
-  using All = std::map<std::string, Convolution>;
-
-  explicit Noting(All& all) : Reference(detail::no_memory()), all_(all) {}
-
-  std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
-                                       const Epilogue& e) const override {
-    note({g, x.shape, x.dtype, e});
-    return Reference::conv(g, x, e);
-  }
-  std::unique_ptr<WeightedKernel> linear(std::int64_t features, bool bias, const Form& x,
-                                         const Epilogue& e) const override {
-    note(cuda::as_convolution(features, bias, x, e));
-    return Reference::linear(features, bias, x, e);
-  }
-  bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
-
- private:
-  void note(const Convolution& c) const { all_.emplace(c.text(Pass::forward), c); }
-
-  All& all_;
-};
-
-/// Of all models under these plans on 4 ranks.
-Noting::All convolutions(DType t, std::initializer_list<const char*> plans) {
-  Noting::All all;
-  const auto backend = std::make_shared<const Noting>(all);
-  for (const std::string_view model : model_names()) {
-    const Network net = make_model(model);
-    for (const char* plan : plans) {
-      constexpr int ranks = 4;
-      PlaceOptions options{.batch = 32, .backend = backend, .dtype = t};
-      options.splits = splits_of(decide(built_in_plan(plan, net, 32, ranks), net, 32));
-      for (const bool fuse : {false, true}) {
-        ImaginedRanks imagined(ranks);
-        for (int r = 0; r < ranks; ++r) {
-          options.ranks = imagined.as(r), options.fuse = fuse;
-          const PlacedNetwork placed(net, options);
-        }
-      }
-    }
-  }
-  return all;
-}
 
 const cuda::Gpu& h200() {
   static const cuda::Gpu gpu(read_file(LAMINA_GPU_PROPERTIES, 1 << 20));
@@ -87,7 +34,7 @@ void check_ways(const std::string& what, const std::vector<cuda::Candidate>& can
   }
 }
 
-void check_all(const Noting::All& all, bool make_plans) {
+void check_all(const Convolutions& all, bool make_plans) {
   for (const auto& [name, c] : all) {
     check_ways(c.text(Pass::forward), forward_candidates(c), make_plans);
     check_ways(c.text(Pass::input_grad), input_grad_candidates(c), make_plans);
@@ -99,14 +46,28 @@ void check_all(const Noting::All& all, bool make_plans) {
 
 TEST_CASE("cuDNN makes plans for every convolution of every model") {
   const DType t = GENERATE(DType::bf16, DType::f16, DType::f32, DType::f64);
-  const Noting::All all = convolutions(t, {"data"});
+  const Convolutions all = convolutions(t, 32, {"data"});
   CHECK(all.size() > 60);
   check_all(all, true);
 }
 
 TEST_CASE("cuDNN has ways for what plans make of convolutions") {
   const DType t = DType::bf16;
-  check_all(convolutions(t, {"owt", "spatial", "filter"}), false);
+  check_all(convolutions(t, 32, {"owt", "spatial", "filter"}), false);
+}
+
+TEST_CASE("cuDNN has ways for the convolutions that tests compute") {
+  const DType t = GENERATE(DType::bf16, DType::f16, DType::f32, DType::f64);
+  Convolutions all;
+  for (const ConvGeometry& g : geometries) {
+    const Convolution c{g, {2, 6, 7, 5}, t, {.activation = Activation{}}};
+    all.emplace(c.text(Pass::forward), c);
+  }
+  for (const Shape& x : {Shape{3, 7, 1, 1}, Shape{3, 4, 2, 3}}) {
+    const Convolution c = cuda::as_convolution(5, true, {x, t, {}}, {});
+    all.emplace(c.text(Pass::forward), c);
+  }
+  check_all(all, false);
 }
 
 TEST_CASE("cuDNN's ways are those that were asked for") {

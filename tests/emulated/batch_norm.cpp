@@ -1,4 +1,4 @@
-// Kernels of batch normalisation, emulated, against the reference in f64.
+// Kernels of batch normalisation against the reference in f64.
 #include "kernels/batch_norm.hpp"
 
 #include "made.hpp"
@@ -64,17 +64,17 @@ Results reference(const Case& c, const Operands& o) {
 }
 
 template <class T, class G>
-Results emulated(const Case& c, const Operands& o) {
+Results on_gpu(const Case& c, const Operands& o) {
   using P = Wide<T>;
   const cuda::BatchNorm n{dtype_of<T>, c.rows, c.channels, c.slope};
   const auto channels = std::size_t(c.channels), size = o.x.size();
-  const auto x = as<T>(o.x), added = as<T>(o.added), dy = as<T>(o.dy);
-  const auto w = as<P>(o.w), b = as<P>(o.b);
-  auto running_mean = as<P>(o.running_mean), running_var = as<P>(o.running_var);
-  std::vector<double> sums(2 * channels), mean(channels), inv_std(channels), gradient_sums = sums;
-  std::vector<double> workspace(cuda::norm_workspace(n) / sizeof(double), std::nan(""));
-  std::vector<T> y(size), dadded(size), dx(size);
-  std::vector<G> dw(channels), db(channels);
+  const auto x = there<T>(o.x), added = there<T>(o.added), dy = there<T>(o.dy);
+  const auto w = there<P>(o.w), b = there<P>(o.b);
+  const auto running_mean = there<P>(o.running_mean), running_var = there<P>(o.running_var);
+  const There<double> sums(2 * channels), mean(channels), inv_std(channels), gradient_sums = sums;
+  const There<double> workspace(cuda::norm_workspace(n) / sizeof(double), std::nan(""));
+  const There<T> y(size), dadded(size), dx(size);
+  const There<G> dw(channels), db(channels);
   const P *const w_or_not = c.affine ? w.data() : nullptr,
                  *b_or_not = c.affine ? b.data() : nullptr;
   const cudaStream_t stream = nullptr;
@@ -89,8 +89,9 @@ Results emulated(const Case& c, const Operands& o) {
                     workspace.data()));
   ok(norm_input_grad(stream, n, x.data(), mean.data(), inv_std.data(), w_or_not, dy.data(),
                      y_or_not, gradient_sums.data(), double(c.rows), dx.data()));
-  return {sums,          mean,     inv_std,  wide(running_mean), wide(running_var), wide(y),
-          gradient_sums, wide(dw), wide(db), wide(dadded),       wide(dx)};
+  return {sums.back(), mean.back(),          inv_std.back(), wide(running_mean), wide(running_var),
+          wide(y),     gradient_sums.back(), wide(dw),       wide(db),           wide(dadded),
+          wide(dx)};
 }
 
 template <class T, class G = Wide<T>>
@@ -102,7 +103,7 @@ void compare(const Case& c) {
                    random_of<T>(size, 3),           random_of<P>(channels, 4, 1.5),
                    random_of<P>(channels, 5),       random_of<P>(channels, 6),
                    random_of<P>(channels, 7, 1.5)};
-  const Results got = emulated<T, G>(c, o), right = reference(c, o);
+  const Results got = on_gpu<T, G>(c, o), right = reference(c, o);
   const double far = 1 + std::abs(c.centre);              // x - mean loses as much
   const double exact = 1e-13, order = exact * far * far;  // of adding up
   const double p = 4 * roundoff(dtype_of<P>) + order, t = 2 * roundoff(dtype_of<T>) + 16 * p;
@@ -149,12 +150,13 @@ TEST_CASE("inference on a GPU takes the mean of running averages, rounded as the
   const cuda::BatchNorm n{DType::bf16, 1, channels};
   const auto mean = as<float>(random_of<float>(channels, 1));
   const auto var = as<float>(random_of<float>(channels, 2, 20));
-  std::vector<double> sums(2 * channels), got_mean(channels), got_inv_std(channels);
-  ok(norm_running(nullptr, n, mean.data(), var.data(), sums.data()));
+  const There<double> all(2 * channels), got_mean(channels), got_inv_std(channels);
+  ok(norm_running(nullptr, n, There(mean).data(), There(var).data(), all.data()));
+  Values sums = all.back();
   CHECK(std::equal(mean.begin(), mean.end(), sums.begin()));
   CHECK(std::equal(var.begin(), var.end(), sums.begin() + channels));
   for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = variants * sums[i] + 1e-3 * double(i % 7);
-  ok(norm_from_running(nullptr, n, sums.data(), variants, epsilon, got_mean.data(),
+  ok(norm_from_running(nullptr, n, There(sums).data(), variants, epsilon, got_mean.data(),
                        got_inv_std.data()));
   const Reference backend;
   const auto kernel = backend.batch_norm({vector, DType::bf16, {}}, {});
@@ -162,6 +164,6 @@ TEST_CASE("inference on a GPU takes the mean of running averages, rounded as the
   Stream stream;
   kernel->from_running(stream, place(backend, {{1, 2 * channels, 1, 1}, DType::f64, {}}, sums),
                        variants, epsilon, right_mean, right_inv_std);
-  CHECK(difference(got_mean, numbers(right_mean)) == 0);
-  CHECK(difference(got_inv_std, numbers(right_inv_std)) < 1e-15);
+  CHECK(difference(got_mean.back(), numbers(right_mean)) == 0);
+  CHECK(difference(got_inv_std.back(), numbers(right_inv_std)) < 1e-15);
 }

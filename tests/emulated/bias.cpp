@@ -1,4 +1,4 @@
-// The gradient of a bias, emulated, beside sums in f64.
+// The gradient of a bias beside sums in f64.
 #include "kernels/bias.hpp"
 
 #include "made.hpp"
@@ -9,14 +9,13 @@ using namespace lamina::test;
 namespace {
 
 template <class T, class G>
-std::vector<G> emulated(std::int64_t rows, int channels, const std::vector<T>& dy,
-                        std::size_t first) {
-  std::vector<double> workspace(cuda::bias_workspace(dtype_of<T>, rows, channels) / sizeof(double),
+Values on_gpu(std::int64_t rows, int channels, const There<T>& dy, std::size_t first) {
+  const There<double> workspace(cuda::bias_workspace(dtype_of<T>, rows, channels) / sizeof(double),
                                 std::nan(""));
-  std::vector<G> db(std::size_t(channels), G(std::nan("")));
+  const There<G> db(std::size_t(channels), G(std::nan("")));
   ok(cuda::bias_grad(nullptr, dtype_of<T>, rows, channels, dy.data() + first, dtype_of<G>,
                      db.data(), workspace.data()));
-  return db;
+  return wide(db);
 }
 
 template <class T, class G = Wide<T>>
@@ -26,9 +25,10 @@ void compare(std::int64_t rows, int channels, std::size_t first = 0) {
   Values right(std::size_t(channels), 0);
   for (std::size_t i = first; i < dy.size(); ++i)
     right[(i - first) % right.size()] += double(dy[i]);
-  const Values got = wide(emulated<T, G>(rows, channels, dy, first));
+  const There<T> operand(dy);
+  const Values got = on_gpu<T, G>(rows, channels, operand, first);
   CHECK(difference(got, right) < roundoff(dtype_of<G>) + 1e-13);
-  CHECK(got == wide(emulated<T, G>(rows, channels, dy, first)));  // blocks in another order
+  CHECK(got == on_gpu<T, G>(rows, channels, operand, first));  // blocks in another order
 }
 
 template <class T>

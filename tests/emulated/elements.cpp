@@ -1,4 +1,4 @@
-// Dropout and reorders, emulated: element by element what the CPU has.
+// Dropout and reorders: element by element what the CPU has.
 #include "kernels/dropout.hpp"
 #include "kernels/reorder.hpp"
 #include "made.hpp"
@@ -16,8 +16,10 @@ void compare_dropout(const Shape& whole, const Box& box) {
   const double rate = 0.3;
   const std::int32_t layer = 5;
   const auto x = as<T>(random_of<T>(std::size_t(box.size()), 1, 3));
-  std::vector<T> y(x.size());
-  ok(cuda::drop_out(nullptr, {dtype_of<T>, rate, whole, box}, &now, layer, x.data(), y.data()));
+  const There<T> result(x.size());
+  ok(cuda::drop_out(nullptr, {dtype_of<T>, rate, whole, box}, There(1, now).data(), layer,
+                    There(x).data(), result.data()));
+  const auto y = result.back();
   const DropoutMask mask(rate, now, layer, whole.size());
   std::int64_t i = 0, kept = 0, wrong = 0;
   for (std::int64_t n = box.n.begin; n < box.n.end(); ++n)
@@ -37,8 +39,9 @@ template <class X, class Y>
 void compare_reorder(std::int64_t n, std::int64_t a, std::int64_t b) {
   CAPTURE(name(dtype_of<X>), name(dtype_of<Y>), n, a, b);
   const auto x = as<X>(random_of<X>(std::size_t(n * a * b), 1));
-  std::vector<Y> y(x.size());
-  ok(cuda::reorder(nullptr, dtype_of<X>, x.data(), dtype_of<Y>, y.data(), n, a, b));
+  const There<Y> result(x.size());
+  ok(cuda::reorder(nullptr, dtype_of<X>, There(x).data(), dtype_of<Y>, result.data(), n, a, b));
+  const auto y = result.back();
   int wrong = 0;
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < a; ++j)

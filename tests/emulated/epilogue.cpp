@@ -1,4 +1,4 @@
-// What is left to do behind a convolution, emulated, beside plain arithmetic.
+// What is left to do behind a convolution beside plain arithmetic.
 #include "kernels/epilogue.hpp"
 
 #include "made.hpp"
@@ -23,9 +23,10 @@ void compare(std::int64_t rows, int channels, double slope, bool has_bias, bool 
     if (adds) v += double(added[i]);
     right[i] = v > 0 || v != v ? v : slope * v;
   }
-  ok(cuda::finish(nullptr, {dtype_of<T>, rows, channels, slope}, has_bias ? b.data() : nullptr,
-                  adds ? added.data() : nullptr, y.data()));
-  CHECK(difference_or_nan(wide(y), right) < 4 * roundoff(dtype_of<T>));
+  const There<T> result(y), bias(b), more(added);
+  ok(cuda::finish(nullptr, {dtype_of<T>, rows, channels, slope}, has_bias ? bias.data() : nullptr,
+                  adds ? more.data() : nullptr, result.data()));
+  CHECK(difference_or_nan(wide(result), right) < 4 * roundoff(dtype_of<T>));
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// Kernels of the loss, emulated, against the reference in f64.
+// Kernels of the loss against the reference in f64.
 #include "kernels/loss.hpp"
 
 #include "made.hpp"
@@ -51,21 +51,23 @@ Results reference(const Case& c, const Operands& o) {
 }
 
 template <class T>
-Results emulated(const Case& c, const Operands& o) {
+Results on_gpu(const Case& c, const Operands& o) {
   const cuda::Loss l{dtype_of<T>, c.rows, c.part, c.classes, c.first, c.smoothing};
   const auto rows = std::size_t(c.rows);
-  const auto x = as<T>(o.x);
-  std::vector<double> largest(2 * rows + 1), sums(3 * rows), totals(5), count(1);
-  std::vector<Wide<T>> p(x.size());
-  std::vector<T> dx(x.size());
+  const auto x = there<T>(o.x);
+  const There<std::int32_t> labels(o.labels);
+  const There<StepValues> step(1, now);
+  const There<double> largest(2 * rows + 1), sums(3 * rows), totals(5), count(1), scale(1, c.scale);
+  const There<Wide<T>> p(x.size());
+  const There<T> dx(x.size());
   const cudaStream_t stream = nullptr;
-  ok(loss_largest(stream, l, x.data(), o.labels.data(), &now, largest.data()));
-  ok(loss_sums(stream, l, x.data(), o.labels.data(), largest.data(), p.data(), sums.data()));
-  ok(loss_finish(stream, l, o.labels.data(), largest.data(), sums.data(), p.data(), totals.data()));
+  ok(loss_largest(stream, l, x.data(), labels.data(), step.data(), largest.data()));
+  ok(loss_sums(stream, l, x.data(), labels.data(), largest.data(), p.data(), sums.data()));
+  ok(loss_finish(stream, l, labels.data(), largest.data(), sums.data(), p.data(), totals.data()));
   ok(cuda::loss_mean(stream, totals.data(), count.data()));
-  ok(loss_input_grad(stream, l, p.data(), o.labels.data(), count.data(), c.samples, dx.data(),
-                     c.scale > 0 ? &c.scale : nullptr));
-  return {largest, wide(p), sums, totals, count, wide(dx)};
+  ok(loss_input_grad(stream, l, p.data(), labels.data(), count.data(), c.samples, dx.data(),
+                     c.scale > 0 ? scale.data() : nullptr));
+  return {largest.back(), wide(p), sums.back(), totals.back(), count.back(), wide(dx)};
 }
 
 template <class T>
@@ -75,7 +77,7 @@ void compare(const Case& c) {
   for (double& v : o.x) v = double(T(4 * v));
   for (std::int64_t r = 0; r < c.rows; ++r)
     o.labels.push_back(r % 5 == 3 ? -1 : std::int32_t(r * 7 % c.classes));
-  const Results got = emulated<T>(c, o), right = reference(c, o);
+  const Results got = on_gpu<T>(c, o), right = reference(c, o);
   const double p = 16 * roundoff(dtype_of<Wide<T>>);
   CHECK(difference(got.largest, right.largest) == 0);
   CHECK(difference(got.p, right.p) < p);
@@ -107,7 +109,7 @@ TEST_CASE("logits that are no numbers do to the loss on a GPU what they do to th
   const double none = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   const Operands o{{none, 1, 2, /**/ 1, none, 2, /**/ infinity, 0, 1, /**/ -infinity, 0, 1},
                    {0, 0, 1, 0}};
-  const Results got = emulated<double>(c, o), right = reference(c, o);
+  const Results got = on_gpu<double>(c, o), right = reference(c, o);
   const auto same = [](const Values& a, const Values& b) {
     REQUIRE(a.size() == b.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -129,7 +131,9 @@ TEST_CASE("what losses on a GPU found is joined as on the host") {
   };
   const Form five{{1, 5, 1, 1}, DType::f64, {}};
   CHECK(all([](const Values& found, bool first, Values& totals) {
-          ok(cuda::loss_add_found(nullptr, found.data(), first, totals.data()));
+          const There<double> from(found), to(totals);
+          ok(cuda::loss_add_found(nullptr, from.data(), first, to.data()));
+          totals = to.back();
         }) == all([&](Values found, bool first, Values& totals) {
           add_found({found.data(), five}, first, {totals.data(), five});
         }));
@@ -137,5 +141,5 @@ TEST_CASE("what losses on a GPU found is joined as on the host") {
 
 TEST_CASE("a label that is no class makes the loss on a GPU NaN") {
   const Case c{2, 3, 3, 0};
-  CHECK(std::isnan(emulated<float>(c, {{0, 1, 2, 0, 1, 2}, {1, 3}}).totals[0]));
+  CHECK(std::isnan(on_gpu<float>(c, {{0, 1, 2, 0, 1, 2}, {1, 3}}).totals[0]));
 }

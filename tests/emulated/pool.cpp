@@ -1,4 +1,4 @@
-// Pooling, emulated, against the reference.
+// Pooling against the reference.
 #include "kernels/pool.hpp"
 
 #include "kernels/divisor.hpp"
@@ -43,25 +43,27 @@ Results reference(const PoolGeometry& g, const Form& x, const Values& in, const 
 /// An operand that begins so many elements behind where a pack may.
 template <class T>
 struct Operand {
-  Operand(const Values& values, std::size_t after) : first(after), elements(after) {
-    for (const double v : values) elements.push_back(T(v));
+  Operand(Values values, std::size_t after)
+      : first(after), elements(as<T>((values.insert(values.begin(), after, 0), values))) {}
+  T* data() const { return elements.data() + first; }
+  Values values() const {
+    const Values all = wide(elements);
+    return {all.begin() + std::ptrdiff_t(first), all.end()};
   }
-  T* data() { return elements.data() + first; }
-  Values values() const { return {elements.begin() + std::ptrdiff_t(first), elements.end()}; }
   std::size_t first;
-  std::vector<T> elements;
+  There<T> elements;
 };
 
 /// The operand of number `unaligned`, of x, y, dy, dx and the workspace, is not aligned.
 template <class T>
-Results emulated(const PoolGeometry& g, const Shape& shape, const Values& in, const Values& dy,
-                 int unaligned = -1) {
+Results on_gpu(const PoolGeometry& g, const Shape& shape, const Values& in, const Values& dy,
+               int unaligned = -1) {
   const cuda::Pool p{dtype_of<T>, g, shape};
   const Shape y_shape = g.output(shape);
   const Values none_x(in.size(), std::nan("")), none_y(dy.size(), std::nan(""));
   Operand<T> x(nhwc(shape, in), unaligned == 0), y(none_y, unaligned == 1),
       gradient(nhwc(y_shape, dy), unaligned == 2), dx(none_x, unaligned == 3);
-  std::vector<std::int32_t> workspace(cuda::pool_workspace(p) / 4 + 2, -1);
+  const There<std::int32_t> workspace(cuda::pool_workspace(p) / 4 + 2, -1);
   ok(cuda::pool(nullptr, p, x.data(), y.data()));
   const bool max = g.kind == Kind::max;
   ok(cuda::pool_grad(nullptr, p, max ? x.data() : nullptr, gradient.data(), dx.data(),
@@ -82,7 +84,7 @@ void compare(const Shape& shape, PoolGeometry g, bool nans = false, int unaligne
     if (kind == Kind::max)
       for (double& v : x) v = std::round(2 * v);
     for (std::size_t i = 0; nans && i < x.size(); i += 7) x[i] = std::nan("");
-    const Results got = emulated<T>(g, shape, x, dy, unaligned);
+    const Results got = on_gpu<T>(g, shape, x, dy, unaligned);
     const auto right = [&](DType t) { return reference(g, {shape, t, {}}, x, dy); };
     if (kind == Kind::max) {  // in the same order
       CHECK(difference_or_nan(got.y, right(dtype_of<T>).y) == 0);
@@ -125,19 +127,19 @@ TEST_CASE("where the largest element of a window on a GPU is, its gradient goes"
   const double least = -INFINITY, none = std::nan("");
   const PoolGeometry row{.window = {1, 3}, .stride = 3};
   const Values x{least, least, least, /**/ 1, none, none, /**/ 4, 2, 4, /**/ least, -1, -1};
-  const Results got = emulated<float>(row, {1, 1, 1, 12}, x, {1, 2, 3, 4});
+  const Results got = on_gpu<float>(row, {1, 1, 1, 12}, x, {1, 2, 3, 4});
   CHECK(difference_or_nan(got.y, {least, none, 4, -1}) == 0);
   CHECK(got.dx == Values{1, 0, 0, 0, 2, 0, 3, 0, 0, 0, 4, 0});
   // Neither in the padding before it.
   const PoolGeometry padded{.window = 3, .stride = 2, .pad = 1};
-  const Results corners = emulated<float>(padded, {1, 1, 3, 3}, Values(9, least), {1, 2, 3, 4});
+  const Results corners = on_gpu<float>(padded, {1, 1, 3, 3}, Values(9, least), {1, 2, 3, 4});
   CHECK(corners.dx == Values{1, 2, 0, 3, 4, 0, 0, 0, 0});
   for (const std::int64_t size : {256, 257}) {  // the numbers that a byte has, and one more
     Values rising(std::size_t(8 * size)), last(rising.size(), 0);
     for (std::size_t i = 0; i < rising.size(); ++i) rising[i] = double(i);
     for (std::size_t c = 1; c <= 8; ++c) last[c * std::size_t(size) - 1] = double(c);
     const PoolGeometry all{.window = {1, size}, .stride = 1};
-    CHECK(emulated<float>(all, {1, 8, 1, size}, rising, {1, 2, 3, 4, 5, 6, 7, 8}).dx == last);
+    CHECK(on_gpu<float>(all, {1, 8, 1, size}, rising, {1, 2, 3, 4, 5, 6, 7, 8}).dx == last);
   }
 }
 

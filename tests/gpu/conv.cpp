@@ -1,0 +1,77 @@
+// Convolutions and linear layers of the CUDA back end: that each graph gets its operands, and what
+// is left to do behind it is done.
+#include "catch.hpp"
+#include "gpu/weighted.hpp"
+
+#include <lamina/kernels/reference.hpp>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+std::unique_ptr<WeightedKernel> make(const Backend& backend, const std::optional<ConvGeometry>& g,
+                                     bool bias, const Form& x, const Epilogue& e) {
+  return g ? backend.conv(*g, x, e) : backend.linear(5, bias, x, e);
+}
+
+/// Against the reference in f64.
+void compare(const std::optional<ConvGeometry>& g, bool bias, const Shape& x, const Epilogue& e,
+             DType t, DType gradients) {
+  CAPTURE(name(t), name(gradients), x, g.has_value(), bias, e.add, e.slope());
+  const auto backend = cuda_backend(0);
+  const Reference reference;
+  const auto kernel = make(*backend, g, bias, {x, t, {}}, e);
+  const auto right = make(reference, g, bias, {x, DType::f64, {}}, e);
+  const Operands in = operands_of(*right, t);
+  const auto got = run(*backend, *kernel, in, gradients);
+  const auto expected = run(reference, *right, in, DType::f64);
+  REQUIRE(got.size() == expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    constexpr int most_terms = 2 * 7 * 5;
+    CHECK(difference(got[i], expected[i]) < close_to(t, most_terms));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("convolutions by cuDNN equal the reference") {
+  const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
+  const Epilogue e =
+      GENERATE(Epilogue{}, Epilogue{.activation = Activation{}}, Epilogue{.add = true},
+               Epilogue{.add = true, .activation = Activation{}},
+               Epilogue{.activation = Activation{Activation::Kind::leaky_relu, 0.25}});
+  for (const ConvGeometry& g : geometries) compare(g, g.bias, {2, 6, 7, 5}, e, t, wide(t));
+  compare(geometries[0], true, {2, 6, 7, 5}, e, t, t);
+}
+
+TEST_CASE("linear layers by cuDNN equal the reference") {
+  const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
+  for (const bool bias : {true, false})
+    for (const Epilogue& e : {Epilogue{}, Epilogue{.activation = Activation{}}}) {
+      compare({}, bias, {3, 7, 1, 1}, e, t, wide(t));
+      compare({}, bias, {3, 4, 2, 3}, e, t, wide(t));
+    }
+}
+
+TEST_CASE("a convolution by cuDNN runs with other operands than before") {
+  const auto backend = cuda_backend(0);
+  const auto kernel = backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}});
+  Operands in = operands_of(*kernel, DType::f32);
+  const auto first = run(*backend, *kernel, in, DType::f32);
+  for (double& v : in.x) v *= 2;
+  const auto second = run(*backend, *kernel, in, DType::f32);
+  Values twice = first[0];
+  for (double& v : twice) v *= 2;
+  CHECK(difference(second[0], twice) < 1e-6);
+  Stream stream;  // both sets of operands at once
+  const auto there = [&](const Form& f, const Values& v) { return on(*backend, f, v); };
+  const Tensor x = there(kernel->inputs[0], in.x), w = there(kernel->w, in.w);
+  const Tensor a(kernel->output, backend->memory()), b(kernel->output, backend->memory());
+  kernel->forward(stream, x, w, {}, a);
+  kernel->forward(stream, x, w, {}, b);
+  stream.wait();
+  CHECK(numbers_of(*backend, a) == second[0]);
+  CHECK(numbers_of(*backend, b) == second[0]);
+}

@@ -1,0 +1,76 @@
+// A kernel with weights, run by one back end or another.
+#pragma once
+
+#include "support/operands.hpp"
+
+#include <lamina/kernels/backend.hpp>
+
+namespace lamina::test {
+
+/// What goes in, as numbers that elements of type `t` have.
+struct Operands {
+  Values x, w, b, added, dy;
+};
+
+inline Operands operands_of(const WeightedKernel& k, DType t) {
+  return {rounded(random_values(k.inputs[0].shape.size(), 1), t),
+          rounded(random_values(k.w.shape.size(), 2), t),
+          rounded(random_values(k.b.shape.size(), 3), t),
+          rounded(random_values(k.output.shape.size(), 4), t),
+          rounded(random_values(k.output.shape.size(), 5), t)};
+}
+
+inline Tensor on(const Backend& backend, const Form& form, const Values& values) {
+  Tensor plain(form.shape, form.dtype), there(form, backend.memory());
+  visit(form.dtype, [&]<class T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) plain.as<T>()[i] = T(values[i]);
+  });
+  backend.copy(plain, there);
+  return there;
+}
+
+inline Values numbers_of(const Backend& backend, const View& view) {
+  const Tensor plain(view.shape, view.dtype);
+  backend.copy(view, plain);
+  return numbers(plain);
+}
+
+/// y, dx, dw and db, which are of type `gradients`; db is empty without a bias.
+inline std::vector<Values> run(const Backend& backend, WeightedKernel& k, const Operands& in,
+                               DType gradients) {
+  const auto gradient = [&](Form form) {
+    form.dtype = gradients;
+    return dirty(form, backend.memory());
+  };
+  const bool bias = k.b.shape.c > 1, adds = k.inputs.size() > 1;
+  const Tensor x = on(backend, k.inputs[0], in.x), w = on(backend, k.w, in.w);
+  const Tensor b = bias ? on(backend, k.b, in.b) : Tensor();
+  const Tensor added = adds ? on(backend, k.output, in.added) : Tensor();
+  const Tensor dy = on(backend, k.output, in.dy), y = dirty(k.output, backend.memory());
+  const Tensor dx = dirty(k.inputs[0], backend.memory()), dw = gradient(k.w);
+  const Tensor db = bias ? gradient(k.b) : Tensor();
+  Stream stream;
+  k.forward(stream, x, w, b, y, added);
+  k.input_grad(stream, w, dy, dx);
+  k.weight_grad(stream, x, dy, dw, db);
+  stream.wait();
+  std::vector<Values> all = {numbers_of(backend, y), numbers_of(backend, dx),
+                             numbers_of(backend, dw)};
+  if (bias) all.push_back(numbers_of(backend, db));
+  return all;
+}
+
+/// How far a result in type `t` may be from that in f64 where so many products are added up, in
+/// whatever order, and what is added up is rounded twice, or thrice.
+inline double close_to(DType t, double terms) {
+  return std::max(4 * roundoff(t), 1e-14) + std::sqrt(terms) * roundoff(wide(t));
+}
+
+inline const std::vector<ConvGeometry> geometries = {
+    {.channels = 6, .kernel = 3, .pad = 1},
+    {.channels = 4, .kernel = {3, 2}, .stride = {2, 1}, .pad = Pad(1, 0, 2, 1)},
+    {.channels = 6, .kernel = 3, .pad = 2, .dilation = 2, .groups = 3, .bias = false},
+    {.channels = 8, .kernel = 1, .bias = false},
+};
+
+}  // namespace lamina::test
