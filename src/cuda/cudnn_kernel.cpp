@@ -137,10 +137,11 @@ void CudnnKernel::run(Queue& queue, Addresses operands) {
     void* const operand = all[std::size_t(wiring_.operands[i])];
     picked[i] = operand ? operand : inner;
   }
-  const auto& handle = queue.kept<Handle>([&] { return std::make_shared<Handle>(queue.stream()); });
+  const cudaStream_t stream = queue.stream();  // asked for each time: the next mark is behind this
+  const auto& handle = queue.kept<Handle>([&] { return std::make_shared<Handle>(stream); });
   plan_->run(handle.handle, scratch, Addresses(picked.data(), wiring_.operands.size()));
   if (wiring_.then)
-    ok(wiring_.then(queue.stream(), Addresses(all.data(), operands.size() + 1)), name().c_str());
+    ok(wiring_.then(stream, Addresses(all.data(), operands.size() + 1)), name().c_str());
 }
 
 }  // namespace lamina::cuda

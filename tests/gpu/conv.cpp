@@ -75,3 +75,21 @@ TEST_CASE("a convolution by cuDNN runs with other operands than before") {
   CHECK(numbers_of(*backend, a) == second[0]);
   CHECK(numbers_of(*backend, b) == second[0]);
 }
+
+TEST_CASE("who waits for what is in a stream waits for a convolution by cuDNN") {
+  const auto backend = cuda_backend(0);
+  const auto kernel = backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}});
+  const Operands in = operands_of(*kernel, DType::f32);
+  const Tensor x = on(*backend, kernel->inputs[0], in.x), w = on(*backend, kernel->w, in.w);
+  const Tensor y = dirty(kernel->output, backend->memory());
+  const Tensor again = dirty(kernel->output, backend->memory());
+  std::vector<float> got(std::size_t(y.shape().size())), right(got.size());
+  Stream stream;
+  kernel->forward(stream, x, w, {}, y);
+  stream.event().wait();
+  backend->memory().copy(y.view().data, right.data(), y.bytes());
+  kernel->forward(stream, x, w, {}, again);
+  stream.event().wait();
+  backend->memory().copy(again.view().data, got.data(), y.bytes());
+  CHECK(got == right);
+}
