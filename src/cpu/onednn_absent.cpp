@@ -1,6 +1,5 @@
 // In place of the oneDNN back end, in a program without oneDNN.
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/instruction_set.hpp>
 
 namespace lamina {
 
@@ -12,9 +11,5 @@ std::shared_ptr<const Backend> onednn_backend(Choice) {
 }
 
 bool has_onednn() { return false; }
-
-std::string in_words(InstructionSet) { return "no instruction set"; }
-InstructionSet instruction_set() { return InstructionSet::none; }
-void limit_instruction_set(InstructionSet) {}
 
 }  // namespace lamina
