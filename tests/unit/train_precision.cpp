@@ -31,7 +31,7 @@ struct Run {
   int ranks = 1;
   std::string plan = "data";
   std::int64_t micro_batch = 0;
-  bool shard = false, batch_norm = true;
+  bool shard = false, batch_norm = true, recompute = false, fuse = false;
   Optimizer optimizer = SGD{.rate = 0.05, .momentum = 0.9, .weight_decay = 1e-3};
 };
 
@@ -46,9 +46,12 @@ Trainer trainer_of(const Run& run, World& world) {
                    .dtype = run.precision,
                    .bucket_mb = 2e-3,
                    .first_bucket_mb = 1e-3,
-                   .shard_optimizer = run.shard};
+                   .shard_optimizer = run.shard,
+                   .fuse = run.fuse};
   const std::int64_t at_once = run.micro_batch > 0 ? run.micro_batch : o.batch;
   o.splits = splits_of(decide(built_in_plan(run.plan, net, at_once, run.ranks), net, at_once));
+  o.recompute.assign(net.graph().size(), run.recompute);
+  o.recompute[0] = false;
   return Trainer(net, world, run.optimizer, o);
 }
 
@@ -150,6 +153,30 @@ TEST_CASE("a sharded optimizer keeps the same master weights") {
   const Trained a = train(run), b = train(sharded);
   CHECK(a.losses == b.losses);
   CHECK(a.weights == b.weights);
+}
+
+TEST_CASE("what is recomputed in bf16 is what was kept") {
+  const std::string backend = GENERATE(from_range(engines()));
+  for (const int ranks : {1, 2})
+    for (const bool fuse : {false, true}) {
+      CAPTURE(backend, ranks, fuse);
+      const Run run{.backend = backend, .ranks = ranks, .fuse = fuse};
+      Run again = run;
+      again.recompute = true;
+      const Trained a = train(run), b = train(again);
+      CHECK(a.losses == b.losses);
+      CHECK(a.weights == b.weights);
+    }
+}
+
+TEST_CASE("fused layers train in bf16 as layers by themselves") {
+  for (const std::string& backend : engines()) {
+    CAPTURE(backend);
+    Run run{.backend = backend};
+    const Trained one = train(run);
+    run.fuse = true;
+    CHECK(apart(train(run), one) < 0.05);
+  }
 }
 
 TEST_CASE("micro-batches with bf16 train as the whole batch") {
