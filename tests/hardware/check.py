@@ -57,7 +57,7 @@ def run(line, seconds, env=None):
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
                                    env=env, start_new_session=True, text=True, errors="replace")
     except OSError as e:
-        return 127, str(e)
+        return 127, e.strerror
     try:
         said, _ = process.communicate(timeout=max(seconds, 0.1))
         return process.returncode, said
