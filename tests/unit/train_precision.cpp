@@ -46,11 +46,10 @@ Trainer trainer_of(const Run& run, World& world) {
                    .dtype = run.precision,
                    .bucket_mb = 2e-3,
                    .first_bucket_mb = 1e-3,
-                   .shard_optimizer = run.shard,
-                   .fuse = run.fuse};
+                   .shard_optimizer = run.shard};
   const std::int64_t at_once = run.micro_batch > 0 ? run.micro_batch : o.batch;
   o.splits = splits_of(decide(built_in_plan(run.plan, net, at_once, run.ranks), net, at_once));
-  o.recompute.assign(net.graph().size(), run.recompute);
+  o.fuse = run.fuse, o.recompute.assign(net.graph().size(), run.recompute);
   o.recompute[0] = false;
   return Trainer(net, world, run.optimizer, o);
 }
