@@ -205,7 +205,7 @@ inline void SafetensorsWriter::commit() { detail::absent(detail::no_checkpoints)
 inline JsonLog::JsonLog(const std::string&, bool) { detail::absent(detail::no_files); }
 inline void JsonLog::restart() { detail::absent(detail::no_files); }
 inline void JsonLog::resume_at(std::int64_t, bool) { detail::absent(detail::no_files); }
-inline void JsonLog::write(std::initializer_list<JsonField>) { detail::absent(detail::no_files); }
+inline void JsonLog::write(std::span<const JsonField>) { detail::absent(detail::no_files); }
 inline std::string JsonField::number(double) { detail::absent(detail::no_files); }
 inline std::string JsonField::quoted(std::string_view) { detail::absent(detail::no_files); }
 

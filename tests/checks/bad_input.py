@@ -196,8 +196,10 @@ def names():
     bad("back ?end.*'mkl'.*expected.*reference", *train("--backend", "mkl"))
     bad("dtype.*'f8'.*expected.*f32.*bf16", *train("--dtype", "f8"))
     bad("onednn.*f16", *train("--dtype", "f16", "--backend", "onednn"))
-    bad("loss scale: expected a power of two from 1 to .*, got 1000", *train("--loss-scale", "1000"))
-    bad("--loss-scale big: expected dynamic, off, or a power of two", *train("--loss-scale", "big"))
+    bad("loss scale: expected a power of two from 1 to .*, got 1000",
+        *train("--loss-scale", "1000"))
+    bad("--loss-scale big: expected dynamic, off, or a power of two",
+        *train("--loss-scale", "big"))
     bad("onednn.*f64", *train("--dtype", "f64", "--backend", "onednn"))
     gpu = shutil.which("nvidia-smi")
     if not gpu:

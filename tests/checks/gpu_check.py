@@ -49,8 +49,9 @@ def check(status, *flags, seconds=1000, tests=200):
     out.unlink(missing_ok=True)
     env = os.environ | {"PATH": f"{path}:{os.environ['PATH']}"}
     ended = subprocess.run(
-        [source / "dev", "gpu-check", "--pack", root / "pack.tar.gz", "--out", out, "--python", path / "python",
-         "--cells", "resnet50:64:bf16,alexnet:8:f32", "--rounds", "1", "--seconds", str(seconds),
+        [source / "dev", "gpu-check", "--pack", root / "pack.tar.gz", "--out", out,
+         "--python", path / "python", "--cells", "resnet50:64:bf16,alexnet:8:f32",
+         "--rounds", "1", "--seconds", str(seconds),
          "--limits", f"machine=200,build=200,tests={tests},sanitizer=200", *flags],
         env=env, capture_output=True, text=True)
     said = ended.stdout + ended.stderr

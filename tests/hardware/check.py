@@ -7,11 +7,11 @@ usage: ./dev gpu-check [--pack FILE] [--build] [--out FILE] [--seconds N] [--par
 
 First it asks for GPU, driver and versions (machine), and for programs (build). Then come, in order
 of worth, tests (tier gpu), sanitizer (compute-sanitizer over the tests of kernels) and race
-(bench_network beside PyTorch, if --python has it, and a profile of each cell), or those of --parts. Programs are those of --pack, which `./dev gpu-pack` makes; where
-they do not run, or with --build, they are made here, from what the pack has. Each part has a time;
-one that takes longer is cut off. Whatever goes wrong in one, the next one goes on. All is written
-to --out, as JSON, anew after each part, and printed as a table. Status 1 where a part failed, and
-where there is no GPU.
+(bench_network beside PyTorch, if --python has it, and a profile of each cell), or those of --parts.
+Programs are those of --pack, which `./dev gpu-pack` makes; where they do not run, or with --build,
+they are made here, from what the pack has. Each part has a time; one that takes longer is cut off.
+Whatever goes wrong in one, the next one goes on. All is written to --out, as JSON, anew after each
+part, and printed as a table. Status 1 where a part failed, and where there is no GPU.
 """
 import argparse
 import concurrent.futures
@@ -150,7 +150,8 @@ class Check:
         status, said = self.run(["nvidia-smi", f"--query-gpu={','.join(fields)}",
                                  "--format=csv,noheader,nounits"], 15)
         if status != 0 or not said.strip():
-            self.no_gpu = f"no GPU can be used: nvidia-smi: {(tail(said, 1) or ['said nothing'])[0]}"
+            why = (tail(said, 1) or ["said nothing"])[0]
+            self.no_gpu = f"no GPU can be used: nvidia-smi: {why}"
         else:
             found["gpus"] = [dict(zip(fields, (word.strip() for word in line.split(","))))
                              for line in said.strip().splitlines()]

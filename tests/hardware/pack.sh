@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# pack.sh FILE PROGRAM...: makes an archive with which `./dev gpu-check` needs no network and nothing
-# of Debian's: the programs with the libraries that they are linked with, and in usr/ what it takes
-# to build them anew.
+# pack.sh FILE PROGRAM...: makes an archive with which `./dev gpu-check` needs no network and
+# nothing of Debian's: the programs with the libraries that they are linked with, and in usr/ what
+# it takes to build them anew.
 set -euo pipefail
 file=$1
 shift
@@ -19,15 +19,15 @@ ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
   while read -r library; do cp -L "$library" "$dir/lib/"; done
 
 (cd "$work" && apt-get -o APT::Sandbox::User=root download -qq "${packages[@]}")
-for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/root"; done
-[[ ! -d $work/root/lib ]] || cp -a "$work/root/lib/." "$work/root/usr/lib/"
-rm -rf "$work"/root/usr/{bin,share/doc,share/man,share/lintian,include/eigen3/unsupported}
+for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/tree"; done
+[[ ! -d $work/tree/lib ]] || cp -a "$work/tree/lib/." "$work/tree/usr/lib/"
+rm -rf "$work"/tree/usr/{bin,share/doc,share/man,share/lintian,include/eigen3/unsupported}
 # Links become copies: some of Debian's lead to /, and not all that carries folders keeps links.
-find "$work/root/usr" -type l -lname '/*' | while read -r link; do
-  ln -sfn "$work/root$(readlink "$link")" "$link"
+find "$work/tree/usr" -type l -lname '/*' | while read -r link; do
+  ln -sfn "$work/tree$(readlink "$link")" "$link"
 done
-find "$work/root/usr" -xtype l -delete
-cp -rL "$work/root/usr/." "$dir/usr/"
+find "$work/tree/usr" -xtype l -delete
+cp -rL "$work/tree/usr/." "$dir/usr/"
 
 here=$(dirname "${BASH_SOURCE[0]}")
 sources=$(PYTHONPATH=$here python3 -B -c 'import check; print(check.sources_hash())')

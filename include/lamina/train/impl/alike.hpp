@@ -57,19 +57,20 @@ inline std::string in_words(const Dataset& data, std::int64_t index) {
 
 LAMINA_INLINE void check_alike(const Communicator& ranks, const Optimizer& optimizer,
                                const TrainerOptions& o) {
-  check_alike(ranks, {{"the optimizer", optimizer.text()},
-                      {"the schedule", in_words(o.schedule)},
-                      {"the seed", text(o.seed)},
-                      {"the global batch", text(o.batch)},
-                      {"the micro-batch", text(o.micro_batch)},
-                      {"workers", text(o.workers)},
-                      {"the ranks that train first", text(o.active)},
-                      {"the ranks that there may be", text(o.most)},
-                      {"the evaluation batch", text(o.evaluation_batch)},
-                      {"the back end asked for", o.backend},
-                      {"graph", text(o.graph)},
-                      {"the loss scale", placing_of(o).loss_scaling.text()},
-                      {"communicate", text(o.communicate)}});
+  check_alike(ranks,
+              {{"the optimizer", optimizer.text()},
+               {"the schedule", in_words(o.schedule)},
+               {"the seed", text(o.seed)},
+               {"the global batch", text(o.batch)},
+               {"the micro-batch", text(o.micro_batch)},
+               {"workers", text(o.workers)},
+               {"the ranks that train first", text(o.active)},
+               {"the ranks that there may be", text(o.most)},
+               {"the evaluation batch", text(o.evaluation_batch)},
+               {"the back end asked for", o.backend},
+               {"graph", text(o.graph)},
+               {"the loss scale", o.loss_scaling.value_or(LossScaling::usual(o.dtype)).text()},
+               {"communicate", text(o.communicate)}});
 }
 
 LAMINA_INLINE void check_alike(const Communicator& ranks, const FitOptions& o, const Progress& at) {

@@ -229,11 +229,11 @@ LAMINA_INLINE void Trainer::train_turns(const Batch& batch, double rate) {
     on.turns[std::size_t(i)].run(stream_, records, [&] {
       context.targets = on.targets.move(stream_);
       network.run_turn(context);
+      network.note_seconds(i, now() - begin);  // which the update has all ranks know
       if (!last) return;
       optimizer_.run_update(network, stream_);
       on.found = network.found(stream_);
     });
-    network.note_seconds(i, now() - begin);
     network.end_turn();
   }
 }
