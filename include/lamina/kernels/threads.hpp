@@ -12,9 +12,9 @@ void set_threads(int n);
 
 /// Binds each thread of the kernels that the calling thread runs, itself among them, to a processor
 /// of its own, if there are as many as this process may run on: beside other load none then waits
-/// on a processor for another of them. False, and nothing is done, if there are not, or if OpenMP
-/// binds them already (OMP_PROC_BIND). For a process that has the machine to itself: two of them
-/// would bind to the same processors. Other threads are let go by unbind_thread().
+/// on a processor for another of them. False, and nothing is done, if there are not, or if
+/// OMP_PROC_BIND is set. For a process that has the machine to itself: two of them would bind to
+/// the same processors. Other threads are let go by unbind_thread().
 bool bind_threads();
 
 /// A good number for one of `local_ranks` ranks on a host: OMP_NUM_THREADS if set; all processors
