@@ -41,7 +41,8 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Epilogue& e, const Site& sit
   WeightedKernel& kernel = *placed->kernel;
   MemorySpace& memory = site.backend().memory();
   const DType stored = site.precision().weights;
-  const bool constant = e.scale || kernel.w.layout.fingerprint() == 0 || kernel.w.dtype != stored;
+  const bool constant = site.constant_weights() &&
+                        (e.scale || kernel.w.layout.fingerprint() == 0 || kernel.w.dtype != stored);
   if (constant) {
     placed->constants.w = Tensor(kernel.w, memory);
     if (wants_bias(e)) placed->constants.b = Tensor(kernel.b, memory);
