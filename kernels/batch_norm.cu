@@ -25,12 +25,13 @@ __global__ void sum_moments(const T* x, std::int64_t rows, int channels, double*
 /// Operands of backward.
 template <class T>
 struct Backward {
-  const T *x = nullptr, *dy = nullptr, *y = nullptr;
+  const T *x = nullptr, *dy = nullptr;
+  const std::uint8_t* signs = nullptr;  // one for each pack
   const double *mean = nullptr, *inv_std = nullptr;
   Rectifier<Wide<T>> rectifier = {};
 };
 
-/// Of V elements: dy behind the activation, and xhat.
+/// Of V elements: dy before the activation, and xhat.
 template <class T, int V>
 struct Gradients {
   Wide<T> g[V], xhat[V];
@@ -42,9 +43,9 @@ struct Gradients {
       g[v] = widen(dy.v[v]);
       xhat[v] = (widen(x.v[v]) - mean[v]) * inv_std[v];
     }
-    if (!of.y) return;
-    const Pack<T, V> y = load<V>(of.y + at);
-    for (int v = 0; v < V; ++v) g[v] = of.rectifier.gradient(widen(y.v[v]), g[v]);
+    if (!of.signs) return;
+    const unsigned passed = of.signs[at / V];
+    for (int v = 0; v < V; ++v) g[v] = passed >> v & 1 ? g[v] : of.rectifier.below(g[v]);
   }
 };
 
@@ -120,7 +121,7 @@ __global__ void take_running(const double* sums, int channels, int variants, dou
 template <class T, int V>
 __global__ void normalize(const T* x, std::int64_t rows, int channels, const double* mean,
                           const double* inv_std, const Wide<T>* w, const Wide<T>* b, const T* added,
-                          Rectifier<Wide<T>> rectifier, T* y) {
+                          Rectifier<Wide<T>> rectifier, T* y, std::uint8_t* signs) {
   using W = Wide<T>;
   W m[V], scale[V], factor[V], shift[V];
   load_channels(mean, channels, m), load_channels(inv_std, channels, scale);
@@ -136,8 +137,13 @@ __global__ void normalize(const T* x, std::int64_t rows, int channels, const dou
       for (int v = 0; v < V; ++v) values[v] += widen(more.v[v]);
     }
     Pack<T, V> to;
-    for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(rectifier.value(values[v]));
+    unsigned passed = 0;
+    for (int v = 0; v < V; ++v) {
+      to.v[v] = narrow<T>(rectifier.value(values[v]));
+      passed |= unsigned(!(widen(to.v[v]) <= W(0))) << v;
+    }
     store<V>(y + at, to);
+    if (signs) signs[at / V] = std::uint8_t(passed);
   });
 }
 
@@ -169,15 +175,31 @@ dim3 grid_of(int channels) { return dim3(unsigned(channels + block_threads - 1) 
 
 template <class T>
 Backward<T> backward_of(const BatchNorm& n, const void* x, const double* mean,
-                        const double* inv_std, const void* dy, const void* y) {
-  const auto at = [](const void* p) { return static_cast<const T*>(p); };
-  return {at(x), at(dy), n.slope == 1 ? nullptr : at(y), mean, inv_std, {Wide<T>(n.slope)}};
+                        const double* inv_std, const void* dy, const void* signs) {
+  return {static_cast<const T*>(x),
+          static_cast<const T*>(dy),
+          static_cast<const std::uint8_t*>(signs),
+          mean,
+          inv_std,
+          {Wide<T>(n.slope)}};
+}
+
+/// As with_packs(), where there may be signs, of whose bytes each belongs to one thread.
+template <class T, class F>
+cudaError_t with_signs(const BatchNorm& n, const void* signs, bool aligned, const F& f) {
+  if (signs && !aligned && n.channels % pack_of<T> == 0) return cudaErrorInvalidValue;
+  return with_packs<T>(n.channels, aligned, f);
 }
 
 }  // namespace
 
 std::size_t norm_workspace(const BatchNorm& n) {
   return partial_bytes(n.rows, n.channels, 2, n.dtype);
+}
+
+std::size_t norm_signs(const BatchNorm& n) {
+  const std::int64_t pack = 16 / std::int64_t(size_of(n.dtype));
+  return std::size_t(n.rows * n.channels / (n.channels % pack == 0 ? pack : 1));
 }
 
 cudaError_t norm_statistics(cudaStream_t stream, const BatchNorm& n, const void* x, double* sums,
@@ -225,31 +247,32 @@ cudaError_t norm_from_running(cudaStream_t stream, const BatchNorm& n, const dou
 
 cudaError_t norm_normalize(cudaStream_t stream, const BatchNorm& n, const void* x,
                            const double* mean, const double* inv_std, const void* w, const void* b,
-                           const void* added, void* y) {
+                           const void* added, void* y, void* signs) {
   return with_elements(n.dtype, [&]<class T>(T) {
     using W = Wide<T>;
     const bool packs = aligned(x, added, y);
-    return with_packs<T>(n.channels, packs, [&]<int V>(std::integral_constant<int, V>) {
+    return with_signs<T>(n, signs, packs, [&]<int V>(std::integral_constant<int, V>) {
       const Tiles tiles(n.rows, n.channels, V);
       return launch(stream, tiles.grid, tiles.block, normalize<T, V>, static_cast<const T*>(x),
                     n.rows, n.channels, mean, inv_std, static_cast<const W*>(w),
                     static_cast<const W*>(b), static_cast<const T*>(added),
-                    Rectifier<W>{W(n.slope)}, static_cast<T*>(y));
+                    Rectifier<W>{W(n.slope)}, static_cast<T*>(y),
+                    static_cast<std::uint8_t*>(signs));
     });
   });
 }
 
 cudaError_t norm_gradients(cudaStream_t stream, const BatchNorm& n, const void* x,
-                           const double* mean, const double* inv_std, const void* dy, const void* y,
-                           double* sums, DType gradients, void* dw, void* db, void* dadded,
-                           void* workspace) {
+                           const double* mean, const double* inv_std, const void* dy,
+                           const void* signs, double* sums, DType gradients, void* dw, void* db,
+                           void* dadded, void* workspace) {
   auto* const partials = static_cast<double*>(workspace);
   return with_elements(n.dtype, [&]<class T>(T) {
-    const bool packs = aligned(x, dy, y, dadded);
-    return with_packs<T>(n.channels, packs, [&]<int V>(std::integral_constant<int, V>) {
+    const bool packs = aligned(x, dy, dadded);
+    return with_signs<T>(n, signs, packs, [&]<int V>(std::integral_constant<int, V>) {
       const Tiles tiles(n.rows, n.channels, V);
       const cudaError_t status = launch(stream, tiles.grid, tiles.block, sum_gradients<T, V>,
-                                        backward_of<T>(n, x, mean, inv_std, dy, y), n.rows,
+                                        backward_of<T>(n, x, mean, inv_std, dy, signs), n.rows,
                                         n.channels, static_cast<T*>(dadded), partials);
       if (status != cudaSuccess) return status;
       return with_elements(gradients, [&]<class G>(G) {
@@ -262,14 +285,14 @@ cudaError_t norm_gradients(cudaStream_t stream, const BatchNorm& n, const void* 
 
 cudaError_t norm_input_grad(cudaStream_t stream, const BatchNorm& n, const void* x,
                             const double* mean, const double* inv_std, const void* w,
-                            const void* dy, const void* y, const double* sums, double count,
+                            const void* dy, const void* signs, const double* sums, double count,
                             void* dx) {
   return with_elements(n.dtype, [&]<class T>(T) {
-    const bool packs = aligned(x, dy, y, dx);
-    return with_packs<T>(n.channels, packs, [&]<int V>(std::integral_constant<int, V>) {
+    const bool packs = aligned(x, dy, dx);
+    return with_signs<T>(n, signs, packs, [&]<int V>(std::integral_constant<int, V>) {
       const Tiles tiles(n.rows, n.channels, V);
       return launch(stream, tiles.grid, tiles.block, input_grad<T, V>,
-                    backward_of<T>(n, x, mean, inv_std, dy, y), n.rows, n.channels,
+                    backward_of<T>(n, x, mean, inv_std, dy, signs), n.rows, n.channels,
                     static_cast<const Wide<T>*>(w), sums, count, static_cast<T*>(dx));
     });
   });

@@ -37,18 +37,23 @@ cudaError_t norm_running(cudaStream_t, const BatchNorm&, const void* running_mea
 /// mean and inv_std from sums of `variants` running averages.
 cudaError_t norm_from_running(cudaStream_t, const BatchNorm&, const double* sums, int variants,
                               double epsilon, double* mean, double* inv_std);
-/// y = activation((x - mean) inv_std w + b + added).
+/// Bytes of `signs`: whether the activation let an element pass as it was, a bit for each in a byte
+/// for as many as a thread loads at once. Where channels fill such packs, elements have to begin
+/// where a pack may.
+std::size_t norm_signs(const BatchNorm&);
+
+/// y = activation((x - mean) inv_std w + b + added), and its signs.
 cudaError_t norm_normalize(cudaStream_t, const BatchNorm&, const void* x, const double* mean,
                            const double* inv_std, const void* w, const void* b, const void* added,
-                           void* y);
-/// sums[2][channels]: sum(g), sum(g xhat), with g = dy behind the activation, of which y tells;
-/// db and dw are the same, of dtype `gradients`; dadded = g.
+                           void* y, void* signs);
+/// sums[2][channels]: sum(g), sum(g xhat), with g = dy before the activation, where there are
+/// signs; db and dw are the same, of dtype `gradients`; dadded = g.
 cudaError_t norm_gradients(cudaStream_t, const BatchNorm&, const void* x, const double* mean,
-                           const double* inv_std, const void* dy, const void* y, double* sums,
+                           const double* inv_std, const void* dy, const void* signs, double* sums,
                            DType gradients, void* dw, void* db, void* dadded, void* workspace);
 /// dx = w inv_std (g - sum(g)/count - xhat sum(g xhat)/count).
 cudaError_t norm_input_grad(cudaStream_t, const BatchNorm&, const void* x, const double* mean,
-                            const double* inv_std, const void* w, const void* dy, const void* y,
+                            const double* inv_std, const void* w, const void* dy, const void* signs,
                             const double* sums, double count, void* dx);
 
 }  // namespace lamina::cuda

@@ -45,14 +45,13 @@ bool aligned(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// What an activation makes of values, and of gradients of what it made.
+/// What an activation makes of values, and below() of gradients where it let none pass.
 template <class W>
 struct Rectifier {
   W slope = 1;
 
   __device__ W below(W v) const { return slope == W(0) ? W(0) : slope * v; }   // not 0 * infinity
   __device__ W value(W v) const { return v > W(0) || v != v ? v : below(v); }  // NaN stays NaN
-  __device__ W gradient(W y, W dy) const { return y <= W(0) ? below(dy) : dy; }
 };
 
 /// Calls f with how many of so many channels a thread has at once, as a type: a pack where all

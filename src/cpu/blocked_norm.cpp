@@ -21,6 +21,7 @@ BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
   inputs = {x};
   if (epilogue.add) inputs.push_back(x);
   output = x;
+  if (epilogue.activation) signs = bits(pieces_ * signs_of_piece());
   algorithm = text("lamina:", x.layout.name());
   workspace = coefficients_.size() * sizeof(float) + partials_.size() * sizeof(double);
 }
@@ -30,6 +31,15 @@ BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
   const std::int64_t begin = part * piece_size;
   return {std::size_t(run * run_ + begin), std::size_t(std::min(piece_size, run_ - begin)),
           run % blocks_ * block_};
+}
+
+std::int64_t BlockedNorm::signs_of_piece() const {
+  return (std::min(run_, piece_size) + lanes - 1) / lanes * std::int64_t(lanes);
+}
+
+// Those of a piece.
+Signs* BlockedNorm::signs_of(const View& passing, std::int64_t piece) const {
+  return passing ? static_cast<Signs*>(passing.data) + piece * signs_of_piece() / lanes : nullptr;
 }
 
 template <class Work>
@@ -49,7 +59,7 @@ template <class Lanes>
 void BlockedNorm::reduce(const Lanes& sum, double* sums) {
   for_pieces([&](std::int64_t i, const Piece& p) {
     double both[2 * lanes];
-    sum(p, both);
+    sum(i, p, both);
     double* to = partials_.data() + i * 2 * block_;
     for (std::int64_t c = 0; c < 2 * block_; ++c) {
       const double* from = both + c / block_ * lanes + c % block_;
@@ -72,7 +82,7 @@ void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
   stream.run(Pass::forward, "statistics", [&] {
     visit(x.dtype, [&]<Stored T>(T) {
       const T* data = x.as<T>();
-      const auto of = [&](const Piece& p, double* both) {
+      const auto of = [&](std::int64_t, const Piece& p, double* both) {
         norm_loops<T>(set_).moments(data + p.begin, p.size, both);
       };
       reduce(of, sums.as<double>());
@@ -123,7 +133,8 @@ void BlockedNorm::from_running(Stream& stream, const View& sums, int variants, d
 }
 
 void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                            const View& w, const View& b, const View& y, const View& added) {
+                            const View& w, const View& b, const View& y, const View& added,
+                            const View& passing) {
   stream.run(Pass::forward, "normalize", [&] {
     // Coefficients of channels beyond the last stay zero, and with them the padding of y.
     float* rows = coefficients_.data();
@@ -133,31 +144,33 @@ void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, con
       rows[row + c] = float(inv_std.as<double>()[c] * (w ? w.as<float>()[c] : 1.0f));
       rows[2 * row + c] = b ? b.as<float>()[c] : 0.0f;
     }
-    visit(x.dtype, [&]<Stored T>(T) { normalize<T>(x, y, added); });
+    visit(x.dtype, [&]<Stored T>(T) { normalize<T>(x, y, added, passing); });
   });
 }
 
 // By the coefficients: means, factors and what is added.
 template <Stored T>
-void BlockedNorm::normalize(const View& x, const View& y, const View& added) const {
-  for_pieces([&](std::int64_t, const Piece& p) {
+void BlockedNorm::normalize(const View& x, const View& y, const View& added,
+                            const View& passing) const {
+  for_pieces([&](std::int64_t i, const Piece& p) {
     float m[lanes], a[lanes], shift[lanes];
     spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
     const T* from = x.as<T>() + p.begin;
     T* to = y.as<T>() + p.begin;
     const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
-    norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, p.size, past);
+    norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, signs_of(passing, i), p.size,
+                              past);
   });
 }
 
 void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
                             const View& dy, const View& sums, const View& dw, const View& db,
-                            const View& y, const View& dadded) {
+                            const View& passing, const View& dadded) {
   stream.run(Pass::weight_grad, "gradients", [&] {
     for (std::int64_t c = 0; c < channels_; ++c) coefficients_[c] = float(mean.as<double>()[c]);
     double* s = sums.as<double>();
-    visit(x.dtype, [&]<Stored T>(T) { sum_gradients<T>(x, dy, y, dadded, s); });
+    visit(x.dtype, [&]<Stored T>(T) { sum_gradients<T>(x, dy, passing, dadded, s); });
     for (std::int64_t c = 0; c < channels_; ++c) {
       s[channels_ + c] *= inv_std.as<double>()[c];
       if (db) db.as<float>()[c] = float(s[c]);
@@ -168,23 +181,22 @@ void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, con
 
 // By the coefficients, which are means.
 template <Stored T>
-void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& y, const View& dadded,
-                                double* sums) {
+void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passing,
+                                const View& dadded, double* sums) {
   reduce(
-      [&](const Piece& p, double* both) {
+      [&](std::int64_t i, const Piece& p, double* both) {
         float m[lanes];
         spread(0, p.channel, m);
-        const T* result = y ? y.as<T>() + p.begin : nullptr;
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
-        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, result, dy.as<T>() + p.begin,
-                                             slope_, m, p.size, kept, both);
+        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passing, i),
+                                             dy.as<T>() + p.begin, slope_, m, p.size, kept, both);
       },
       sums);
 }
 
 void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
                              const View& w, const View& dy, const View& sums, double count,
-                             const View& dx, const View& y) {
+                             const View& dx, const View& passing) {
   stream.run(Pass::input_grad, "input_grad", [&] {
     float* rows = coefficients_.data();
     const std::int64_t row = blocks_ * block_;
@@ -197,22 +209,22 @@ void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, co
       rows[2 * row + c] = float(-a * r * s[channels_ + c] / count);
       rows[3 * row + c] = float(-a * s[c] / count);
     }
-    visit(x.dtype, [&]<Stored T>(T) { input_grad<T>(x, dy, y, dx); });
+    visit(x.dtype, [&]<Stored T>(T) { input_grad<T>(x, dy, passing, dx); });
   });
 }
 
 // By the coefficients: means, factors of dy and of x - mean, and what is added.
 template <Stored T>
-void BlockedNorm::input_grad(const View& x, const View& dy, const View& y, const View& dx) const {
-  for_pieces([&](std::int64_t, const Piece& p) {
+void BlockedNorm::input_grad(const View& x, const View& dy, const View& passing,
+                             const View& dx) const {
+  for_pieces([&](std::int64_t i, const Piece& p) {
     float m[lanes], a[lanes], b[lanes], c[lanes];
     spread(0, p.channel, m), spread(1, p.channel, a);
     spread(2, p.channel, b), spread(3, p.channel, c);
-    const T* result = y ? y.as<T>() + p.begin : nullptr;
     T* to = dx.as<T>() + p.begin;
-    const bool past = past_caches((y ? 4 : 3) * dx.bytes(), to);
-    norm_loops<T>(set_).combine(x.as<T>() + p.begin, result, dy.as<T>() + p.begin, slope_, m, a, b,
-                                c, to, p.size, past);
+    const bool past = past_caches(3 * dx.bytes(), to);
+    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passing, i), dy.as<T>() + p.begin,
+                                slope_, m, a, b, c, to, p.size, past);
   });
 }
 

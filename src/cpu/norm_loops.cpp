@@ -27,7 +27,8 @@ namespace {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define LAMINA_UP_TO_AVX512
 
-// Conversions by name, since the compiler's own take a few instructions each.
+// Conversions by name, since the compiler's own take a few instructions each; and passing(), a bit
+// for each value that an activation lets pass as it is, NaN among them.
 namespace avx512 {
 
 LAMINA_VECTORS(16);
@@ -39,6 +40,7 @@ LAMINA_STEP void to_double(const F& f, D (&to)[2]) {
   to[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(f));
   to[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));
 }
+LAMINA_STEP unsigned passing(const F& f) { return _mm512_cmp_ps_mask(f, F{}, _CMP_NLE_UQ); }
 
 #include "cpu/norm_vectors.hpp"
 #undef LAMINA_TARGET
@@ -59,6 +61,9 @@ LAMINA_STEP void to_double(const F& f, D (&to)[2]) {
   to[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(f));
   to[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1));
 }
+LAMINA_STEP unsigned passing(const F& f) {
+  return unsigned(_mm256_movemask_ps(_mm256_cmp_ps(f, F{}, _CMP_NLE_UQ)));
+}
 
 #include "cpu/norm_vectors.hpp"
 #undef LAMINA_TARGET
@@ -75,6 +80,11 @@ LAMINA_STEP U widened_bits(const Bits& bits) { return __builtin_convertvector(bi
 LAMINA_STEP Bits lower_bits(const U& u) { return __builtin_convertvector(u, Bits); }
 LAMINA_STEP void to_double(const F& f, D (&to)[2]) {
   to[0] = D{double(f[0]), double(f[1])}, to[1] = D{double(f[2]), double(f[3])};
+}
+LAMINA_STEP unsigned passing(const F& f) {
+  unsigned all = 0;
+  for (int l = 0; l < width; ++l) all |= unsigned(!(f[l] <= 0)) << l;
+  return all;
 }
 
 #include "cpu/norm_vectors.hpp"

@@ -153,7 +153,7 @@ LAMINA_TARGET void moments(const T* x, std::size_t n, double* out) {
   sum_up<T>(n, Squares<T>{x}, out);
 }
 
-// An activation, and its gradient by the sign of y. Without a slope the product is left out: 0 *
+// An activation, and its gradient by the signs of y. Without a slope the product is left out: 0 *
 // infinity would not be 0.
 LAMINA_STEP void rectify(Sixteen& v, float slope) {
   for (F& part : v.part) {
@@ -161,27 +161,35 @@ LAMINA_STEP void rectify(Sixteen& v, float slope) {
     part = part < 0 ? below : part;
   }
 }
-LAMINA_STEP void mask(const Sixteen& y, float slope, Sixteen& dy) {
+LAMINA_STEP Signs signs_of(const Sixteen& y) {
+  unsigned all = 0;
+  for (int p = 0; p < parts; ++p) all |= passing(y.part[p]) << (p * width);
+  return Signs(all);
+}
+LAMINA_STEP void mask(Signs signs, float slope, Sixteen& dy) {
+  U own;
+  for (int l = 0; l < width; ++l) own[l] = 1U << l;
   for (int p = 0; p < parts; ++p) {
     const F below = slope == 0 ? F{} : slope * dy.part[p];
-    dy.part[p] = y.part[p] <= 0 ? below : dy.part[p];
+    const U set = own & (unsigned(signs) >> (p * width));
+    dy.part[p] = set != 0 ? dy.part[p] : below;
   }
 }
 
-/// dy and dy * (x - mean); dy behind an activation where there is a y, and its gradient goes to
+/// dy and dy * (x - mean); dy behind an activation where there are signs, and its gradient goes to
 /// `kept` where there is one. Zeros behind the last dy add nothing.
 template <Stored T>
 struct Gradients {
-  const T *x, *y, *dy;
+  const T *x, *dy;
+  const Signs* signs;
   float slope;
   T* kept;
   Sixteen mean;
   LAMINA_STEP void operator()(std::size_t i, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
     load(dy + i, n, a);
-    if (y) {
-      load(y + i, n, b);
-      mask(b, slope, a);
+    if (signs) {
+      mask(signs[i / lanes], slope, a);
       if (kept) store(a, kept + i, n, false);
     }
     load(x + i, n, c);
@@ -191,9 +199,9 @@ struct Gradients {
 };
 
 template <Stored T>
-LAMINA_TARGET void gradient_moments(const T* x, const T* y, const T* dy, float slope,
+LAMINA_TARGET void gradient_moments(const T* x, const Signs* signs, const T* dy, float slope,
                                     const float* mean, std::size_t n, T* kept, double* out) {
-  Gradients<T> terms{x, y, dy, slope, kept, {}};
+  Gradients<T> terms{x, dy, signs, slope, kept, {}};
   load(mean, terms.mean);
   sum_up<T>(n, terms, out);
 }
@@ -205,6 +213,7 @@ struct Scale {
   const T *x, *added;
   float slope;
   T* y;
+  Signs* signs;
   bool past;
   Sixteen mean, a, b;
   LAMINA_STEP void operator()(std::size_t i, std::size_t n) const {
@@ -215,6 +224,7 @@ struct Scale {
       load(added + i, n, more);
       for (int p = 0; p < parts; ++p) v.part[p] += more.part[p];
     }
+    if (signs) signs[i / lanes] = signs_of(v);
     if (slope != 1) rectify(v, slope);
     store(v, y + i, n, past);
   }
@@ -222,17 +232,19 @@ struct Scale {
 
 template <Stored T>
 LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const float* b,
-                         const T* added, float slope, T* y, std::size_t n, bool past) {
-  Scale<T> step{x, added, slope, y, past, {}, {}, {}};
+                         const T* added, float slope, T* y, Signs* signs, std::size_t n,
+                         bool past) {
+  Scale<T> step{x, added, slope, y, signs, past, {}, {}, {}};
   load(mean, step.mean), load(a, step.a), load(b, step.b);
   in_steps(n, step);
   if (past) finish_puts();
 }
 
-/// dx = a * dy + b * (x - mean) + c, behind an activation where there is a y.
+/// dx = a * dy + b * (x - mean) + c, dy behind an activation where there are signs.
 template <Stored T>
 struct Combine {
-  const T *x, *y, *dy;
+  const T *x, *dy;
+  const Signs* signs;
   float slope;
   T* dx;
   bool past;
@@ -240,10 +252,7 @@ struct Combine {
   LAMINA_STEP void operator()(std::size_t i, std::size_t n) const {
     Sixteen g, v;
     load(dy + i, n, g);
-    if (y) {
-      load(y + i, n, v);
-      mask(v, slope, g);
-    }
+    if (signs) mask(signs[i / lanes], slope, g);
     load(x + i, n, v);
     for (int p = 0; p < parts; ++p)
       g.part[p] = a.part[p] * g.part[p] + (b.part[p] * (v.part[p] - mean.part[p]) + c.part[p]);
@@ -252,10 +261,10 @@ struct Combine {
 };
 
 template <Stored T>
-LAMINA_TARGET void combine(const T* x, const T* y, const T* dy, float slope, const float* mean,
-                           const float* a, const float* b, const float* c, T* dx, std::size_t n,
-                           bool past) {
-  Combine<T> step{x, y, dy, slope, dx, past, {}, {}, {}, {}};
+LAMINA_TARGET void combine(const T* x, const Signs* signs, const T* dy, float slope,
+                           const float* mean, const float* a, const float* b, const float* c, T* dx,
+                           std::size_t n, bool past) {
+  Combine<T> step{x, dy, signs, slope, dx, past, {}, {}, {}, {}};
   load(mean, step.mean), load(a, step.a), load(b, step.b), load(c, step.c);
   in_steps(n, step);
   if (past) finish_puts();

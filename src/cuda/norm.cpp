@@ -17,6 +17,7 @@ class Norm final : public OnGpu<NormKernel> {
     norm_ = {x.dtype, s.n * s.h * s.w, int(s.c), e.slope()};
     output = nhwc(x);
     inputs.assign(e.add ? 2 : 1, output);
+    if (activates_) signs = bits(8 * std::int64_t(norm_signs(norm_)));
     algorithm = "own";
     take_workspace(norm_workspace(norm_));
   }
@@ -47,24 +48,26 @@ class Norm final : public OnGpu<NormKernel> {
     });
   }
   void normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                 const View& w, const View& b, const View& y, const View& added) override {
+                 const View& w, const View& b, const View& y, const View& added,
+                 const View& passed) override {
     check(bool(added) == (inputs.size() > 1), "batch_norm: expected an operand to add just where ",
           "the epilogue has one");
     put(stream, Pass::forward, "batch_norm", [&](cudaStream_t s) {
       return norm_normalize(s, norm_, at(x, output, "batch_norm x"), one(mean), one(inv_std),
                             any(w, parameter_, "batch_norm w"), any(b, parameter_, "batch_norm b"),
-                            any(added, output, "batch_norm added"), at(y, output, "batch_norm y"));
+                            any(added, output, "batch_norm added"), at(y, output, "batch_norm y"),
+                            any(passed, signs, "batch_norm signs"));
     });
   }
   void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                 const View& dy, const View& sums, const View& dw, const View& db, const View& y,
-                 const View& dadded) override {
-    check(y || !activates_, "batch_norm: expected y, which tells what the activation did");
+                 const View& dy, const View& sums, const View& dw, const View& db,
+                 const View& passed, const View& dadded) override {
+    check(passed || !activates_, "batch_norm: expected signs, which tell what the activation did");
     Form gradient = parameter_;
     if (const View& any = dw ? dw : db) gradient.dtype = any.dtype;
     put(stream, Pass::weight_grad, "batch_norm", [&](cudaStream_t s) {
       return norm_gradients(s, norm_, at(x, output, "batch_norm x"), one(mean), one(inv_std),
-                            at(dy, output, "batch_norm dy"), any(y, output, "batch_norm y"),
+                            at(dy, output, "batch_norm dy"), any(passed, signs, "batch_norm signs"),
                             two(sums), gradient.dtype, any(dw, gradient, "batch_norm dw"),
                             any(db, gradient, "batch_norm db"),
                             any(dadded, output, "batch_norm dadded"), room());
@@ -72,11 +75,11 @@ class Norm final : public OnGpu<NormKernel> {
   }
   void input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
                   const View& w, const View& dy, const View& sums, double count, const View& dx,
-                  const View& y) override {
+                  const View& passed) override {
     put(stream, Pass::input_grad, "batch_norm", [&](cudaStream_t s) {
       return norm_input_grad(s, norm_, at(x, output, "batch_norm x"), one(mean), one(inv_std),
                              any(w, parameter_, "batch_norm w"), at(dy, output, "batch_norm dy"),
-                             any(y, output, "batch_norm y"), two(sums), count,
+                             any(passed, signs, "batch_norm signs"), two(sums), count,
                              at(dx, output, "batch_norm dx"));
     });
   }

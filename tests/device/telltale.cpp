@@ -391,18 +391,18 @@ struct Norm final : On<NormKernel> {
     call(s, &NormKernel::from_running, sums, variants, epsilon, mean, inv_std);
   }
   void normalize(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
-                 const View& b, const View& y, const View& added) override {
-    call(s, &NormKernel::normalize, x, mean, inv_std, w, b, y, added);
+                 const View& b, const View& y, const View& added, const View& passed) override {
+    call(s, &NormKernel::normalize, x, mean, inv_std, w, b, y, added, passed);
   }
   void gradients(Stream& s, const View& x, const View& mean, const View& inv_std, const View& dy,
-                 const View& sums, const View& dw, const View& db, const View& y,
+                 const View& sums, const View& dw, const View& db, const View& passed,
                  const View& dadded) override {
-    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db, y, dadded);
+    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db, passed, dadded);
   }
   void input_grad(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
                   const View& dy, const View& sums, double count, const View& dx,
-                  const View& y) override {
-    call(s, &NormKernel::input_grad, x, mean, inv_std, w, dy, sums, count, dx, y);
+                  const View& passed) override {
+    call(s, &NormKernel::input_grad, x, mean, inv_std, w, dy, sums, count, dx, passed);
   }
 };
 

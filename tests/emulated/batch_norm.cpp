@@ -53,11 +53,11 @@ Results reference(const Case& c, const Operands& o) {
   Stream stream;
   kernel->statistics(stream, x, sums);
   kernel->finish(stream, sums, double(c.rows), epsilon, momentum, mean, inv_std, rm, rv);
-  kernel->normalize(stream, x, mean, inv_std, w_view, b_view, y, c.adds ? added.view() : none);
-  const View y_view = c.slope != 1 ? y.view() : none;
-  kernel->gradients(stream, x, mean, inv_std, dy, gradient_sums, dw, db, y_view, dadded);
-  kernel->input_grad(stream, x, mean, inv_std, w_view, dy, gradient_sums, double(c.rows), dx,
-                     y_view);
+  const Tensor bits = c.slope != 1 ? Tensor(kernel->signs) : Tensor();
+  kernel->normalize(stream, x, mean, inv_std, w_view, b_view, y, c.adds ? added.view() : none,
+                    bits);
+  kernel->gradients(stream, x, mean, inv_std, dy, gradient_sums, dw, db, bits, dadded);
+  kernel->input_grad(stream, x, mean, inv_std, w_view, dy, gradient_sums, double(c.rows), dx, bits);
   return {numbers(sums), numbers(mean),          numbers(inv_std), numbers(rm), numbers(rv),
           numbers(y),    numbers(gradient_sums), numbers(dw),      numbers(db), numbers(dadded),
           numbers(dx)};
@@ -77,18 +77,19 @@ Results on_gpu(const Case& c, const Operands& o) {
   const There<G> dw(channels), db(channels);
   const P *const w_or_not = c.affine ? w.data() : nullptr,
                  *b_or_not = c.affine ? b.data() : nullptr;
+  const There<std::uint8_t> bits(cuda::norm_signs(n), 0xA5);
+  std::uint8_t* const bits_or_not = c.slope != 1 ? bits.data() : nullptr;
   const cudaStream_t stream = nullptr;
   ok(norm_statistics(stream, n, x.data(), sums.data(), workspace.data()));
   ok(norm_finish(stream, n, sums.data(), double(c.rows), epsilon, momentum, mean.data(),
                  inv_std.data(), running_mean.data(), running_var.data()));
   ok(norm_normalize(stream, n, x.data(), mean.data(), inv_std.data(), w_or_not, b_or_not,
-                    c.adds ? added.data() : nullptr, y.data()));
-  const T* const y_or_not = c.slope != 1 ? y.data() : nullptr;
-  ok(norm_gradients(stream, n, x.data(), mean.data(), inv_std.data(), dy.data(), y_or_not,
+                    c.adds ? added.data() : nullptr, y.data(), bits_or_not));
+  ok(norm_gradients(stream, n, x.data(), mean.data(), inv_std.data(), dy.data(), bits_or_not,
                     gradient_sums.data(), dtype_of<G>, dw.data(), db.data(), dadded.data(),
                     workspace.data()));
   ok(norm_input_grad(stream, n, x.data(), mean.data(), inv_std.data(), w_or_not, dy.data(),
-                     y_or_not, gradient_sums.data(), double(c.rows), dx.data()));
+                     bits_or_not, gradient_sums.data(), double(c.rows), dx.data()));
   return {sums.back(), mean.back(),          inv_std.back(), wide(running_mean), wide(running_var),
           wide(y),     gradient_sums.back(), wide(dw),       wide(db),           wide(dadded),
           wide(dx)};

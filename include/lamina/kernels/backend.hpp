@@ -25,6 +25,11 @@ inline void check_operand(const View& operand, const Form& form, const char* who
   check(operand.form() == form, who, ": expected an operand ", form, ", got ", operand.form());
 }
 
+/// A bit for each of so many elements, in whole words.
+inline Form bits(std::int64_t elements) {
+  return {{1, 1, 1, (elements + 31) / 32}, DType::i32, {}};
+}
+
 /// Throws Error unless there are elements, and they are floating point numbers.
 void check_elements(const Form& x, const char* who);
 
@@ -95,11 +100,14 @@ class NaryKernel : public Kernel {
 /// backward: gradients  -> [all-reduce sums] -> input_grad
 /// inference: running   -> [all-reduce sums] -> from_running -> normalize
 ///
-/// With an epilogue, dy is the gradient of what that makes. Where it has an activation, y tells on
-/// which side of zero an element was, and the gradient of the operand that it adds is `dadded`;
-/// without one that is dy itself.
+/// With an epilogue, dy is the gradient of what that makes. Where it has an activation, `normalize`
+/// keeps of each element in `signs` whether that let it pass as it was, which backward reads
+/// instead of y; and the gradient of the operand that it adds is `dadded`. Without an activation
+/// that is dy itself.
 class NormKernel : public Kernel {
  public:
+  Form signs;  ///< where there is an activation: bits, in an order of the kernel's own
+
   /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
   virtual void statistics(Stream&, const View& x, const View& sums) = 0;
   /// From summed `sums` over `count` values per channel: `mean` and `inv_std` = 1/sqrt(var +
@@ -116,18 +124,20 @@ class NormKernel : public Kernel {
   virtual void from_running(Stream&, const View& sums, int variants, double epsilon,
                             const View& mean, const View& inv_std) = 0;
   /// y = (x - mean) * inv_std * w + b; w, b {1,c,1,1} of Precision::statistics, absent = 1 and 0.
+  /// Absent signs are not kept: no backward pass follows.
   virtual void normalize(Stream&, const View& x, const View& mean, const View& inv_std,
-                         const View& w, const View& b, const View& y, const View& added = {}) = 0;
+                         const View& w, const View& b, const View& y, const View& added = {},
+                         const View& signs = {}) = 0;
   /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which
   /// are written where present. So is dadded, which may lie where dy lies.
   virtual void gradients(Stream&, const View& x, const View& mean, const View& inv_std,
                          const View& dy, const View& sums, const View& dw, const View& db,
-                         const View& y = {}, const View& dadded = {}) = 0;
+                         const View& signs = {}, const View& dadded = {}) = 0;
   /// dx = w * inv_std * (dy - sum(dy)/M - xhat * sum(dy * xhat)/M), sums over all M = count values.
-  /// Without y, dy is what `gradients` made of it: dadded.
+  /// Without signs, dy is what `gradients` made of it: dadded.
   virtual void input_grad(Stream&, const View& x, const View& mean, const View& inv_std,
                           const View& w, const View& dy, const View& sums, double count,
-                          const View& dx, const View& y = {}) = 0;
+                          const View& dx, const View& signs = {}) = 0;
 };
 
 /// Zeroes elements with probability `rate` and scales the others by 1/(1-rate). The mask of an

@@ -80,22 +80,22 @@ struct BatchNorm::Placed final : PlacedLayer {
       variants.all_reduce(s, Pass::forward, sums).wait(s);
       kernel->from_running(s, sums, variants.size(), o.epsilon, mean, inv_std);
     }
-    kernel->normalize(s, xs[0], mean, inv_std, w.value, b.value, y, epilogue.add ? xs[1] : View());
+    kernel->normalize(s, xs[0], mean, inv_std, w.value, b.value, y, epilogue.add ? xs[1] : View(),
+                      signs);
   }
 
-  void backward(Context& context, std::span<const View> xs, const View& y, const View& dy,
+  void backward(Context& context, std::span<const View> xs, const View&, const View& dy,
                 std::span<const View> dxs) override {
     Stream& s = context.stream;
     // What gets past the activation is kept where it is the gradient of what was added, too.
-    const View tells = epilogue.activation ? y : View();
-    const View kept = tells && epilogue.add ? dxs[1] : View();
-    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad, tells, kept);
+    const View kept = epilogue.add && epilogue.activation ? dxs[1] : View();
+    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad, signs, kept);
     Pending total = group.all_reduce(s, Pass::input_grad, sums);
     w.reduce(s), b.reduce(s);
     total.wait(s);
     if (dxs[0])
       kernel->input_grad(s, xs[0], mean, inv_std, w.value, kept ? kept : dy, sums, count, dxs[0],
-                         kept ? View() : tells);
+                         kept ? View() : signs.view());
   }
 
   ChannelScale channel_scale(const Backend& backend) const override;
@@ -112,7 +112,7 @@ struct BatchNorm::Placed final : PlacedLayer {
   Communicator group;     ///< the ranks that share statistics
   Communicator variants;  ///< those that have statistics of their own
   Parameter w, b, running_mean, running_var;
-  Tensor mean, inv_std, sums;
+  Tensor mean, inv_std, sums, signs;
   double count = 0;
 };
 

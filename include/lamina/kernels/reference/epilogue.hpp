@@ -21,8 +21,8 @@ class ReferenceEpilogue {
     if (add_) v += added.as<T>()[i];
     return v > 0 || v != v ? v : below(v);  // NaN stays NaN
   }
-  /// The gradient of v for that of the value y.
-  W gradient(W y, W dy) const { return y <= 0 ? below(dy) : dy; }
+  /// The gradient of v for that of the value, which passed as it was or not.
+  W gradient(bool passed, W dy) const { return passed ? dy : below(dy); }
 
   /// To all of y, which holds the result.
   void apply(const View& y, const View& added) const {

@@ -14,6 +14,7 @@ class ReferenceNorm final : public NormKernel {
     inputs = {x};
     if (e.add) inputs.push_back(x);
     output = x;
+    if (e.activation) signs = bits(x_.size());
     algorithm = "loops";
   }
 
@@ -82,39 +83,42 @@ class ReferenceNorm final : public NormKernel {
   }
 
   void normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                 const View& w, const View& b, const View& y, const View& added) override {
+                 const View& w, const View& b, const View& y, const View& added,
+                 const View& passed) override {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(y, output, "batch_norm y");
     check_statistics(mean, inv_std);
     if (w) check_operand(w, parameter(), "batch_norm w");
     if (b) check_operand(b, parameter(), "batch_norm b");
     epilogue_.check_added(added, output, "batch_norm added");
+    if (passed) check_operand(passed, signs, "batch_norm signs");
     stream.run(Pass::forward, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double scale = inv_std.as<double>()[c] * (w ? w.as<P>()[c] : P(1));
         const double shift = b ? b.as<P>()[c] : P(0), m = mean.as<double>()[c];
         positions([&](Index i) {
           y.as<T>()[i] = T(epilogue_.value(P((x.as<T>()[i] - m) * scale + shift), added, i));
+          if (passed) keep(passed, i, !(y.as<T>()[i] <= 0));
         });
       });
     });
   }
 
   void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
-                 const View& dy, const View& sums, const View& dw, const View& db, const View& y,
-                 const View& dadded) override {
+                 const View& dy, const View& sums, const View& dw, const View& db,
+                 const View& passed, const View& dadded) override {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
     check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     if (dw) check_gradient(dw, parameter(), "batch_norm dw");
     if (db) check_gradient(db, parameter(), "batch_norm db");
-    if (epilogue_.activates()) check_operand(y, output, "batch_norm y");
+    if (epilogue_.activates()) check_operand(passed, signs, "batch_norm signs");
     if (dadded) check_operand(dadded, output, "batch_norm dadded");
     stream.run(Pass::weight_grad, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
         double sum = 0, dot = 0;
         positions([&](Index i) {
-          const P g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : P(dy.as<T>()[i]);
+          const P g = before(passed, i, dy.as<T>()[i]);
           if (dadded) dadded.as<T>()[i] = T(g);
           sum += g;
           dot += g * ((x.as<T>()[i] - m) * s);
@@ -129,12 +133,13 @@ class ReferenceNorm final : public NormKernel {
 
   void input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
                   const View& w, const View& dy, const View& sums, double count, const View& dx,
-                  const View& y) override {
+                  const View& passed) override {
     check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
     if (w) check_operand(w, parameter(), "batch_norm w");
     check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");
     check_operand(dx, inputs[0], "batch_norm dx");
+    if (passed) check_operand(passed, signs, "batch_norm signs");
     stream.run(Pass::input_grad, "batch_norm", [&] {
       each_channel([&](Index c, auto&& positions) {
         const double m = mean.as<double>()[c], s = inv_std.as<double>()[c];
@@ -142,7 +147,7 @@ class ReferenceNorm final : public NormKernel {
         const double sum = sums.as<double>()[c] / count, dot = sums.as<double>()[x_.c + c] / count;
         positions([&](Index i) {
           const double xhat = (x.as<T>()[i] - m) * s;
-          const P g = y ? epilogue_.gradient(y.as<T>()[i], dy.as<T>()[i]) : P(dy.as<T>()[i]);
+          const P g = before(passed, i, dy.as<T>()[i]);
           dx.as<T>()[i] = T(scale * (g - sum - xhat * dot));
         });
       });
@@ -156,6 +161,17 @@ class ReferenceNorm final : public NormKernel {
 
   static void put(const View& to, Index c, double value) {
     visit(to.dtype, [&]<Floating G>(G) { to.as<G>()[c] = G(value); });
+  }
+
+  static void keep(const View& passed, Index i, bool whether) {
+    auto& word = passed.as<std::int32_t>()[i / 32];
+    const auto bit = std::int32_t(1U << (i % 32));
+    word = whether ? word | bit : word & ~bit;
+  }
+  /// dy before the activation, where there are signs.
+  P before(const View& passed, Index i, P dy) const {
+    if (!passed) return dy;
+    return epilogue_.gradient(passed.as<std::int32_t>()[i / 32] >> (i % 32) & 1, dy);
   }
 
   void check_statistics(const View& mean, const View& inv_std) const {

@@ -42,13 +42,14 @@ LAMINA_INLINE Cost BatchNorm::cost(std::span<const Shape> xs, const Split& split
   return cost;
 }
 
-/// Both backward passes read y; but where the gradient of what is added is wanted, the first writes
-/// that, which is all that the second needs.
+/// Both backward passes read signs, a bit for each element; but where the gradient of what is added
+/// is wanted, the first writes that, which is all that the second needs.
 LAMINA_INLINE Cost BatchNorm::epilogue_cost(const Epilogue& e, const Shape& y, DType t) const {
   Cost cost = Layer::epilogue_cost(e, y, t);
   if (!e.activation) return cost;
-  const double n = double(y.size()), bytes = n * double(size_of(t));
-  cost.weight_grad = {n, e.add ? 2 * bytes : bytes}, cost.input_grad = {0, e.add ? 0 : bytes};
+  const double n = double(y.size()), bytes = n * double(size_of(t)), signs = n / 8;
+  cost.forward.bytes += signs;
+  cost.weight_grad = {n, signs + (e.add ? bytes : 0)}, cost.input_grad = {0, e.add ? 0 : signs};
   return cost;
 }
 
@@ -85,8 +86,10 @@ LAMINA_INLINE Placement BatchNorm::place_with(const Epilogue& e, std::span<const
   placed->running_mean = vector_of("running_mean", 0, false);
   placed->running_var = vector_of("running_var", 1, false);
   Placement p = placement_of(*placed->kernel);
-  p.reads_y = e.activation.has_value(), p.writes_added = e.add && e.activation;
-  p.workspace += placed->mean.bytes() + placed->inv_std.bytes() + placed->sums.bytes();
+  p.writes_added = e.add && e.activation;
+  if (e.activation && site.training()) placed->signs = Tensor(placed->kernel->signs, memory);
+  for (const Tensor* t : {&placed->mean, &placed->inv_std, &placed->sums, &placed->signs})
+    p.workspace += t->bytes();
   p.layer = std::move(placed);
   return p;
 }
