@@ -37,6 +37,15 @@ constexpr std::size_t packed_bytes = chunk * block * sizeof(BF16);  // of a bloc
 int blocks_of(std::int64_t channels) { return int((channels + block - 1) / block); }
 int parts(int all, int of) { return (all + of - 1) / of; }
 
+/// Of `y` windows those whose element `at` is inside of x, of that size.
+Part inside(std::int64_t y, std::int64_t x, std::int64_t stride, std::int64_t pad,
+            std::int64_t at) {
+  const std::int64_t before = std::max<std::int64_t>(0, pad - at), behind = x - 1 + pad - at;
+  const std::int64_t begin = (before + stride - 1) / stride;
+  const std::int64_t end = behind < 0 ? 0 : std::min(y, behind / stride + 1);
+  return {begin, std::max<std::int64_t>(0, end - begin)};
+}
+
 }  // namespace
 
 bool DwProducts::available() {
@@ -59,6 +68,12 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x)
     return Planes{blocks * s.h * s.w * block, s.h * s.w * block, blocks * block};
   };
   of_x_ = blocked(x_, x_blocks_), of_dy_ = blocked(y_, rows_);
+  // Leaving out padding pays where that saves more cycles than copying dy for each tap takes.
+  const int taps = columns_ / x_blocks_;
+  double in = 0;
+  for (int tap = 0; tap < taps; ++tap)
+    in += double(inside_rows(tap).size * inside_columns(tap).size);
+  tap_by_tap_ = 8 * x_blocks_ * (1 - in / double(taps * y_.h * y_.w)) > 3;
   // Cycles as in divide(), as if all were one task, so that threads do not matter. Measured, not
   // derived: below a sixth ours was faster in nearly all shapes, and above it slower.
   pays_ = 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
@@ -79,6 +94,15 @@ DwProducts::DwProducts(std::int64_t features, std::int64_t out_block, const Shap
   divide();
 }
 
+Part DwProducts::inside_rows(int tap) const {
+  const std::int64_t at = tap / g_.kernel.w * g_.dilation.h;
+  return inside(y_.h, x_.h, g_.stride.h, g_.pad.top, at);
+}
+Part DwProducts::inside_columns(int tap) const {
+  const std::int64_t at = tap % g_.kernel.w * g_.dilation.w;
+  return inside(y_.w, x_.w, g_.stride.w, g_.pad.left, at);
+}
+
 void DwProducts::divide() {
   // Waking the others takes longer than a few microseconds' products.
   if (4.0 * double(y_.n * y_.h * y_.w) * rows_ * columns_ < 5e4) threads_ = 1;
@@ -91,7 +115,8 @@ void DwProducts::divide() {
     const int r = std::min(some, rows_);
     for (int c = 1; c <= std::min(columns_, most); ++c) {
       const double rounds = parts(parts(rows_, r) * parts(columns_, c), threads_);
-      const double cycles = rounds * (8.0 * r * c + 3.0 * r + 4.0 * c);
+      const int times = tap_by_tap_ ? parts(c, x_blocks_) : 1;  // that dy is copied
+      const double cycles = rounds * (8.0 * r * c + 3.0 * r * times + 4.0 * c);
       if (cycles >= 0.999 * least) continue;
       least = cycles, task_rows_ = r, task_columns_ = c;
     }
@@ -221,21 +246,23 @@ struct DwProducts::Chunk {
   std::array<std::int32_t, chunk> row, column;
 };
 
-/// All positions of y, a chunk at a time.
+/// The positions of y in these rows and columns of all samples, a chunk at a time.
 class DwProducts::Walk {
  public:
-  explicit Walk(const DwProducts& of) : of_(of) {}
+  Walk(const DwProducts& of, Part rows, Part columns)
+      : of_(of), rows_(rows), columns_(columns), h_(rows.begin), w_(columns.begin) {
+    if (rows.size == 0 || columns.size == 0) n_ = of.y_.n;
+  }
 
   /// None behind the last one.
   LAMINA_BF16 void next(Chunk& to) {
-    const Shape& y = of_.y_;
-    for (to.count = 0; to.count < chunk && n_ < y.n;) {
-      const int some = int(std::min<std::int64_t>(chunk - to.count, y.w - w_));
+    for (to.count = 0; to.count < chunk && n_ < of_.y_.n;) {
+      const int some = int(std::min<std::int64_t>(chunk - to.count, columns_.end() - w_));
       along_row(to, some);
       to.count += some, w_ += some;
-      if (w_ < y.w) continue;
-      w_ = 0;
-      if (++h_ == y.h) h_ = 0, ++n_;
+      if (w_ < columns_.end()) continue;
+      w_ = columns_.begin;
+      if (++h_ == rows_.end()) h_ = rows_.begin, ++n_;
     }
     if (to.count < chunk) to.dy[std::size_t(to.count)] = nowhere;
   }
@@ -257,7 +284,8 @@ class DwProducts::Walk {
   }
 
   const DwProducts& of_;
-  std::int64_t n_ = 0, h_ = 0, w_ = 0;
+  Part rows_, columns_;
+  std::int64_t n_ = 0, h_, w_;
 };
 
 /// Some rows and columns of dw.
@@ -271,6 +299,7 @@ struct DwProducts::Task {
   std::array<Chunk, 2> chunks;
   Chunk *now = &chunks[0], *then = &chunks[1];  // this chunk, and the next one
   Offsets x_now, x_then;                        // for one tap
+  int begin = 0, end = 0;                       // of the columns that are computed now
   int pairs = 0;
   bool start = true;
 
@@ -293,18 +322,32 @@ struct DwProducts::Task {
   int tap_of(int column) const { return (first_column + column) / of.x_blocks_; }
 
   void run(bool has_bias) {
-    Walk walk(of);
+    const Part all_rows{0, of.y_.h}, all_columns{0, of.y_.w};
+    if (!of.tap_by_tap_) return run(0, columns, Walk(of, all_rows, all_columns), has_bias);
+    if (has_bias) run(0, 0, Walk(of, all_rows, all_columns), true);
+    for (int first = 0; first < columns; first = end) {
+      const int tap = tap_of(first), behind = (tap + 1) * of.x_blocks_ - first_column;
+      run(first, std::min(columns, behind), Walk(of, of.inside_rows(tap), of.inside_columns(tap)),
+          false);
+    }
+  }
+  void run(int from, int to, Walk walk, bool has_bias) {
+    begin = from, end = to;
     walk.next(*then);
-    if (then->count == 0) std::memset(sums, 0, std::size_t(rows * columns) * tile_bytes);
+    if (then->count == 0) clear();
     for (start = true; then->count > 0; start = false) {
       std::swap(now, then);
       pairs = (now->count + 1) / 2;
       walk.next(*then);
-      locate_in_x(*then, tap_of(0), x_then);
+      if (begin < end) locate_in_x(*then, tap_of(begin), x_then);
       for (int r = 0; r < rows; r += 4) pack_rows(r, std::min(4, rows - r), has_bias);
       pack_columns();
       multiply_all();
     }
+  }
+  void clear() {
+    for (int r = 0; r < rows; ++r)
+      std::memset(sums + (r * columns + begin) * block, 0, std::size_t(end - begin) * tile_bytes);
   }
 
   LAMINA_BF16 void locate_in_x(const Chunk& at, int tap, Offsets& where) const {
@@ -334,8 +377,8 @@ struct DwProducts::Task {
     }
   }
   void pack_columns() {
-    for (int c = 0; c < columns; ++c) {
-      if (c == 0 || tap_of(c) != tap_of(c - 1)) locate_in_x(*now, tap_of(c), x_now);
+    for (int c = begin; c < end; ++c) {
+      if (c == begin || tap_of(c) != tap_of(c - 1)) locate_in_x(*now, tap_of(c), x_now);
       const std::int64_t channels = of.of_x_.channels - block_of_x(c) * block;
       pack(plane_of_x(c), channels, x_now, pairs, packed_x + c * pairs, 1);
     }
@@ -346,8 +389,8 @@ struct DwProducts::Task {
   Ahead ahead(int i) const {
     if (then->count < chunk) return {};
     if (i < rows) return {plane_of_dy(i), &then->dy};
-    const int column = i - rows;
-    if (column < columns && tap_of(column) == tap_of(0)) return {plane_of_x(column), &x_then};
+    const int column = begin + i - rows;
+    if (column < end && tap_of(column) == tap_of(begin)) return {plane_of_x(column), &x_then};
     return {};
   }
 
@@ -365,7 +408,7 @@ struct DwProducts::Task {
   template <int R, int C>
   LAMINA_BF16 void multiply_panel(int row, int& call) {
     const std::ptrdiff_t stride = columns * block;
-    for (int c = 0; c < columns; ++c) {
+    for (int c = begin; c < end; ++c) {
       Sixteen* to = sums + row * stride + c * block;
       for (int first = 0; first < block; first += C) {
         multiply<R, C>(panel_of_dy(row), packed_x + c * pairs, first, pairs, ahead(call++), to,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <lamina/kernels/geometry.hpp>
+#include <lamina/tensor/box.hpp>
 #include <lamina/tensor/narrow.hpp>
 
 #include <cstddef>
@@ -50,6 +51,10 @@ class DwProducts {
     std::int64_t channels;
   };
 
+  /// The rows or columns of y at which this tap of the window lies inside of x.
+  Part inside_rows(int tap) const;
+  Part inside_columns(int tap) const;
+
   void divide();             // into tasks
   std::size_t room() const;  // of a thread
 
@@ -59,6 +64,7 @@ class DwProducts {
   int x_blocks_, rows_, columns_;  // of dw, in blocks of sixteen channels
   int out_blocks_ = 1;             // of rows, that lie together in dw
   int task_rows_, task_columns_;   // of what a thread computes at a time
+  bool tap_by_tap_ = false;        // each over the positions where it is inside, not over all of y
   int threads_;
   bool pays_ = true;
 };
