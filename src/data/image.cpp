@@ -25,7 +25,7 @@ void set_size(const std::string& path, Sample& s, std::int64_t width, std::int64
         path, ": the header says ", width, "x", height, " pixels, too many for a file of ", bytes,
         " bytes (at most ", most_pixels, ")");
   s.width = width, s.height = height, s.channels = channels;
-  s.pixels.resize(std::size_t(width * height * channels));
+  s.pixels.resize(std::size_t(s.rows() * s.columns() * channels));
 }
 
 // Adobe's CMYK is stored inverted: 255 is no ink.
@@ -38,11 +38,13 @@ void cmyk_to_rgb(std::vector<std::uint8_t>& p) {
   p.resize(3 * count);
 }
 
+/// A picture is shrunk, if it may be, by leaving out the higher of its frequencies, which takes
+/// less time to decode.
 void decode_jpeg(const std::string& path, Sample& s) {
   struct Destroy {
     void operator()(void* handle) const { tjDestroy(handle); }
   };
-  const std::unique_ptr<void, Destroy> jpeg(tjInitDecompress());
+  thread_local const std::unique_ptr<void, Destroy> jpeg(tjInitDecompress());
   check(jpeg != nullptr, path, ": libjpeg-turbo: ", tjGetErrorStr2(nullptr));
   // Bytes between markers are common in photographs and do no harm; any other complaint means that
   // pixels are missing.
@@ -60,8 +62,10 @@ void decode_jpeg(const std::string& path, Sample& s) {
         path, ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
   const bool cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
   const int channels = cmyk ? 4 : colours == TJCS_GRAY ? 1 : 3;
+  if (s.shrink) s.shrunk = s.shrink(height, width);
   set_size(path, s, width, height, channels);
-  check(good(tjDecompress2(jpeg.get(), s.file.data(), size, s.pixels.data(), width, 0, height,
+  check(good(tjDecompress2(jpeg.get(), s.file.data(), size, s.pixels.data(), int(s.columns()), 0,
+                           int(s.rows()),
                            cmyk            ? TJPF_CMYK
                            : channels == 1 ? TJPF_GRAY
                                            : TJPF_RGB,
@@ -164,6 +168,7 @@ void decode_png(const std::string& path, Sample& s) {
 }  // namespace
 
 void decode_image(const std::string& path, Sample& sample) {
+  sample.shrunk = 1;
   const auto starts = [&](std::string_view magic) {
     return sample.file.size() >= magic.size() &&
            std::memcmp(sample.file.data(), magic.data(), magic.size()) == 0;

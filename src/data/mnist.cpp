@@ -83,7 +83,7 @@ void check_magic(Input& in, std::uint32_t dimensions) {
 }
 
 // The names that are about: train-images-idx3-ubyte, train-images.idx3-ubyte, each also .gz.
-std::string find(const std::string& dir, const std::string& stem, const std::string& type) {
+std::string file_of(const std::string& dir, const std::string& stem, const std::string& type) {
   check(detail::is_directory(dir), dir, ": no such folder");
   for (const char* dot : {"-", "."}) {
     for (const char* zip : {"", ".gz"}) {
@@ -99,7 +99,7 @@ std::string find(const std::string& dir, const std::string& stem, const std::str
 
 std::unique_ptr<Dataset> mnist(const std::string& dir, const DataOptions& options) {
   const std::string set = options.train ? "train" : "t10k";
-  Input images(find(dir, set + "-images", "idx3-ubyte"));
+  Input images(file_of(dir, set + "-images", "idx3-ubyte"));
   check_magic(images, 3);
   const std::uint64_t count = images.number(), rows = images.number(), columns = images.number();
   check(count > 0 && rows > 0 && columns > 0 && rows < 65536 && columns < 65536, images.path(),
@@ -107,7 +107,7 @@ std::unique_ptr<Dataset> mnist(const std::string& dir, const DataOptions& option
         "x", columns);
   auto pixels = images.rest(count * rows * columns);
 
-  Input names(find(dir, set + "-labels", "idx1-ubyte"));
+  Input names(file_of(dir, set + "-labels", "idx1-ubyte"));
   check_magic(names, 1);
   const auto named = names.number();
   check(named == count, names.path(), ": ", named, " labels for the ", count, " images of ",

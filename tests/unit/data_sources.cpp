@@ -9,6 +9,8 @@
 #include <turbojpeg.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <set>
 
 namespace {
@@ -39,12 +41,7 @@ Bytes cifar(std::size_t records, std::size_t label_bytes) {
   return bytes;
 }
 
-Bytes jpeg(int width, int height, int format, int colours) {
-  const int channels = tjPixelSize[format];
-  Bytes pixels(std::size_t(width * height * channels));
-  for (std::size_t i = 0; i < pixels.size(); ++i) {
-    pixels[i] = std::uint8_t(50 * (i % std::size_t(channels)) + 40);
-  }
+Bytes jpeg_of(const Bytes& pixels, int width, int height, int format, int colours) {
   void* encoder = tjInitCompress();
   unsigned char* packed = nullptr;
   unsigned long size = 0;
@@ -53,6 +50,15 @@ Bytes jpeg(int width, int height, int format, int colours) {
   tjFree(packed);
   tjDestroy(encoder);
   return bytes;
+}
+
+Bytes jpeg(int width, int height, int format, int colours) {
+  const int channels = tjPixelSize[format];
+  Bytes pixels(std::size_t(width * height * channels));
+  for (std::size_t i = 0; i < pixels.size(); ++i) {
+    pixels[i] = std::uint8_t(50 * (i % std::size_t(channels)) + 40);
+  }
+  return jpeg_of(pixels, width, height, format, colours);
 }
 
 Bytes png(std::uint32_t width, std::uint32_t height, std::uint32_t format, const Bytes& pixels) {
@@ -223,6 +229,51 @@ TEST_CASE("CIFAR files are read") {
   bad[2 * 3073] = 10;
   files::write(first, bad);
   CHECK(opening("cifar10:" + folder.path) == first + ": label 10 of image 2, expected 0 to 9");
+}
+
+TEST_CASE(
+    "a JPEG of more pixels than are wanted is shrunk while it is decoded, and looks the same") {
+  const int width = 1003, height = 701;  // whole blocks in neither direction
+  Bytes pixels;
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (const double v : {x / 1003.0, y / 701.0, 0.5 + 0.5 * std::sin(x / 40.0 + y / 25.0)})
+        pixels.push_back(std::uint8_t(255 * v));
+  const Folder folder;
+  files::write(folder / "a/1.jpg", jpeg_of(pixels, width, height, TJPF_RGB, TJSAMP_420));
+  files::write(folder / "a/2.png", png(300, 300, PNG_FORMAT_GRAY, Bytes(90000, 7)));
+  const DataOptions options{.train = GENERATE(true, false), .height = 40, .width = 48};
+  if (!options.train) {
+    files::write(folder / "train/a/1.jpg", jpeg(8, 8, TJPF_RGB, TJSAMP_444));
+    std::filesystem::create_directories(folder / "val");
+    std::filesystem::rename(folder / "a", folder / "val/a");
+  }
+  const auto data = open_data("images:" + folder.path, options);
+  const Transform& transform = data->transform();
+  Transform::Scratch scratch;
+  std::vector<float> whole(std::size_t(data->shape().sample())), less = whole;
+  std::set<std::int64_t> seen;
+  Sample sample;
+  for (std::uint64_t epoch = 0; epoch < 40; ++epoch) {
+    const Random random(1, epoch);
+    sample.shrink = nullptr;
+    data->read(0, sample);
+    REQUIRE(sample.pixels.size() == pixels.size());
+    transform.apply(sample, random, whole, scratch);
+    sample.shrink = [&](auto h, auto w) { return transform.shrink(h, w, random); };
+    data->read(0, sample);
+    REQUIRE(sample.pixels.size() == std::size_t(sample.rows() * sample.columns() * 3));
+    REQUIRE(sample.width == width);
+    seen.insert(sample.shrunk);
+    transform.apply(sample, random, less, scratch);
+    double most = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      most = std::max(most, double(std::abs(whole[i] - less[i])));
+    CHECK(most * 0.225 * 255 < 10);  // of 255
+  }
+  CHECK(seen == (options.train ? std::set<std::int64_t>{4, 8} : std::set<std::int64_t>{8}));
+  data->read(1, sample);  // a PNG is not
+  CHECK(sample.pixels.size() == 300 * 300);
 }
 
 TEST_CASE("image folders are read: JPEG and PNG, grey, colour and transparent") {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,7 +16,13 @@ namespace lamina {
 /// its buffers are allocated once.
 struct Sample {
   std::int64_t height = 0, width = 0, channels = 0;
-  std::vector<std::uint8_t> pixels;  ///< height x width x channels, the channels interleaved
+  /// Rows x columns x channels, the channels interleaved: height x width, unless `shrunk`.
+  std::vector<std::uint8_t> pixels;
+  /// Each pixel stands for a square of so many by so many of the image, whose last ones may reach
+  /// beyond it.
+  std::int64_t shrunk = 1;
+  std::int64_t rows() const { return (height + shrunk - 1) / shrunk; }
+  std::int64_t columns() const { return (width + shrunk - 1) / shrunk; }
   /// Instead of `pixels`: channels planes of height x width numbers, which the network reads as
   /// they are. They are the transform's shape, and it is not applied.
   std::vector<float> planes;
@@ -23,6 +30,9 @@ struct Sample {
   std::vector<std::int32_t> labels;  ///< or i32 of another form,
   std::vector<float> values;         ///< or f32
   std::vector<std::uint8_t> file;    ///< scratch of the reader: the bytes before decoding
+  /// How far a reader may shrink an image of this height and width where that saves it work
+  /// (Transform::shrink); absent: not at all.
+  std::function<std::int64_t(std::int64_t, std::int64_t)> shrink;
 };
 
 /// What is done to each image, in this order: choose a rectangle of it, resample that (bilinear,
@@ -42,6 +52,15 @@ struct Transform {
   bool mirror = false;         ///< left and right, every second time
   std::int64_t pad = 0;        ///< shift by up to this many pixels each way; black comes in
   bool random_resize = false;  ///< crop a random 8 to 100 % of the area, aspect 3/4 to 4/3
+
+  /// What of an image becomes the result, in its pixels; may reach beyond it.
+  struct Rectangle {
+    double x, y, width, height;
+  };
+  Rectangle cut(std::int64_t height, std::int64_t width, const Random& random) const;
+  /// The largest of 1, 2, 4 and 8 by which an image of this size may be shrunk, such that the
+  /// rectangle keeps as many pixels as the result has.
+  std::int64_t shrink(std::int64_t height, std::int64_t width, const Random& random) const;
 
   /// Buffers of one worker.
   struct Scratch {

@@ -157,8 +157,11 @@ struct Loader::Impl {
                       row / mine.size * (options.global_batch / options.micro_batches) +
                       row % mine.size;
       const auto index = options.shuffle ? std::int64_t(worker.order[std::size_t(at)]) : at;
-      data.read(index, worker.sample);
       const Random random(options.seed, std::uint64_t(batch.epoch) + 1, std::uint64_t(index));
+      worker.sample.shrink = [&](std::int64_t height, std::int64_t width) {
+        return transform.shrink(height, width, random);
+      };
+      data.read(index, worker.sample);
       check(!data.labels_pixels() || !worker.sample.planes.empty() ||
                 (worker.sample.height == transform.shape.h &&
                  worker.sample.width == transform.shape.w),

@@ -13,29 +13,26 @@ namespace detail::pixels {
 
 using Scratch = Transform::Scratch;
 
-// The part of the source that becomes the result, in source pixels; may reach beyond the source.
-struct Rectangle {
-  double x, y, width, height;
-};
+using Rectangle = Transform::Rectangle;
 
-inline Rectangle centre(const Sample& s, double width, double height) {
-  return {(double(s.width) - width) / 2, (double(s.height) - height) / 2, width, height};
+// Of an image h x w, as below.
+inline Rectangle centre(double h, double w, double width, double height) {
+  return {(w - width) / 2, (h - height) / 2, width, height};
 }
 
 // The largest rectangle with the aspect of `shape`, shrunk by `zoom`.
-inline Rectangle plain(const Transform& t, const Sample& s) {
-  if (t.resize == 0) return {0, 0, double(s.width), double(s.height)};
-  const double pixel = double(std::min(s.width, s.height)) / double(t.resize);
-  return centre(s, std::min(double(t.shape.w) * pixel, double(s.width)),
-                std::min(double(t.shape.h) * pixel, double(s.height)));
+inline Rectangle plain(const Transform& t, double h, double w) {
+  if (t.resize == 0) return {0, 0, w, h};
+  const double pixel = std::min(w, h) / double(t.resize);
+  return centre(h, w, std::min(double(t.shape.w) * pixel, w),
+                std::min(double(t.shape.h) * pixel, h));
 }
 
 // The words of an image's random stream: 0 mirrors, 1 and 2 shift, 4 and on resize.
 inline constexpr std::uint64_t mirror_word = 0, shift_word = 1, resize_word = 4;
 
 // Random area and aspect, as in "Going deeper with convolutions" (Szegedy et al., 2015).
-inline Rectangle resized(const Sample& s, const Random& random) {
-  const double w = double(s.width), h = double(s.height);
+inline Rectangle resized(double h, double w, const Random& random) {
   for (std::uint64_t attempt = 0; attempt < 10; ++attempt) {
     const auto u = random.block(resize_word / 4 + attempt);
     const double area = w * h * (0.08 + 0.92 * double(Random::unit(u[0])));
@@ -46,7 +43,7 @@ inline Rectangle resized(const Sample& s, const Random& random) {
             width, height};
   }
   // A long, thin image: its centre, within the allowed aspects.
-  return centre(s, std::min(w, h * 4 / 3), std::min(h, w * 4 / 3));
+  return centre(h, w, std::min(w, h * 4 / 3), std::min(h, w * 4 / 3));
 }
 
 inline Rectangle shifted(const Transform& t, Rectangle r, const Random& random) {
@@ -64,7 +61,7 @@ inline void convert(Sample& s, std::int64_t channels) {
   check((s.channels == 1 && channels == 3) || (s.channels == 3 && channels == 1),
         "cannot turn an image of ", s.channels, " channels into ", channels);
   auto& p = s.pixels;
-  const auto count = std::size_t(s.height * s.width);
+  const auto count = std::size_t(s.rows() * s.columns());
   if (channels == 3) {
     p.resize(3 * count);
     for (std::size_t i = count; i-- > 0;) p[3 * i + 2] = p[3 * i + 1] = p[3 * i] = p[i];
@@ -107,9 +104,9 @@ inline void make_taps(std::vector<Scratch::Tap>& taps, std::vector<float>& weigh
 inline void resample(const Sample& s, const Rectangle& r, Shape to, std::span<float> out,
                      Scratch& scratch) {
   scratch.weights.clear();
-  make_taps(scratch.across, scratch.weights, r.x, r.width, to.w, s.width);
-  make_taps(scratch.down, scratch.weights, r.y, r.height, to.h, s.height);
-  std::int64_t top = s.height, bottom = 0;
+  make_taps(scratch.across, scratch.weights, r.x, r.width, to.w, s.columns());
+  make_taps(scratch.down, scratch.weights, r.y, r.height, to.h, s.rows());
+  std::int64_t top = s.rows(), bottom = 0;
   for (const auto& tap : scratch.down) {
     if (tap.count == 0) continue;
     top = std::min(top, tap.first);
@@ -118,7 +115,7 @@ inline void resample(const Sample& s, const Rectangle& r, Shape to, std::span<fl
   const auto line = to.c * to.w;
   scratch.rows.resize(std::size_t(std::max<std::int64_t>(0, bottom - top) * line));
   for (std::int64_t y = top; y < bottom; ++y) {
-    const std::uint8_t* row = s.pixels.data() + y * s.width * s.channels;
+    const std::uint8_t* row = s.pixels.data() + y * s.columns() * s.channels;
     float* result = scratch.rows.data() + (y - top) * line;
     for (std::int64_t x = 0; x < to.w; ++x) {
       const auto& tap = scratch.across[std::size_t(x)];
@@ -150,9 +147,9 @@ inline void resample(const Sample& s, const Rectangle& r, Shape to, std::span<fl
 inline void shift(const Sample& s, std::int64_t left, std::int64_t top, Shape to,
                   std::span<float> out) {
   std::fill(out.begin(), out.end(), 0.0f);
-  const auto x0 = std::max<std::int64_t>(0, -left), x1 = std::min(to.w, s.width - left);
-  for (std::int64_t y = std::max<std::int64_t>(0, -top); y < std::min(to.h, s.height - top); ++y) {
-    const std::uint8_t* row = s.pixels.data() + ((y + top) * s.width + left) * s.channels;
+  const auto x0 = std::max<std::int64_t>(0, -left), x1 = std::min(to.w, s.columns() - left);
+  for (std::int64_t y = std::max<std::int64_t>(0, -top); y < std::min(to.h, s.rows() - top); ++y) {
+    const std::uint8_t* row = s.pixels.data() + ((y + top) * s.columns() + left) * s.channels;
     for (std::int64_t c = 0; c < to.c; ++c) {
       float* result = out.data() + (c * to.h + y) * to.w;
       for (std::int64_t x = x0; x < x1; ++x) result[x] = float(row[x * s.channels + c]);
@@ -161,6 +158,21 @@ inline void shift(const Sample& s, std::int64_t left, std::int64_t top, Shape to
 }
 
 }  // namespace detail::pixels
+
+LAMINA_INLINE Transform::Rectangle Transform::cut(std::int64_t height, std::int64_t width,
+                                                  const Random& random) const {
+  const auto h = double(height), w = double(width);
+  const Rectangle r = augment && random_resize ? detail::pixels::resized(h, w, random)
+                                               : detail::pixels::plain(*this, h, w);
+  return augment && pad > 0 ? detail::pixels::shifted(*this, r, random) : r;
+}
+
+LAMINA_INLINE std::int64_t Transform::shrink(std::int64_t height, std::int64_t width,
+                                             const Random& random) const {
+  const Rectangle r = cut(height, width, random);
+  const double pixels = std::min(r.width / double(shape.w), r.height / double(shape.h));
+  return pixels >= 8 ? 8 : pixels >= 4 ? 4 : pixels >= 2 ? 2 : 1;
+}
 
 LAMINA_INLINE void Transform::apply(Sample& sample, const Random& random, std::span<float> out,
                                     detail::pixels::Scratch& scratch) const {
@@ -173,14 +185,13 @@ LAMINA_INLINE void Transform::apply(Sample& sample, const Random& random, std::s
     return;
   }
   check(sample.height > 0 && sample.width > 0 &&
-            sample.pixels.size() == std::size_t(sample.height * sample.width * sample.channels),
-        "an image of ", sample.height, "x", sample.width, "x", sample.channels, " has ",
+            sample.pixels.size() == std::size_t(sample.rows() * sample.columns() * sample.channels),
+        "an image of ", sample.rows(), "x", sample.columns(), "x", sample.channels, " has ",
         sample.pixels.size(), " bytes");
   detail::pixels::convert(sample, shape.c);
 
-  detail::pixels::Rectangle r = augment && random_resize ? detail::pixels::resized(sample, random)
-                                                         : detail::pixels::plain(*this, sample);
-  if (augment && pad > 0) r = detail::pixels::shifted(*this, r, random);
+  Rectangle r = cut(sample.height, sample.width, random);
+  for (double* length : {&r.x, &r.y, &r.width, &r.height}) *length /= double(sample.shrunk);
   if (r.width == double(shape.w) && r.height == double(shape.h) && r.x == std::floor(r.x) &&
       r.y == std::floor(r.y)) {
     detail::pixels::shift(sample, std::int64_t(r.x), std::int64_t(r.y), shape, out);
