@@ -52,6 +52,14 @@ Cluster cluster_of(const Options& o) {
   return o.devices > 0 ? naming("--devices", [&] { return all.of(o.devices); }) : all;
 }
 
+/// In which convolutions are fastest on all of its devices.
+DType fastest_dtype(const Cluster& cluster) {
+  for (const Nodes& nodes : cluster.nodes)
+    if (nodes.device.flops_of(DType::bf16).conv <= nodes.device.flops_of(DType::f32).conv)
+      return DType::f32;
+  return DType::bf16;
+}
+
 /// On `ranks` ranks that are there, or on as many devices as the flags say.
 Problem problem_of(const Options& o, int ranks) {
   Problem p{.network = model_of(o),
@@ -204,6 +212,8 @@ int run_plan(Options& o, World& world) {
         "--sweep with it");
   check(o.calibrate || o.cluster_out.empty(), "--cluster-out needs --calibrate, which measures it");
   if (o.validate) check_validation(o, world);
+  const bool measures = o.calibrate || o.validate;  // otherwise the cluster need not be this one
+  if (o.dtype == "auto" && !measures) o.dtype = name(fastest_dtype(cluster_of(o)));
   prepare(o, world,
           {{"--svg", o.svg}, {"--convergence", o.convergence}, {"--cluster-out", o.cluster_out}});
   o.planner.search.seeded = !o.unseeded;
@@ -276,7 +286,9 @@ Command plan_command(CLI::App& app) {
   count(*sub, "--threads", o->threads, 0,
         "threads per rank; 0 = this rank's share of the processors", 4096);
   add_batch_flags(*sub, *o);
-  word(*sub, "--dtype", o->dtype, "TYPE", "f32, f64, bf16 or f16")->capture_default_str();
+  word(*sub, "--dtype", o->dtype, "TYPE",
+       "f32, f64, bf16, f16, or auto: bf16 where the devices multiply that faster than f32")
+      ->capture_default_str();
   add_rule_flags(*sub, *o);
   add_bucket_flags(*sub, *o);
   add_memory_flags(*sub, *o);

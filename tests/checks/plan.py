@@ -294,6 +294,12 @@ for expected, flag, value in (
         ("unknown flag --device (did you mean --devices?)", "--device", "2")):
     bad(expected, flag, value, program=planner, ranks=1, status=2)
 
+for dtype, *on in (("bf16", "--cluster", "h100-ndr", "--devices", "8"),
+                   ("f32", *cluster("two.json"))):
+    fine("--model", "lenet", *on, "--dtype", "auto", "--json", "auto.json", program=planner,
+         ranks=1)
+    found = json.loads((root / "auto.json").read_text())["dtype"]
+    expect(found == dtype, f"--dtype auto on {on}: {found}")
 out = fine("--model", "lenet", *cluster("two.json"), "--devices", "4", "--global-batch", "32",
            "--scaling", "--sweep", "batch,devices", "--most-devices", "4", "--json", "out.json",
            "--svg", "out.svg", "--convergence", "out.csv", "--plan-out", "found.json", "--search",
