@@ -2,6 +2,9 @@
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/layers/conv2d.hpp>
+#include <lamina/network/models.hpp>
+#include <lamina/network/network.hpp>
 
 #include <CLI/CLI.hpp>
 #include <benchmark/benchmark.h>
@@ -51,6 +54,7 @@ struct Ready {
   std::function<void()> run;
   Work work;
   std::string label;
+  double images = 0;  // of each run, where it makes sense to count these
 };
 void add(const std::string& name, std::function<Ready()> make) {
   benchmark::RegisterBenchmark(
@@ -62,6 +66,8 @@ void add(const std::string& name, std::function<Ready()> make) {
         using benchmark::Counter;
         state.counters["FLOP/s"] = Counter(ready.work.flops, Counter::kIsIterationInvariantRate);
         state.counters["B/s"] = Counter(ready.work.bytes, Counter::kIsIterationInvariantRate);
+        if (ready.images > 0)
+          state.counters["images/s"] = Counter(ready.images, Counter::kIsIterationInvariantRate);
         state.SetLabel(ready.label);
       })
       ->Unit(benchmark::kMicrosecond)
@@ -70,42 +76,73 @@ void add(const std::string& name, std::function<Ready()> make) {
 
 using MakeWeighted = std::function<std::shared_ptr<WeightedKernel>()>;
 
+/// A kernel with weights, and what its passes read and write: y is dy, too, and x is dx.
+struct Weighted {
+  Weighted(const Target& on, std::shared_ptr<WeightedKernel> made)
+      : kernel(std::move(made)),
+        x(random_tensor(on, kernel->inputs[0], 1)),
+        w(random_tensor(on, kernel->w, 2)),
+        y(random_tensor(on, kernel->output, 3)) {
+    Form gradient = kernel->w;
+    gradient.dtype = wide(gradient.dtype);
+    dw = Tensor(gradient);
+  }
+
+  /// Of one pass.
+  Work work() const {
+    const Shape s = kernel->w.shape;
+    return {2.0 * double(kernel->output.shape.size()) * double(s.c * s.h * s.w), bytes(x, w, y)};
+  }
+  void forward() { kernel->forward(stream, x, w, {}, y); }
+  void input_grad() { kernel->input_grad(stream, w, y, x); }
+  void weight_grad() { kernel->weight_grad(stream, x, y, dw, {}); }
+
+  std::shared_ptr<WeightedKernel> kernel;
+  Tensor x, w, y, dw;
+  Stream stream;
+};
+
 void add_weighted(const Target& on, const std::string& name, const MakeWeighted& make) {
-  struct Operands {
-    std::shared_ptr<WeightedKernel> kernel;
-    Tensor x, w, b, y, dw;
-    Stream stream;
+  const auto pass = [&](const char* which, void (Weighted::*run)()) {
+    add(text(name, '/', which), [=] {
+      const auto o = std::make_shared<Weighted>(on, make());
+      return Ready{[=] { (*o.*run)(); }, o->work(), o->kernel->algorithm};
+    });
   };
-  const auto place = [on, make] {
-    auto o = std::make_shared<Operands>();
-    o->kernel = make();
-    Form dw = o->kernel->w;
-    dw.dtype = wide(dw.dtype);
-    o->dw = Tensor(dw);
-    o->x = random_tensor(on, o->kernel->inputs[0], 1);
-    o->w = random_tensor(on, o->kernel->w, 2);
-    o->y = random_tensor(on, o->kernel->output, 3);
-    return o;
-  };
-  const auto work = [](const Operands& o) {
-    const Shape w = o.kernel->w.shape;
-    return Work{2.0 * double(o.kernel->output.shape.size()) * double(w.c * w.h * w.w),
-                bytes(o.x, o.w, o.y)};
-  };
-  add(name + "/forward", [=] {
-    const auto o = place();
-    return Ready{[o] { o->kernel->forward(o->stream, o->x, o->w, o->b, o->y); }, work(*o),
-                 o->kernel->algorithm};
-  });
-  add(name + "/input_grad", [=] {
-    const auto o = place();
-    return Ready{[o] { o->kernel->input_grad(o->stream, o->w, o->y, o->x); }, work(*o),
-                 o->kernel->algorithm};
-  });
-  add(name + "/weight_grad", [=] {
-    const auto o = place();
-    return Ready{[o] { o->kernel->weight_grad(o->stream, o->x, o->y, o->dw, o->b); }, work(*o),
-                 o->kernel->algorithm};
+  pass("forward", &Weighted::forward);
+  pass("input_grad", &Weighted::input_grad);
+  pass("weight_grad", &Weighted::weight_grad);
+}
+
+/// A training step of a model that had nothing but its convolutions and linear layers: the bound of
+/// what it can reach with these kernels. Each has operands of its own.
+void add_model(const Target& on, const std::string& name, std::int64_t n) {
+  add(text("model/", name), [=] {
+    const Network network = make_model(name);
+    auto all = std::make_shared<std::vector<std::unique_ptr<Weighted>>>();
+    double flops = 0, moved = 0;
+    for (const Network::Vertex& v : network.graph()) {
+      if (!v.layer || !v.layer->multiplies()) continue;
+      const Shape x = network.input_shapes(v, n)[0];
+      const Form form = x.c < 4 ? Form{x, on.dtype, {}} : native(on, x);
+      const auto* conv = dynamic_cast<const Conv2D*>(v.layer.get());
+      ConvGeometry g = conv ? conv->geometry() : ConvGeometry();
+      g.bias = false;
+      std::shared_ptr<WeightedKernel> kernel =
+          conv ? on->conv(g, form) : on->linear(v.shape.c, false, form);
+      all->push_back(std::make_unique<Weighted>(on, std::move(kernel)));
+      const Work each = all->back()->work();
+      const double passes = all->size() == 1 ? 2 : 3;  // the first one's dx is not wanted
+      flops += passes * each.flops, moved += passes * each.bytes;
+    }
+    const auto step = [all] {
+      for (const auto& o : *all) o->forward();
+      for (std::size_t i = all->size(); i-- > 0;) {
+        if (i > 0) (*all)[i]->input_grad();
+        (*all)[i]->weight_grad();
+      }
+    };
+    return Ready{step, {flops, moved}, text(all->size(), " kernels"), double(n)};
   });
 }
 
@@ -288,13 +325,17 @@ void add_all(const Target& on, std::int64_t n) {
 
 int main(int argc, char** argv) {
   try {
-    std::string name = "auto", type = "f32", only;
+    std::string name = "auto", type = "f32", model, only;
     std::int64_t batch = 8;
     int threads = default_threads(1);
     CLI::App app(
         "Times single kernels of a back end. Flags --benchmark_* (filter, min_time, format, "
         "out, ...) are those of Google Benchmark.");
-    app.add_option("--backend", name, "auto, reference or onednn")->capture_default_str();
+    app.add_option("--backend", name, "auto, reference, onednn or onednn:mixed")
+        ->capture_default_str();
+    app.add_option("--model", model,
+                   "instead of single kernels: a step of nothing but the convolutions and linear "
+                   "layers of this model");
     app.add_option("--dtype", type, "f32 or bf16")->capture_default_str();
     app.add_option("--only", only,
                    "of oneDNN's and our own convolutions those that have this in their name");
@@ -322,7 +363,10 @@ int main(int argc, char** argv) {
     benchmark::AddCustomContext("backend", backend->description());
     benchmark::AddCustomContext("batch_size", std::to_string(batch));
     benchmark::AddCustomContext("threads", std::to_string(threads));
-    add_all({backend, dtype}, batch);
+    if (model.empty())
+      add_all({backend, dtype}, batch);
+    else
+      add_model({backend, dtype}, model, batch);
     benchmark::RunSpecifiedBenchmarks();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_layers: %s\n", e.what());

@@ -43,6 +43,22 @@ class Numbers final : public Dataset {
   std::int64_t size_, bad_;
 };
 
+// Squares of 64 pixels each way that may be shrunk, of which the right half is white.
+class Shrinking final : public Dataset {
+ public:
+  Shrinking() : Dataset("shrinking", 1, {.shape = {1, 1, 6, 6}}) {}
+  std::int64_t size() const override { return 4; }
+  void read(std::int64_t, Sample& to) const override {
+    to.height = to.width = 64, to.channels = 1;
+    to.shrunk = to.shrink(64, 64);
+    largest = std::max<std::int64_t>(largest, to.shrunk);
+    to.pixels.clear();
+    for (std::int64_t i = 0; i < to.rows() * to.columns(); ++i)
+      to.pixels.push_back(i % to.columns() < to.columns() / 2 ? 0 : 255);
+  }
+  mutable std::atomic<std::int64_t> largest = 0;
+};
+
 std::vector<std::int32_t> labels(const Batch& batch) {
   return {batch.labels(), batch.labels() + batch.size};
 }
@@ -136,6 +152,17 @@ TEST_CASE("a padded last batch serves every image once and marks the rest") {
 
   Loader small(data, {.global_batch = 20, .pad_last = true});
   CHECK(small.next().valid == 13);
+}
+
+TEST_CASE("a source learns by how much it may shrink its images") {
+  const Shrinking data;
+  Loader loader(data, {.global_batch = 2});
+  const Batch& batch = loader.next();
+  CHECK(data.largest == 8);  // which leaves 8 pixels for 6
+  for (int row = 0; row < 12; ++row) {
+    CHECK(batch.images[6 * row] == 0);
+    CHECK(batch.images[6 * row + 5] == 1);
+  }
 }
 
 TEST_CASE("seek continues as if nothing had been interrupted") {

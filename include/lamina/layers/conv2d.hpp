@@ -27,6 +27,11 @@ class Conv2D final : public WeightedLayer {
 
   explicit Conv2D(Options o);
 
+  /// Of the whole layer.
+  ConvGeometry geometry() const {
+    return {o_.channels, o_.kernel, o_.stride, o_.pad, o_.dilation, o_.groups, o_.bias};
+  }
+
   std::string_view type() const override { return "Conv2D"; }
   std::string describe() const override;
   std::string options() const override;
@@ -72,10 +77,6 @@ class Conv2D final : public WeightedLayer {
 
   /// The part of the multiplications that is not with zeros around x.
   double inside(const Shape& x, const Shape& y) const;
-
-  ConvGeometry geometry() const {
-    return {o_.channels, o_.kernel, o_.stride, o_.pad, o_.dilation, o_.groups, o_.bias};
-  }
 
   Options o_;
 };
