@@ -160,6 +160,16 @@ def instruction_sets():
                 yield Case(MODELS[model], "f32", 2, 16, plan, seed=7 * len(plan), isas=isas)
 
 
+def narrow():
+    """A step in bf16."""
+    for name in ("lenet", "resnet20", "resnet18", "resnet50", "alexnet", "vgg11"):
+        model = MODELS[name]
+        yield Case(model, "bf16", 1, 8, "data", threads=2)
+        for plan in model.plans:
+            yield Case(model, "bf16", 2, 16, plan, global_norm=model.norms[-1])
+        yield Case(model, "bf16", 2, 16, "random", seed=5, global_norm=model.norms[-1])
+
+
 def comes_first(case):
     """A case of each model, dtype and plan, so that a limit of time leaves out none of them."""
     return case.ranks == 2 and case.threads == 1 and case.batch == (
@@ -169,4 +179,4 @@ def comes_first(case):
 def all_cases():
     steps = [c for model in MODELS.values() for c in steps_of(model)]
     first = [c for c in steps if comes_first(c)]
-    return list(dict.fromkeys((*first, *trainings(), *instruction_sets(), *steps)))
+    return list(dict.fromkeys((*first, *narrow(), *trainings(), *instruction_sets(), *steps)))

@@ -14,6 +14,8 @@ F32_STEP = 2e-5
 # that (see networks.tied) take the other one: some may do so, and what they change may cancel.
 F32_TIED, F32_TIE = 4, 2e-5
 F32_TRAINED = 5e-2   # ReLUs, too, take the other side
+# bf16 has 8 bits, and rounding is all that an error consists of, PyTorch's as well.
+BF16_TIMES, BF16_STEP = 3, 1e-2
 
 
 def norm(values):
@@ -57,15 +59,18 @@ class Worst:
 
 class Judge:
     """Compares runs with that of PyTorch in f64. `single`: PyTorch's run in f32 where f32 is
-    judged; `tied`: its run in f64 where ties in maximum pools go the other way; `steps`: as many as
-    were done."""
+    judged, or in bf16 where that is (`narrow`); `tied`: its run in f64 where ties in maximum pools
+    go the other way; `steps`: as many as were done."""
 
-    def __init__(self, exact, single=None, tied=None, steps=1):
+    def __init__(self, exact, single=None, tied=None, steps=1, narrow=False):
         self.exact, self.single, self.tied, self.steps = exact, single, tied, steps
+        self.narrow = narrow
 
     def allowed(self, name, torch):
         if self.single is None:
             return F64_STEP if self.steps == 1 else F64_TRAINED
+        if self.narrow:
+            return max(BF16_STEP, BF16_TIMES * torch)
         least = F32_STEP if self.steps == 1 else F32_TRAINED
         if self.tied and name in self.tied[1]:
             least += F32_TIED * error(self.tied[1][name], self.exact[1][name])
@@ -101,7 +106,8 @@ class Judge:
         return worst
 
     def count_hits(self, worst, kind, place, mine, exact):
-        """Of hits none may differ, but one image in f32, where two classes may be as likely."""
+        """Of hits none may differ, but one image in f32 or bf16, where two classes may be as
+        likely."""
         for what in ("top1", "top5"):
             if what in exact:
                 difference = abs(mine[what] - exact[what])

@@ -111,7 +111,10 @@ def load_images(path, dtype):
 
 def train(o, weights, images, parts, dtype):
     """`o` has the flags of parity_run. Returns the lines of its log and what is in its checkpoint,
-    in f64."""
+    in f64. With bf16 PyTorch decides what of it is in f32 (autocast)."""
+    if dtype == torch.bfloat16:
+        with torch.autocast("cpu", dtype):
+            return train(o, weights, images, parts, torch.float32)
     model = networks.MODELS[o.model](o.classes, o.width)
     model.load_state_dict(load_file(weights), strict=False)
     model.to(dtype)

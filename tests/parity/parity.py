@@ -57,9 +57,9 @@ class Runner:
     # ---- inputs
 
     def inputs(self, case):
-        """The files of weights and of images, made once for a model and a dtype. One step in f32 is
-        judged at weights where no ReLU is near its kink; the others have ordinary ones."""
-        model, apart = case.model, case.dtype == "f32" and not case.recipe
+        """The files of weights and of images, made once for a model and a dtype. One step in f32 or
+        bf16 is judged at weights where no ReLU is near its kink; the others have ordinary ones."""
+        model, apart = case.model, case.dtype != "f64" and not case.recipe
         name = f"{model.name}-{model.size}-{model.width:g}" + ("-apart" if apart else "")
         weights = self.folder / "inputs" / f"{name}.safetensors"
         images = self.folder / "inputs" / f"images-{model.channels}-{model.size}.safetensors"
@@ -162,17 +162,21 @@ class Runner:
     def judge(self, case, lines, tensors, parts, weights, images):
         exact = self.oracle(case, parts, torch.float64, weights, images)
         single, tied = None, None
+        narrow = case.dtype == "bf16"
+        if case.dtype != "f64":
+            single = self.oracle(case, parts, torch.bfloat16 if narrow else torch.float32, weights,
+                                 images)
         if case.dtype == "f32":
-            single = self.oracle(case, parts, torch.float32, weights, images)
             if networks.has_max_pools(case.model.name) and not case.recipe:
                 tied = self.oracle(case, parts, torch.float64, weights, images, judge.F32_TIE)
-        return judge.Judge(exact, single, tied, 12 if case.recipe else 1).verdict(lines, tensors)
+        steps = 12 if case.recipe else 1
+        return judge.Judge(exact, single, tied, steps, narrow).verdict(lines, tensors)
 
     # ---- the judge, judged
 
     def self_test(self):
         """Small errors, put into what Lamina found, must be seen; without them all is right."""
-        for dtype in ("f64", "f32"):
+        for dtype in ("f64", "f32", "bf16"):
             case = cases.Case(cases.MODELS["resnet20"], dtype, 1, 4, "data")
             weights, images = self.inputs(case)
             out = self.folder / "run"
@@ -193,6 +197,7 @@ class Runner:
 
 def mutants(dtype):
     """Changes of a result, and the kinds of values in which they must be seen."""
+    scaled = {"f64": 1e-8, "f32": 1e-3, "bf16": 0.1}
     gradient, statistics = "optimizer.0/layer2.0.conv1.weight", "layer3.1.bn2.running_var"
 
     def sign_flipped(_, tensors):
@@ -206,14 +211,14 @@ def mutants(dtype):
         tensors[gradient] = tensors[gradient].transpose(2, 3).contiguous()
 
     def slightly_scaled(_, tensors):
-        tensors[gradient] = tensors[gradient] * (1 + (1e-8 if dtype == "f64" else 1e-3))
+        tensors[gradient] = tensors[gradient] * (1 + scaled[dtype])
 
     def not_a_number(_, tensors):
         tensors[gradient] = tensors[gradient].clone()
         tensors[gradient].view(-1)[3] = float("nan")
 
     def biased_variance(_, tensors):
-        tensors[statistics] = tensors[statistics] * (1 - 0.1 / 256)
+        tensors[statistics] = tensors[statistics] * (1 - (25 if dtype == "bf16" else 0.1) / 256)
 
     def no_update(_, tensors):
         tensors["fc.weight"] = tensors["fc.weight"] + 0.02 * tensors["optimizer.0/fc.weight"]
@@ -305,7 +310,7 @@ def main():
     if o.fresh:
         results.found = {}
     runner.self_test()
-    print(f"the judge sees all {len(mutants('f64'))} mutants, in f64 and f32")
+    print(f"the judge sees all {len(mutants('f64'))} mutants, in f64, f32 and bf16")
     left = run_all(o, todo, runner, results)
     done = [results.found[c.name] for c in todo if c.name in results.found]
     off = [r for r in done if report.is_off(r)]

@@ -7,8 +7,9 @@ import torch
 import judge
 from cases import PLANS
 
+ORDER = ("f64", "f32", "bf16")
 COLUMNS = ("loss", "gradients", "weights", "statistics", "evaluation")
-HEADER = f"{'case':<64}" + "".join(f"{c:>12}" for c in COLUMNS) + f"{'f32: torch':>12}  verdict"
+HEADER = f"{'case':<64}" + "".join(f"{c:>12}" for c in COLUMNS) + f"{'torch':>12}  verdict"
 
 
 def is_off(r):
@@ -88,18 +89,18 @@ def grouped(results, *keys):
 
 
 def steps_table(results):
-    table = [["model", "dtype", "threads", "ranks x batch", *PLANS, "random", "PyTorch's f32",
+    table = [["model", "dtype", "threads", "ranks x batch", *PLANS, "random", "PyTorch's own",
               "other values"]]
     order = {name: i for i, name in enumerate(dict.fromkeys(r["model"] for r in results))}
-    results = sorted(results, key=lambda r: (order[r["model"]], r["dtype"] == "f32", r["threads"],
-                                             r["isas"], r["ranks"], r["batch"]))
+    results = sorted(results, key=lambda r: (order[r["model"]], ORDER.index(r["dtype"]),
+                                             r["threads"], r["isas"], r["ranks"], r["batch"]))
     for (model, dtype, threads, isas, ranks, batch), found in grouped(
             results, "model", "dtype", "threads", "isas", "ranks", "batch").items():
         by_plan = [cell([r for r in found if r["plan"] == p], gradient_error)
                    for p in (*PLANS, "random")]
         table.append([model, f"{dtype} {isas}".strip(), str(threads), f"{ranks} x {batch:g}",
                       *by_plan, figure(max(own_error(r) or 0 for r in found))
-                      if dtype == "f32" else "-", cell(found, other_error)])
+                      if dtype != "f64" else "-", cell(found, other_error)])
     return rows(table)
 
 
@@ -141,6 +142,8 @@ tensors and cases that it stands for.
   two values of a window are alike but for rounding: of gradients below them {tied} times as much is
   allowed in addition as changes, in f64, where windows with values nearer than {tie} standard
   deviations take the other one.
+- **bf16** is oneDNN, too, from the same weights as f32, and PyTorch's autocast beside it. A tensor
+  may be off {bf16_times} times as far as that, or {bf16_step}.
 - **Batch norm** has statistics of each part of the batch, as the plan cuts it, or of the whole one;
   PyTorch does the same. **Dropout** has Lamina's masks, which Python can draw as well.
 - **Random plans** are drawn anew for each row: splits of all kinds, half of the layers recomputed
@@ -156,8 +159,8 @@ PyTorch {torch} (its oneDNN: {torch_onednn}).
 {names}
 ## One step
 
-The worst gradient under each plan; the same of PyTorch's own f32; and the worst of all other
-values: loss, updated weights, running statistics, evaluation.
+The worst gradient under each plan; the same of PyTorch in f32 or bf16 itself; and the worst of all
+other values: loss, updated weights, running statistics, evaluation.
 
 {steps}{trainings}"""
 
@@ -177,7 +180,7 @@ def page(done, left, mutants):
     return PAGE.format(
         f64_step=f"{judge.F64_STEP:g}", f64_trained=f"{judge.F64_TRAINED:g}",
         times=judge.F32_TIMES, f32_step=f"{judge.F32_STEP:g}", tied=judge.F32_TIED,
-        tie=f"{judge.F32_TIE:g}",
+        tie=f"{judge.F32_TIE:g}", bf16_times=judge.BF16_TIMES, bf16_step=f"{judge.BF16_STEP:g}",
         mutants=f"{mutants} errors", date=max(r["date"] for r in done),
         about=re.sub(r", \d+ threads?$", "", about),
         torch=torch.__version__, torch_onednn=torch_onednn(), count=len(done),
