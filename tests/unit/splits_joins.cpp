@@ -216,3 +216,19 @@ TEST_CASE("what BatchNorm sends where rows are cut") {
     }
   }
 }
+
+TEST_CASE("ranks that hold nothing of a value share what is sent of it as the others do") {
+  if (!has_onednn()) return;
+  // What one rank computes alone it makes plain before it sends it; the others have nothing to make
+  // plain. Both readers get it by one exchange, on all ranks.
+  const auto build = [] {
+    Network net({.c = 3, .h = 9, .w = 8});
+    const Node x = net.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "alone");
+    const Node y = x.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "branch");
+    net.join<Add>({y, x}, {}, "sum");
+    return ending(std::move(net));
+  };
+  for (const int ranks : {2, 3})
+    CHECK(apart(ranks, build,
+                {.backend = "onednn", .dtype = DType::f32, .splits = {{"alone", {}}}}) < 1e-4);
+}

@@ -160,8 +160,14 @@ LAMINA_INLINE int Placer::insert_reshard(const Step& step, std::size_t input,
   const int from = step.inputs[input];
   const Blocks& held = steps_[std::size_t(from)].blocks;
   if (held.same(wanted)) return from;
+  // A rank that holds some of it may have to reorder that first, and one that holds nothing has
+  // not; but all have to share alike.
+  const auto source = [&](const Step& s) {
+    const Step& before = steps_[std::size_t(s.inputs[0])];
+    return before.kind == Step::Kind::reorder ? before.inputs[0] : s.inputs[0];
+  };
   for (std::size_t s = 0; s < steps_.size(); ++s)
-    if (steps_[s].kind == Step::Kind::reshard && steps_[s].inputs[0] == from &&
+    if (steps_[s].kind == Step::Kind::reshard && source(steps_[s]) == from &&
         steps_[s].blocks.same(wanted))
       return int(s);
   return insert_step(step, input, Step::Kind::reshard, std::make_unique<Reshard>(held, wanted),
