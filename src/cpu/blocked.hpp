@@ -56,22 +56,22 @@ class BlockedNorm final : public NormKernel {
   void from_running(Stream&, const View& sums, int variants, double epsilon, const View& mean,
                     const View& inv_std) override;
   void normalize(Stream&, const View& x, const View& mean, const View& inv_std, const View& w,
-                 const View& b, const View& y, const View& added, const View& passing) override;
+                 const View& b, const View& y, const View& added, const View& passed) override;
   void gradients(Stream&, const View& x, const View& mean, const View& inv_std, const View& dy,
-                 const View& sums, const View& dw, const View& db, const View& passing,
+                 const View& sums, const View& dw, const View& db, const View& passed,
                  const View& dadded) override;
   void input_grad(Stream&, const View& x, const View& mean, const View& inv_std, const View& w,
                   const View& dy, const View& sums, double count, const View& dx,
-                  const View& passing) override;
+                  const View& passed) override;
 
  private:
   template <Stored T>
-  void normalize(const View& x, const View& y, const View& added, const View& passing) const;
+  void normalize(const View& x, const View& y, const View& added, const View& passed) const;
   template <Stored T>
-  void sum_gradients(const View& x, const View& dy, const View& passing, const View& dadded,
+  void sum_gradients(const View& x, const View& dy, const View& passed, const View& dadded,
                      double* sums);
   template <Stored T>
-  void input_grad(const View& x, const View& dy, const View& passing, const View& dx) const;
+  void input_grad(const View& x, const View& dy, const View& passed, const View& dx) const;
 
   // A piece is a run of at most piece_size elements of the same `block` channels of one sample.
   static constexpr std::int64_t piece_size = 16384;  // a multiple of the 16 lanes
@@ -82,7 +82,7 @@ class BlockedNorm final : public NormKernel {
   };
   Piece piece(std::int64_t index) const;
   std::int64_t signs_of_piece() const;  // in elements: whole vectors
-  std::uint16_t* signs_of(const View& passing, std::int64_t piece) const;
+  std::uint16_t* signs_of(const View& passed, std::int64_t piece) const;
   template <class Work>
   void for_pieces(const Work&) const;
   template <class Lanes>

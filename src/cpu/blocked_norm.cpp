@@ -38,8 +38,8 @@ std::int64_t BlockedNorm::signs_of_piece() const {
 }
 
 // Those of a piece.
-Signs* BlockedNorm::signs_of(const View& passing, std::int64_t piece) const {
-  return passing ? static_cast<Signs*>(passing.data) + piece * signs_of_piece() / lanes : nullptr;
+Signs* BlockedNorm::signs_of(const View& passed, std::int64_t piece) const {
+  return passed ? static_cast<Signs*>(passed.data) + piece * signs_of_piece() / lanes : nullptr;
 }
 
 template <class Work>
@@ -134,7 +134,7 @@ void BlockedNorm::from_running(Stream& stream, const View& sums, int variants, d
 
 void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, const View& inv_std,
                             const View& w, const View& b, const View& y, const View& added,
-                            const View& passing) {
+                            const View& passed) {
   stream.run(Pass::forward, "normalize", [&] {
     // Coefficients of channels beyond the last stay zero, and with them the padding of y.
     float* rows = coefficients_.data();
@@ -144,14 +144,14 @@ void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, con
       rows[row + c] = float(inv_std.as<double>()[c] * (w ? w.as<float>()[c] : 1.0f));
       rows[2 * row + c] = b ? b.as<float>()[c] : 0.0f;
     }
-    visit(x.dtype, [&]<Stored T>(T) { normalize<T>(x, y, added, passing); });
+    visit(x.dtype, [&]<Stored T>(T) { normalize<T>(x, y, added, passed); });
   });
 }
 
 // By the coefficients: means, factors and what is added.
 template <Stored T>
 void BlockedNorm::normalize(const View& x, const View& y, const View& added,
-                            const View& passing) const {
+                            const View& passed) const {
   for_pieces([&](std::int64_t i, const Piece& p) {
     float m[lanes], a[lanes], shift[lanes];
     spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
@@ -159,18 +159,18 @@ void BlockedNorm::normalize(const View& x, const View& y, const View& added,
     T* to = y.as<T>() + p.begin;
     const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
-    norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, signs_of(passing, i), p.size,
+    norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, signs_of(passed, i), p.size,
                               past);
   });
 }
 
 void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
                             const View& dy, const View& sums, const View& dw, const View& db,
-                            const View& passing, const View& dadded) {
+                            const View& passed, const View& dadded) {
   stream.run(Pass::weight_grad, "gradients", [&] {
     for (std::int64_t c = 0; c < channels_; ++c) coefficients_[c] = float(mean.as<double>()[c]);
     double* s = sums.as<double>();
-    visit(x.dtype, [&]<Stored T>(T) { sum_gradients<T>(x, dy, passing, dadded, s); });
+    visit(x.dtype, [&]<Stored T>(T) { sum_gradients<T>(x, dy, passed, dadded, s); });
     for (std::int64_t c = 0; c < channels_; ++c) {
       s[channels_ + c] *= inv_std.as<double>()[c];
       if (db) db.as<float>()[c] = float(s[c]);
@@ -181,14 +181,14 @@ void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, con
 
 // By the coefficients, which are means.
 template <Stored T>
-void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passing,
+void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passed,
                                 const View& dadded, double* sums) {
   reduce(
       [&](std::int64_t i, const Piece& p, double* both) {
         float m[lanes];
         spread(0, p.channel, m);
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
-        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passing, i),
+        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passed, i),
                                              dy.as<T>() + p.begin, slope_, m, p.size, kept, both);
       },
       sums);
@@ -196,7 +196,7 @@ void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passi
 
 void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,
                              const View& w, const View& dy, const View& sums, double count,
-                             const View& dx, const View& passing) {
+                             const View& dx, const View& passed) {
   stream.run(Pass::input_grad, "input_grad", [&] {
     float* rows = coefficients_.data();
     const std::int64_t row = blocks_ * block_;
@@ -209,13 +209,13 @@ void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, co
       rows[2 * row + c] = float(-a * r * s[channels_ + c] / count);
       rows[3 * row + c] = float(-a * s[c] / count);
     }
-    visit(x.dtype, [&]<Stored T>(T) { input_grad<T>(x, dy, passing, dx); });
+    visit(x.dtype, [&]<Stored T>(T) { input_grad<T>(x, dy, passed, dx); });
   });
 }
 
 // By the coefficients: means, factors of dy and of x - mean, and what is added.
 template <Stored T>
-void BlockedNorm::input_grad(const View& x, const View& dy, const View& passing,
+void BlockedNorm::input_grad(const View& x, const View& dy, const View& passed,
                              const View& dx) const {
   for_pieces([&](std::int64_t i, const Piece& p) {
     float m[lanes], a[lanes], b[lanes], c[lanes];
@@ -223,7 +223,7 @@ void BlockedNorm::input_grad(const View& x, const View& dy, const View& passing,
     spread(2, p.channel, b), spread(3, p.channel, c);
     T* to = dx.as<T>() + p.begin;
     const bool past = past_caches(3 * dx.bytes(), to);
-    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passing, i), dy.as<T>() + p.begin,
+    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin,
                                 slope_, m, a, b, c, to, p.size, past);
   });
 }
