@@ -125,8 +125,10 @@ TEST_CASE("a recorded step allocates nothing, and the host waits for its loss al
       if (trainer.under_way() > 1) trainer.finish();
     }
   };
+  run_ahead(false);
   steps(12);
   CHECK(trainer.graph() == "steps are recorded");
+  run_ahead(true);
   const FakeCounts before = fake_counts();
   steps(10);
   const FakeCounts after = fake_counts();

@@ -15,6 +15,7 @@ TEST_CASE("once warm, copies behind the caller allocate nothing and wait for nob
   std::vector<double> got(count);
   std::int64_t allocations = 0, waits = 0;
   for (int step = 0; step < 20; ++step) {
+    run_ahead(step >= 5);
     const FakeCounts before = fake_counts();
     round_trip(memory, stream, a.get(), b.get(), step, got);
     const Event end = stream.event();

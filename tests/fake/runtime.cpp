@@ -43,6 +43,7 @@ void count(std::int64_t FakeCounts::*what) {
   ++(counted.*what);
 }
 void lose_device(bool gone) { lost = gone; }
+void run_ahead(bool may) { runs_ahead = may; }
 void hurry(cudaStream_t stream) { fake(stream).hurry(); }
 
 }  // namespace lamina::test

@@ -21,6 +21,9 @@ void fake_memory(std::size_t bytes);
 void lose_device(bool gone);
 /// Which of the machine's GPUs the calling thread sees as its only one, number 0: 0 if nobody says.
 void see_gpu(int number);
+/// Whether streams that are asked how far they are may go on, at random, as they do from the start;
+/// else they run no further than somebody waits for, so that as much as can be is under way.
+void run_ahead(bool may);
 /// What is in the stream runs, though nobody waits for it.
 void hurry(cudaStream_t stream);
 

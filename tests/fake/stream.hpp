@@ -55,7 +55,7 @@ struct CUevent_st {
 
 namespace lamina::test {
 
-inline std::atomic<bool> lost = false;
+inline std::atomic<bool> lost = false, runs_ahead = true;
 inline thread_local bool in_stream = false;
 /// What the calling thread records.
 inline thread_local std::shared_ptr<FakeCapture> recorded;
@@ -111,7 +111,7 @@ class FakeStream final : public CUstream_st {
   }
   bool done(std::uint64_t mark) {
     const std::lock_guard lock(mutex_);
-    want(random_.uniform(draws_++) < 0.5 ? mark : 0);
+    if (lamina::test::runs_ahead) want(random_.uniform(draws_++) < 0.5 ? mark : 0);
     return done_ >= mark;
   }
   bool past(std::uint64_t mark) {
@@ -150,7 +150,7 @@ class FakeStream final : public CUstream_st {
 
  private:
   void want(std::uint64_t mark) {
-    const bool all = random_.uniform(draws_++) < 0.5;
+    const bool all = lamina::test::runs_ahead && random_.uniform(draws_++) < 0.5;
     wanted_ = std::max(wanted_, all ? put_ : mark);
     changed_.notify_all();
   }
