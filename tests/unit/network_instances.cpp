@@ -364,6 +364,20 @@ TEST_CASE("initial values do not depend on threads, nor on how a parameter is cu
   set_threads(default_threads(1));
 }
 
+TEST_CASE("drawing initial values leaves gradients clear") {
+  const std::string backend = GENERATE("reference", "auto");
+  const Network net = layers(true, true);
+  PlacedNetwork placed = net.place(placing(net, {.backend = backend, .dtype = DType::f32}));
+  placed.initialize(7);
+  for (const NamedParameter& n : placed.parameters()) {
+    const View& grad = n.parameter->grad;
+    if (!grad || grad.space) continue;
+    CAPTURE(backend, n.name);
+    const auto* const bytes = static_cast<const char*>(grad.data);
+    CHECK(std::all_of(bytes, bytes + grad.bytes(), [](char c) { return c == 0; }));
+  }
+}
+
 TEST_CASE("a network that goes waits for the sums that it has started") {
   // With memory that is given back to the system at once, as large blocks are.
   const Network net = [] {

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <thread>
 
 namespace lamina {
@@ -24,7 +25,7 @@ namespace detail {
 
 /// This rank's block of a parameter, on as many threads as kernels have: each element is a function
 /// of its place in the whole parameter.
-inline void draw(const Parameter& p, const Random& random, const Tensor& plain) {
+inline void draw(const Parameter& p, const Random& random, const View& plain) {
   const auto number = [&](std::int64_t element) {
     const double v = p.initial.value;
     if (p.initial.kind == Initial::Kind::constant) return v;
@@ -33,7 +34,7 @@ inline void draw(const Parameter& p, const Random& random, const Tensor& plain) 
                : v * random.normal(std::uint64_t(element));
   };
   const auto fill = [&](Part some) {
-    visit(plain.view().dtype, [&]<Floating T>(T) {
+    visit(plain.dtype, [&]<Floating T>(T) {
       for_runs(p.block, some, Box::of(p.whole), p.block,
                [&](std::int64_t from, std::int64_t to, std::int64_t length) {
                  for (std::int64_t i = 0; i < length; ++i)
@@ -277,9 +278,14 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
   for (const NamedParameter& n : parameters_.mine) {
     const Parameter& p = *n.parameter;
     const View master = p.bucket ? p.bucket->master() : View();
-    const Tensor plain(p.form.shape, master ? master.dtype : p.form.dtype);
+    const Form form{p.form.shape, master ? master.dtype : p.form.dtype, {}};
+    // In the room of its gradient, so that the largest one is not held once more.
+    const bool fits = p.grad && !p.grad.space && p.grad.bytes() >= form.bytes();
+    const Tensor apart = fits ? Tensor() : Tensor(form);
+    const View plain = fits ? p.grad.at(0, form) : apart.view();
     detail::draw(p, Random(seed, key_of(n.name)), plain);
     set_value(*options_.backend, p, plain);
+    if (fits) std::memset(p.grad.data, 0, p.grad.bytes());
   }
 }
 
