@@ -40,20 +40,28 @@ void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
   return weights;
 }
 
-OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to, std::size_t& end) {
+OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to) const {
   if (from == to) return {};
-  Staged operand{reorder_op(runtime_, from, to)};
-  operand.at = (std::max(end, operand.reorder.scratch()) + 63) / 64 * 64;
-  end = operand.at + to.get_size();
-  runtime_->reserve(end);
-  return operand;
+  return {reorder_op(runtime_, from, to), to.get_size()};
+}
+
+void OneDnnWeighted::arrange(const Op& pass, std::initializer_list<Staged*> all) {
+  std::size_t end = pass.scratch();
+  for (const Staged* s : all) end = std::max(end, s->reorder.scratch());
+  for (Staged* s : all) {
+    if (!s->reorder) continue;
+    s->at = (end + 63) / 64 * 64;
+    end = s->at + s->bytes;
+  }
+  scratch = std::max(scratch, end);
+  runtime_->reserve(scratch);
 }
 
 void* OneDnnWeighted::staged(Stream& stream, Pass pass, Staged& operand, const char* span,
-                             const View& view) {
-  if (!operand.reorder) return view.data;
-  void* to = runtime_->scratch.as<char>() + operand.at;
-  stream.run(pass, span, [&] { operand.reorder({view.data, to}); });
+                             void* data) {
+  if (!operand.reorder) return data;
+  void* to = room(operand);
+  stream.run(pass, span, [&] { operand.reorder({data, to}); });
   return to;
 }
 
@@ -82,12 +90,8 @@ void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, 
   check_operand(w_, w, what_), check_operand(dy, output, what_);
   check_operand(dx, inputs[0], what_);
   void* weights = blocked(stream, Pass::input_grad, w_);
-  if (to_data_) {
-    void* other = other_.view().data;
-    stream.run(Pass::input_grad, "reorder w", [&] { to_data_({weights, other}); });
-    weights = other;
-  }
-  void* from = staged(stream, Pass::input_grad, data_dy_, "reorder dy", dy);
+  weights = staged(stream, Pass::input_grad, data_w_, "reorder w", weights);
+  void* from = staged(stream, Pass::input_grad, data_dy_, "reorder dy", dy.data);
   void* gradient = to_image_ ? image_.get() : dx.data;
   stream.run(Pass::input_grad, what_, [&] { data_({weights, from, gradient}); });
   if (to_image_) {
@@ -101,12 +105,13 @@ void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, 
   check_operand(dw, gradient(w), what_);
   if (bias_) check_operand(db, gradient(b), what_);
   void* blocked = to_plain_ ? blocked_.view().data : dw.data;
-  void* result = from_weights_ ? other_.view().data : blocked;
-  void* image = staged(stream, Pass::weight_grad, weights_x_, "reorder x", x);
-  void* from = staged(stream, Pass::weight_grad, weights_dy_, "reorder dy", dy);
+  void* result = weights_dw_.reorder ? room(weights_dw_) : blocked;
+  void* image = staged(stream, Pass::weight_grad, weights_x_, "reorder x", x.data);
+  void* from = staged(stream, Pass::weight_grad, weights_dy_, "reorder dy", dy.data);
   stream.run(Pass::weight_grad, what_, [&] { weights_({image, from, result, db.data}); });
-  if (from_weights_) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { from_weights_({result, blocked}); });
+  if (weights_dw_.reorder) {
+    Op& reorder = weights_dw_.reorder;
+    stream.run(Pass::weight_grad, "reorder dw", [&] { reorder({result, blocked}); });
   }
   if (to_plain_) {
     stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });

@@ -1,5 +1,5 @@
 // What convolution and linear share: forward chooses the layout of the weights, in which they and
-// their gradient stay; passes that want another one reorder into a buffer of their own. Where they
+// their gradient stay; passes that want another one reorder in the common scratchpad. Where they
 // have to be plain all the same, they are reordered to and from forward's layout first.
 #pragma once
 
@@ -60,16 +60,14 @@ class OneDnnWeighted : public WeightedKernel {
   }
   template <class Data, class F, class D>
   void assemble_data(const F& forward, const D& data) {
-    const Desc wanted = forward.weights_desc();
     const Op data_op(runtime_, data, Data(data),
                      {{DNNL_ARG_WEIGHTS, data.weights_desc()},
                       {DNNL_ARG_DIFF_DST, data.diff_dst_desc()},
                       {DNNL_ARG_DIFF_SRC, data.diff_src_desc()}});
     data_ = data_op;
-    if (data.weights_desc() != wanted) {
-      to_data_ = reorder_op(runtime_, wanted, data.weights_desc());
-      take_other(data.weights_desc());
-    }
+    data_w_ = stage(forward.weights_desc(), data.weights_desc());
+    data_dy_ = stage(forward.dst_desc(), data.diff_dst_desc());
+    arrange(data_op, {&data_w_, &data_dy_});
     if (data.diff_src_desc() != forward.src_desc()) {
       to_image_ = reorder_op(runtime_, data.diff_src_desc(), forward.src_desc());
       // Hardly anybody wants the gradient of the images: memory that is never touched is never
@@ -79,9 +77,6 @@ class OneDnnWeighted : public WeightedKernel {
       image_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
       if (!image_) throw std::bad_alloc();
     }
-    std::size_t data_scratch = data_op.scratch();
-    data_dy_ = stage(forward.dst_desc(), data.diff_dst_desc(), data_scratch);
-    scratch = std::max(scratch, data_scratch);
   }
   template <class Weights, class F, class W>
   void assemble_weights(const F& forward, const W& weights, const Desc& bias) {
@@ -91,15 +86,11 @@ class OneDnnWeighted : public WeightedKernel {
                  {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
                  {DNNL_ARG_DIFF_BIAS, retyped(bias, f32)}});
     weights_ = op;
-    const Desc wanted = retyped(forward.weights_desc(), f32);
-    if (weights.diff_weights_desc() != wanted) {
-      from_weights_ = reorder_op(runtime_, weights.diff_weights_desc(), wanted);
-      take_other(weights.diff_weights_desc());
-    }
-    std::size_t end = op.scratch();
-    weights_x_ = stage(forward.src_desc(), weights.src_desc(), end);
-    weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc(), end);
-    scratch = std::max(scratch, end);
+    weights_x_ = stage(forward.src_desc(), weights.src_desc());
+    weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc());
+    const Desc dw = weights.diff_weights_desc(), wanted = retyped(forward.weights_desc(), f32);
+    if (dw != wanted) weights_dw_ = {reorder_op(runtime_, dw, wanted), dw.get_size()};
+    arrange(op, {&weights_x_, &weights_dy_, &weights_dw_});
   }
 
   /// Whether dw in bf16 may be our own: not where oneDNN has a kernel for tiles (AMX).
@@ -116,19 +107,17 @@ class OneDnnWeighted : public WeightedKernel {
     void operator()(void* p) const { std::free(p); }
   };
 
-  /// An operand that a pass wants otherwise than forward has it: a copy in the common scratchpad.
+  /// What a pass takes or gives otherwise than forward has it: a copy in the common scratchpad.
   struct Staged {
-    Op reorder;  // empty where the layouts agree
-    std::size_t at = 0;
+    Op reorder = {};  // empty where the layouts agree
+    std::size_t bytes = 0, at = 0;
   };
-  void take_other(const Desc& weights) {
-    const std::size_t bytes = weights.get_size();
-    if (bytes > other_.bytes()) other_ = Runtime::bytes_of(bytes);
-    workspace = other_.bytes();
-  }
-  /// Behind the first `end` bytes of the scratchpad; moves `end`.
-  Staged stage(const Desc& from, const Desc& to, std::size_t& end);
-  void* staged(Stream&, Pass, Staged&, const char* span, const View&);
+  /// What is taken, from forward's layout.
+  Staged stage(const Desc& from, const Desc& to) const;
+  /// One behind the other, and all behind what the pass and the reorders take for themselves.
+  void arrange(const Op& pass, std::initializer_list<Staged*>);
+  void* room(const Staged& s) const { return runtime_->scratch.as<char>() + s.at; }
+  void* staged(Stream&, Pass, Staged&, const char* span, void* data);
 
   /// The weights in forward's layout.
   void* blocked(Stream&, Pass, const View& w);
@@ -141,12 +130,10 @@ class OneDnnWeighted : public WeightedKernel {
   /// From buffers in the order {x, w, b, y}, {w, dy, dx} and {x, dy, dw, db}.
   using Work = std::function<void(std::initializer_list<void*>)>;
   Work forward_, data_, weights_;
-  Op to_data_, from_weights_;  // empty where the layouts agree
-  Op from_plain_, to_plain_;   // of w and of dw; empty unless weights are taken plain
-  Staged data_dy_, weights_x_, weights_dy_;
+  Op from_plain_, to_plain_;  // of w and of dw; empty unless weights are taken plain
+  Staged data_w_, data_dy_, weights_x_, weights_dy_, weights_dw_;
   Op to_image_;  // for an input gradient in another layout than x
   std::unique_ptr<void, Free> image_;
-  Tensor other_;    // weights, or their gradient, in another layout than forward's
   Tensor blocked_;  // in forward's, where they are taken plain
 };
 
