@@ -49,6 +49,10 @@ inline Blocking blocking(const Desc& d) {
 
 inline dnnl::memory::data_type data_type(const Desc& d) { return d.get_data_type(); }
 
+inline void append_relu(dnnl::post_ops& ops, float slope) {
+  ops.append_eltwise(dnnl::algorithm::eltwise_relu, slope, 0);
+}
+
 /// By its tag: oneDNN 3 has no other way to blocks.
 inline Desc retyped(const Desc& d, dnnl::memory::data_type type) {
   if (d.is_zero() || d.get_data_type() == type) return d;
@@ -57,7 +61,7 @@ inline Desc retyped(const Desc& d, dnnl::memory::data_type type) {
   for (int t = dnnl_format_tag_any + 1; t < dnnl_format_tag_last; ++t) {
     const auto tag = static_cast<dnnl::memory::format_tag>(t);
     const Desc same(d.get_dims(), d.get_data_type(), tag, true);
-    if (!same.is_zero() && same == d) return Desc(d.get_dims(), type, tag);
+    if (same.get(true) && same == d) return Desc(d.get_dims(), type, tag);
   }
   throw dnnl::error(dnnl_unimplemented, "a layout has no name");
 }
@@ -94,6 +98,10 @@ inline Blocking blocking(const Desc& d) {
 
 inline dnnl::memory::data_type data_type(const Desc& d) {
   return static_cast<dnnl::memory::data_type>(d.data.data_type);
+}
+
+inline void append_relu(dnnl::post_ops& ops, float slope) {
+  ops.append_eltwise(1, dnnl::algorithm::eltwise_relu, slope, 0);
 }
 
 inline Desc retyped(const Desc& d, dnnl::memory::data_type type) {

@@ -30,7 +30,7 @@ dnnl::primitive_attr Runtime::with(const Epilogue& e) const {
   if (e.add) then.append_sum();
   if (e.activation) {
     const auto slope = float(e.slope());
-    then.append_eltwise(1, dnnl::algorithm::eltwise_relu, slope == 0 ? hardly : slope, 0);
+    append_relu(then, slope == 0 ? hardly : slope);
   }
   dnnl::primitive_attr with;
   with.set_scratchpad_mode(dnnl::scratchpad_mode::user);
