@@ -60,6 +60,7 @@ inline Desc retyped(const Desc& d, dnnl::memory::data_type type) {
   if (b.blocked && b.inner_blocks.empty()) return Desc(b.dims, type, b.strides);
   for (int t = dnnl_format_tag_any + 1; t < dnnl_format_tag_last; ++t) {
     const auto tag = static_cast<dnnl::memory::format_tag>(t);
+    // Empty where there is no such layout: it cannot even be asked whether it is zero then.
     const Desc same(d.get_dims(), d.get_data_type(), tag, true);
     if (same.get(true) && same == d) return Desc(d.get_dims(), type, tag);
   }

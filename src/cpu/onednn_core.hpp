@@ -90,6 +90,9 @@ int channel_block(const Form&);
 /// Throws Error unless x is f32 or bf16, has elements, and is laid out plainly or by oneDNN.
 void check_input(const Form& x, const char* who);
 
+/// Up to where the next operand may begin.
+inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 /// A primitive and its arguments, set up once. A run binds the buffers that differ from the last
 /// run's and executes.
 class Op {

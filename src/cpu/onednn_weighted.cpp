@@ -50,7 +50,7 @@ void OneDnnWeighted::arrange(const Op& pass, std::initializer_list<Staged*> all)
   for (const Staged* s : all) end = std::max(end, s->reorder.scratch());
   for (Staged* s : all) {
     if (!s->reorder) continue;
-    s->at = (end + 63) / 64 * 64;
+    s->at = aligned(end);
     end = s->at + s->bytes;
   }
   scratch = std::max(scratch, end);
@@ -110,8 +110,7 @@ void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, 
   void* from = staged(stream, Pass::weight_grad, weights_dy_, "reorder dy", dy.data);
   stream.run(Pass::weight_grad, what_, [&] { weights_({image, from, result, db.data}); });
   if (weights_dw_.reorder) {
-    Op& reorder = weights_dw_.reorder;
-    stream.run(Pass::weight_grad, "reorder dw", [&] { reorder({result, blocked}); });
+    stream.run(Pass::weight_grad, "reorder dw", [&] { weights_dw_.reorder({result, blocked}); });
   }
   if (to_plain_) {
     stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });

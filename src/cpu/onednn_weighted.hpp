@@ -74,7 +74,7 @@ class OneDnnWeighted : public WeightedKernel {
       // taken, hence no Tensor, which would clear it.
       const std::size_t bytes = data.diff_src_desc().get_size();
       dx_workspace = bytes;
-      image_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+      image_.reset(std::aligned_alloc(64, aligned(bytes)));
       if (!image_) throw std::bad_alloc();
     }
   }

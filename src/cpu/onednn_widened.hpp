@@ -38,8 +38,6 @@ class Room {
     std::size_t at;
   };
 
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
   RuntimePtr runtime_;
   std::vector<Place> places_;
   std::size_t end_ = 0;

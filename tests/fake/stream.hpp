@@ -111,7 +111,7 @@ class FakeStream final : public CUstream_st {
   }
   bool done(std::uint64_t mark) {
     const std::lock_guard lock(mutex_);
-    if (lamina::test::runs_ahead) want(random_.uniform(draws_++) < 0.5 ? mark : 0);
+    want(perhaps() ? mark : 0);
     return done_ >= mark;
   }
   bool past(std::uint64_t mark) {
@@ -149,9 +149,9 @@ class FakeStream final : public CUstream_st {
   FakeCapture::Nodes tail;               ///< what the next node comes after
 
  private:
+  bool perhaps() { return lamina::test::runs_ahead && random_.uniform(draws_++) < 0.5; }
   void want(std::uint64_t mark) {
-    const bool all = lamina::test::runs_ahead && random_.uniform(draws_++) < 0.5;
-    wanted_ = std::max(wanted_, all ? put_ : mark);
+    wanted_ = std::max(wanted_, perhaps() ? put_ : mark);
     changed_.notify_all();
   }
   void loop() {

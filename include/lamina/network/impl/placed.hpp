@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <thread>
 
 namespace lamina {
@@ -285,7 +284,7 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
     const View plain = fits ? p.grad.at(0, form) : apart.view();
     detail::draw(p, Random(seed, key_of(n.name)), plain);
     set_value(*options_.backend, p, plain);
-    if (fits) std::memset(p.grad.data, 0, p.grad.bytes());
+    if (fits) space_of(p.grad).zero(p.grad.data, p.grad.bytes());
   }
 }
 
