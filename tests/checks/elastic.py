@@ -42,18 +42,23 @@ def start(ranks, *flags):
 
 def start_launched(ranks, *flags, program=lamina):
     launcher = ["mpirun", "-n", str(ranks)] if ranks > 0 else []
-    return subprocess.Popen([*launcher, program, *map(str, flags)], cwd=root,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would hold the job up once full
+    process = subprocess.Popen([*launcher, program, *map(str, flags)], cwd=root,
+                               stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    process.said = said
+    return process
 
 
 def end(process, patience=100):
     try:
-        return process.communicate(timeout=patience)[0]
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         expect(False, f"{process.args}: does not end")
         return ""
+    process.said.seek(0)
+    return process.said.read()
 
 
 def run(ranks, *flags, status=0):
@@ -83,9 +88,9 @@ def resize(job, ranks):
 
 def wait_for(what, seconds=60):
     limit = time.monotonic() + seconds
-    while not what() and time.monotonic() < limit:
+    while not (found := what()) and time.monotonic() < limit:
         time.sleep(0.02)
-    return what()
+    return found
 
 
 def processes_of(process):
@@ -325,10 +330,14 @@ def refused_later():
     expect("4 are more ranks than the 3 that there may be" in answer.stderr, "too many",
            answer.stderr)
 
-    def asked(ranks):  # until it is done, or refused
-        limit = time.monotonic() + 60
-        while resize(job, ranks).returncode != 0 and time.monotonic() < limit:
-            time.sleep(0.05)
+    def asked(ranks):  # as soon as what was asked for before is done, or has come to nothing
+        answers = []
+
+        def taken():
+            answers.append(resize(job, ranks))
+            return answers[-1].returncode == 0
+
+        expect(wait_for(taken), f"resize to {ranks} is not taken", answers[-1].stderr)
 
     data.rename(root / "elsewhere")
     asked(2)
