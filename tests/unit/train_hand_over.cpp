@@ -22,12 +22,15 @@ struct How {
   bool sharded = false;
   std::int64_t evaluation_batch = 0;
   std::vector<std::string> plans = {};  ///< on 1, 2, ... ranks
+  std::vector<Split> first_layer = {};  ///< instead of theirs, of the first layer
 };
 
 TrainerOptions options_of(const How& how, int active) {
-  const auto splits = [net = how.net, plans = how.plans](int ranks) {
-    const std::string& plan = plans[std::size_t(ranks) - 1];
-    return splits_of(decide(built_in_plan(plan, net, 24, ranks), net, 24));
+  const auto splits = [how](int ranks) {
+    const auto n = std::size_t(ranks) - 1;
+    auto all = splits_of(decide(built_in_plan(how.plans[n], how.net, 24, ranks), how.net, 24));
+    if (!how.first_layer.empty()) all[1] = how.first_layer[n];
+    return all;
   };
   return {.batch = 24,
           .active = active,
@@ -196,6 +199,16 @@ TEST_CASE("what is longer than a message goes over in several") {
   how.net.add<Linear>({.features = 4}, "b");
   how.plans = {"data", "data", "owt"};  // what the second rank got it has to give on
   const Trained found = train(how, {1, 2, 3});
+  CHECK(found.sent == found.to_send);
+}
+
+TEST_CASE("so it does where it does not lie in one piece with who sends it, or gets it") {
+  How how{.net = Network({.c = 3, .h = 12, .w = 12}), .dtype = DType::f32};
+  how.net.add<Linear>({.features = 10000}, "a");
+  how.net.add<Linear>({.features = 4}, "b");
+  how.plans = {"data", "data", "data"};
+  how.first_layer = {{}, {.input = 2}, {.channel = 3}};
+  const Trained found = train(how, {1, 2, 3, 1});
   CHECK(found.sent == found.to_send);
 }
 

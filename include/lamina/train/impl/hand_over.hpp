@@ -109,27 +109,40 @@ inline std::vector<Piece> pieces_of(const Common& t) {
   return pieces;
 }
 
+/// What is in `box` of a plain block; absent where it does not lie there in one piece.
+inline View in_one_piece(const View& block, const Box& of, const Box& box) {
+  const bool rows = box.c == of.c && box.h == of.h && box.w == of.w;
+  if (!block || !rows || common(box, of) != box) return {};
+  const auto at = std::size_t(of.offset(box.n.begin, of.c.begin, of.h.begin, of.w.begin));
+  return block.at(at * size_of(block.dtype), {box.shape(), block.dtype, {}});
+}
+
 /// This rank's side of one of the two networks: memory for one tensor after the other.
 class Side {
  public:
   Side(const PlacedNetwork* network, int rank) : rank_(rank) {
-    if (!network) return;
-    slots_ = slots_of(*network, true);
-    std::size_t most = 0;
-    for (const Slot& s : slots_)
-      if (s.held(rank)) most = std::max(most, s.mine.shape.size() * size_of(s.mine.dtype));
-    room_ = Tensor({1, std::int64_t(most / sizeof(double)) + 1, 1, 1}, DType::f64);
+    if (network) slots_ = slots_of(*network, true);
   }
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// This rank's block of a slot, on the host; absent where it has none.
-  View plain(int slot) const {
-    if (slots_.empty()) return {};
+  /// Whether this rank has a block of it.
+  bool has(int slot) const { return !slots_.empty() && slots_[std::size_t(slot)].held(rank_); }
+  /// This rank's block of a slot that it has, on the host. New memory is dear: it is taken for the
+  /// first one that is asked for, with room for each.
+  View plain(int slot) {
+    if (!room_.view()) room_ = Tensor({1, most(), 1, 1}, DType::f64);
     const Slot& s = slots_[std::size_t(slot)];
-    return s.held(rank_) ? room_.view().at(0, {s.mine.shape, s.mine.dtype, {}}) : View();
+    return room_.view().at(0, {s.mine.shape, s.mine.dtype, {}});
   }
 
  private:
+  std::int64_t most() const {
+    std::size_t bytes = 0;
+    for (const Slot& s : slots_)
+      if (s.held(rank_)) bytes = std::max(bytes, s.mine.shape.size() * size_of(s.mine.dtype));
+    return std::int64_t(bytes / sizeof(double)) + 1;
+  }
+
   int rank_;
   std::vector<Slot> slots_;
   Tensor room_;
@@ -140,7 +153,7 @@ class Mover {
  public:
   explicit Mover(const Communicator& ranks) : ranks_(ranks) {}
 
-  /// Where both ranks are one.
+  /// Where both ranks are one, and both blocks have memory of their own.
   static void copy(const Box& box, const View& from, const Box& had, const View& to,
                    const Box& wanted) {
     const std::size_t element = size_of(from.dtype);
@@ -156,24 +169,29 @@ class Mover {
     const bool sends = ranks_.rank() == piece.from, gets = ranks_.rank() == piece.to;
     const std::size_t element = size_of(t);
     const Box& box = piece.box;
+    const View whole_out = in_one_piece(sends ? from : View(), had, box);
+    const View whole_in = in_one_piece(gets ? to : View(), wanted, box);
     for (std::int64_t first = 0; first < box.size(); first += longest_piece) {
       const Part some{first, std::min(longest_piece, box.size() - first)};
       const Form form{{1, some.size, 1, 1}, t, {}};
-      const View out(sends ? sent_.view().data : nullptr, form);
-      const View in(gets ? got_.view().data : nullptr, form);
+      const auto place = [&](bool takes_part, const View& whole, Tensor& room) {
+        if (!takes_part) return View(nullptr, form);
+        return whole ? whole.at(std::size_t(first) * element, form) : room_of(room).at(0, form);
+      };
+      const View out = place(sends, whole_out, sent_), in = place(gets, whole_in, got_);
       const auto each = [&](const View& v, const Box& block, auto&& copy) {
         for_runs(box, some, block, box, [&](std::int64_t i, std::int64_t j, std::int64_t length) {
           copy(v.as<char>() + std::size_t(i) * element, std::size_t(j - first) * element,
                std::size_t(length) * element);
         });
       };
-      if (sends)
+      if (sends && !whole_out)
         each(from, had, [&](const char* at, std::size_t j, std::size_t bytes) {
           std::memcpy(out.as<char>() + j, at, bytes);
         });
       ranks_.exchange(stream_, Pass::update, out, sends ? piece.to : -1, in, gets ? piece.from : -1)
           .wait(stream_);
-      if (gets)
+      if (gets && !whole_in)
         each(to, wanted, [&](char* at, std::size_t j, std::size_t bytes) {
           std::memcpy(at, in.as<char>() + j, bytes);
         });
@@ -181,10 +199,15 @@ class Mover {
   }
 
  private:
+  /// Where a part lies together that does not in its block.
+  static const View& room_of(Tensor& room) {
+    if (!room.view()) room = Tensor({1, longest_piece, 1, 1}, DType::f64);
+    return room.view();
+  }
+
   const Communicator& ranks_;
   Stream stream_;
-  const Tensor sent_{{1, longest_piece, 1, 1}, DType::f64},
-      got_{{1, longest_piece, 1, 1}, DType::f64};
+  Tensor sent_, got_;
 };
 
 }  // namespace detail
@@ -193,23 +216,25 @@ LAMINA_INLINE double hand_over(const PlacedNetwork* before, PlacedNetwork* after
                                const Communicator& ranks) {
   const int me = ranks.rank();
   using namespace detail;
-  const Side old(before, me), fresh(after, me);
+  Side old(before, me), fresh(after, me);
   std::optional<SlotReader> reader;
   if (before) reader.emplace(*before);
   if (after) after->changed(), after->values_are_new();
   Mover mover(ranks);
   double bytes = 0;
   for (const Common& c : common_to(old.slots(), fresh.slots(), ranks)) {
-    const View from = old.plain(c.before);
-    View to = fresh.plain(c.after);
-    if (from && to && c.block_had(me) == c.block_wanted(me)) to = from;
+    const View from = old.has(c.before) ? old.plain(c.before) : View();
+    const bool wants = fresh.has(c.after);
+    View to = wants ? in_one_piece(from, c.block_had(me), c.block_wanted(me)) : View();
+    const bool is_there = bool(to);
+    if (wants && !is_there) to = fresh.plain(c.after);
     if (reader) reader->read(old.slots()[std::size_t(c.before)], from);
     for (const Piece& p : pieces_of(c)) {
       const Box had = c.block_had(p.from), wanted = c.block_wanted(p.to);
       if (p.from != p.to) {
         mover.send(p, c.dtype, from, had, to, wanted);
         bytes += double(p.box.size()) * double(size_of(c.dtype));
-      } else if (me == p.to && to.data != from.data) {
+      } else if (me == p.to && !is_there) {
         Mover::copy(p.box, from, had, to, wanted);
       }
     }
