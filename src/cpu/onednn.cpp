@@ -39,6 +39,8 @@ class OneDnn final : public Backend {
     return t == DType::bf16 && multiplies_bf16() ? t : wide(t);
   }
 
+  void make_room() const override { runtime_->scratch(); }
+
   bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
 
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,

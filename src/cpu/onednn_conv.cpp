@@ -183,7 +183,7 @@ class Conv final : public OneDnnWeighted {
     scratch = kernel.scratch();
     runtime_->reserve(scratch);
     const auto to = [](void* p) { return static_cast<float*>(p); };
-    const auto memory = [runtime = runtime_] { return runtime->scratch.as<float>(); };
+    const auto memory = [runtime = runtime_] { return runtime->scratch().as<float>(); };
     forward_ = [=](auto v) {
       const auto* p = v.begin();
       kernel.forward(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());

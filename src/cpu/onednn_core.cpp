@@ -155,7 +155,7 @@ void Op::operator()(std::initializer_list<void*> buffers) {
   for (void* buffer : buffers) {
     if (taken_[i++]) bind(at++, buffer);
   }
-  if (scratch_ > 0) bind(at, runtime_->scratch.view().data);
+  if (scratch_ > 0) bind(at, runtime_->scratch().data);
   // The C function takes our array; the C++ one would copy a map into a vector at each call.
   dnnl::error::wrap_c_api(
       dnnl_primitive_execute(primitive_.get(), runtime_->stream.get(), int(count_), args_.data()),

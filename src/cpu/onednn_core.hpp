@@ -23,7 +23,6 @@ struct Runtime {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   dnnl::primitive_attr attr;  // scratchpads are ours
-  Tensor scratch;
   Choice choice;
 
   explicit Runtime(Choice c = {}) : choice(std::move(c)) {
@@ -35,12 +34,21 @@ struct Runtime {
   /// training or a network that has gone wrong look right; with any slope NaN stays.
   dnnl::primitive_attr with(const Epilogue&) const;
 
-  void reserve(std::size_t bytes) {
-    if (bytes > scratch.bytes()) scratch = bytes_of(bytes);
+  /// A kernel takes so many bytes of the scratchpad.
+  void reserve(std::size_t bytes) { most_ = std::max(most_, bytes); }
+  /// As large as the most that any kernel takes; there from the first call on, so that kernels
+  /// which never run take no memory.
+  const View& scratch() {
+    if (most_ > scratch_.bytes()) scratch_ = Tensor(), scratch_ = bytes_of(most_);
+    return scratch_.view();
   }
   static Tensor bytes_of(std::size_t bytes) {
     return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
   }
+
+ private:
+  std::size_t most_ = 0;
+  Tensor scratch_;
 };
 using RuntimePtr = std::shared_ptr<Runtime>;
 

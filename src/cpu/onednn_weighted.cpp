@@ -28,7 +28,7 @@ bool OneDnnWeighted::take_products(const DwProducts& kernel) {
     void* const* at = v.begin();  // x, dy, dw, db
     kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
            static_cast<float*>(at[2]), bias ? static_cast<float*>(at[3]) : nullptr,
-           runtime->scratch.as<void>());
+           runtime->scratch().as<void>());
   };
   return true;
 }

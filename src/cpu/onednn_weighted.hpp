@@ -116,7 +116,7 @@ class OneDnnWeighted : public WeightedKernel {
   Staged stage(const Desc& from, const Desc& to) const;
   /// One behind the other, and all behind what the pass and the reorders take for themselves.
   void arrange(const Op& pass, std::initializer_list<Staged*>);
-  void* room(const Staged& s) const { return runtime_->scratch.as<char>() + s.at; }
+  void* room(const Staged& s) const { return runtime_->scratch().as<char>() + s.at; }
   void* staged(Stream&, Pass, Staged&, const char* span, void* data);
 
   /// The weights in forward's layout.

@@ -29,7 +29,7 @@ class Room {
   std::size_t end() const { return end_; }  ///< bytes of the scratchpad in use
 
   View operator[](std::size_t i) const {
-    return runtime_->scratch.view().at(places_[i].at, places_[i].form);
+    return runtime_->scratch().at(places_[i].at, places_[i].form);
   }
 
  private:

@@ -260,6 +260,8 @@ class Backend {
   virtual DType arithmetic(DType t) const { return wide(t); }
   /// Where all operands of its kernels lie. It must outlive the tensors there.
   virtual MemorySpace& memory() const { return host_memory(); }
+  /// Takes what its kernels share, now and not when the first of them runs.
+  virtual void make_room() const {}
 
   /// Whether these kernels take this epilogue, and are the faster for it. The same on all ranks.
   virtual bool fuses(Fusible, const Epilogue&) const { return false; }

@@ -1,6 +1,8 @@
 // MemorySpace: the memory of a device, where tensors lie.
 #pragma once
 
+#include <lamina/tensor/reserve.hpp>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -56,6 +58,7 @@ class HostMemory : public MemorySpace {
     const std::size_t align = bytes >= large ? std::size_t(2) << 20 : 64;
     const std::size_t padded = (bytes + align - 1) / align * align;
     if (bytes == 0) return nullptr;
+    if (std::shared_ptr<void> memory = Reserve::take(bytes)) return memory;
     std::shared_ptr<void> memory(std::aligned_alloc(align, padded), std::free);
     if (!memory) return nullptr;
     // Large pages save the address translations that strided kernels would otherwise wait for.
@@ -88,17 +91,6 @@ inline std::shared_ptr<void> untouched(std::size_t bytes) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   return {memory, [bytes](void* m) { munmap(m, bytes); }};
-}
-
-/// Gives the pages back: what lies there is zero from now on, and takes no memory.
-inline void forget(void* data, std::size_t bytes) {
-  const auto page = std::size_t(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::size_t>(data) + page - 1) / page * page;
-  const std::size_t end = (reinterpret_cast<std::size_t>(data) + bytes) / page * page;
-  if (end <= begin) return;
-  void* const pages = reinterpret_cast<void*>(begin);
-  if (madvise(pages, end - begin, MADV_REMOVE) != 0)  // not behind a file
-    madvise(pages, end - begin, MADV_DONTNEED);
 }
 
 inline MemorySpace& host_memory() {

@@ -441,7 +441,7 @@ class Trainer {
   Network network_;  ///< with its loss
   Stream stream_;
   std::unique_ptr<Instance> here_, prepared_;
-  Tensor reserve_;  ///< memory for what is to be placed next
+  Reserve reserve_;  ///< memory for what is to be placed next
   std::vector<UnderWay> under_way_;
   double finished_ = 0;  ///< when the last step was: seconds of now()
   Progress progress_;

@@ -208,6 +208,7 @@ LAMINA_INLINE void PlacedNetwork::allocate(Tensor gradients) {
   check(!options_.ranks.imagined(), "the ranks on which the network is placed are imagined: it ",
         "never runs, and has no buffers");
   check(!allocated_, "the network has its buffers already");
+  options_.backend->make_room();
   allocate_activations();
   parameters_.allocate(options_, memory_, std::move(gradients));
   numbers_ = StepNumbers(options_.backend->memory());

@@ -185,18 +185,19 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
 }
 
 /// How a network is split depends on the others, with whom it can only be placed when they have
-/// come to that, too. But kernels are cached, and memory that is there is there again at once. Who
-/// trains takes no more than its part of half of what is free, if all ranks were on this host; and
-/// on a device nothing, which may have no room for two networks.
+/// come to that, too. But kernels are cached, and memory on the host is kept in reserve. Who trains
+/// takes no more than its part of half of what is free, if all ranks were on this host; and on a
+/// device nothing, which may have no room for two networks.
 LAMINA_INLINE void Trainer::rehearse(int ranks) {
   if (active() && !network().placing().backend->memory().on_host()) return;
   ImaginedRanks imagined(ranks);
   prepare(placing(imagined.as(0)));  // who asks all others, and so comes first
   const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
   MemorySpace& memory = mine.placing().backend->memory();
-  std::size_t bytes = optimizer_.memory(mine).total();
+  std::size_t bytes = optimizer_.memory(mine).total() + (1 << 20);  // for where buffers may begin
   if (active()) bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
-  reserve_ = Tensor({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, memory);
+  const Tensor zeros({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, memory);
+  if (memory.on_host()) reserve_ = Reserve(zeros.memory(), zeros.view().data, zeros.bytes());
 }
 
 /// A step on nothing: kernels run for the first time, and memory is there. What it leaves is
@@ -261,9 +262,8 @@ LAMINA_INLINE void Trainer::place_anew(int to, int from, Resize& resize) {
   const int me = all_.rank();
   const std::unique_ptr<Instance> before = std::move(here_);
   if (before) before->network.end();  // its memory is for the next
-  reserve_ = Tensor();
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
-  if (me < to) here_ = allocate(prepare(placing(ranks_)));
+  if (const Reserve::Use at_hand(reserve_); me < to) here_ = allocate(prepare(placing(ranks_)));
   const Communicator& both = teams_[std::size_t(std::max(to, from)) - 1];
   resize.bytes =
       hand_over(before ? &before->network : nullptr, here_ ? &here_->network : nullptr, both);
@@ -436,7 +436,7 @@ LAMINA_INLINE std::string Trainer::Fit::rehearsed() {
 
 LAMINA_INLINE void Trainer::Fit::forget_rehearsal() noexcept {
   if (rehearsal_.valid()) rehearsal_.wait();
-  rehearsal_ = {}, trainer_.reserve_ = Tensor();
+  rehearsal_ = {}, trainer_.reserve_ = Reserve();
 }
 
 /// On another rank that trains, before each step.
