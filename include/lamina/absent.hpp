@@ -69,6 +69,7 @@ inline std::size_t available_memory() { return HostMemory::pages(_SC_AVPHYS_PAGE
 inline int processors() { return std::max(1, int(std::thread::hardware_concurrency())); }
 inline void unbind_thread() {}
 inline bool bind_threads() { return false; }
+inline void give_way() {}
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}
 inline int default_threads(int) { return 1; }

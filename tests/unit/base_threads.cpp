@@ -8,8 +8,10 @@
 #include <lamina/train/data/loader.hpp>
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -106,4 +108,19 @@ TEST_CASE("each of the kernels' threads is bound to a processor, and others are 
   CHECK(again == each);
   CHECK(counted == all);
   CHECK(beside == all);
+}
+
+TEST_CASE("a thread gives way together with those of its kernels, and no other does") {
+  const auto niceness = [] { return getpriority(PRIO_PROCESS, 0); };  // of a thread, on Linux
+  const int before = niceness();
+  std::vector<int> behind;
+  std::thread([&] {
+    give_way();
+    set_threads(2);
+#pragma omp parallel
+#pragma omp critical
+    behind.push_back(niceness());
+  }).join();
+  CHECK(behind == std::vector<int>(2, std::min(19, before + 5)));
+  CHECK(niceness() == before);
 }

@@ -17,6 +17,11 @@ void set_threads(int n);
 /// the same processors. Other threads are let go by unbind_thread().
 bool bind_threads();
 
+/// From now on the calling thread, and those of its kernels, get a quarter of a processor that
+/// another thread wants, and all of one that nobody does: for what is made ready while a training
+/// goes on. To be called before it runs kernels; there is no way back.
+void give_way();
+
 /// A good number for one of `local_ranks` ranks on a host: OMP_NUM_THREADS if set; all processors
 /// that this process is bound to; or else its share of the host's.
 int default_threads(int local_ranks);

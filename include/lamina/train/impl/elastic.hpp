@@ -422,7 +422,7 @@ LAMINA_INLINE void Trainer::Fit::prepare_others() {
 /// In the background, while this rank trains.
 LAMINA_INLINE void Trainer::Fit::rehearse(int request, int ranks) {
   rehearsal_ = std::async(std::launch::async, [this, request, ranks, threads = threads()] {
-    unbind_thread(), set_threads(threads);
+    unbind_thread(), give_way(), set_threads(threads);
     return try_to_prepare(request, ranks);
   });
 }
