@@ -13,7 +13,7 @@ SDK = (r"mpi\.h|nccl|cuda|cudnn|cublas|nvtx|dnnl|oneapi|omp\.h|nlohmann|CLI/|png
 SYSTEM = (r"unistd\.h|fcntl\.h|dirent\.h|dlfcn\.h|sched\.h|signal\.h|csignal|sys/|linux/|"
           r"filesystem|fstream|iostream|cpuid\.h|x86intrin|immintrin|lamina/base/file\.hpp")
 
-# The two headers that ask the system something in a line.
+# The headers that ask the system something in a line.
 ASKING = ("include/lamina/base/host.hpp", "include/lamina/tensor/memory_space.hpp",
           "include/lamina/tensor/reserve.hpp")
 # Or it says so in these words.
