@@ -29,7 +29,8 @@ class KeptVerdicts final : public Verdicts {
       std::error_code failed;  // the file says what is wrong, if anything is
       std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), failed);
       // Before it too: the last line may have been cut off by a full disk or a kill.
-      const std::string line = text('\n', format("%.3g", number), '\t', what, '\n');
+      // With all digits: who reads it must decide as who measured it.
+      const std::string line = text('\n', format("%.17g", number), '\t', what, '\n');
       File(path_, File::Mode::append).write(line.data(), line.size());
     } catch (const Error&) {  // a full disk, or no home to write to: compared anew next time
     }

@@ -30,6 +30,9 @@ TEST_CASE("verdicts are kept in a file for later runs") {
   CHECK(second->find("dx by this") == 0.5);
   CHECK(second->find("y by that") == 1e-7);
   CHECK(!second->find("dw by this"));
+  const double third = 1.0 / 3;  // all digits: who reads it must choose as who measured it
+  second->keep("dw by this", third);
+  CHECK(kept_verdicts()->find("dw by this") == third);
 }
 
 TEST_CASE("lines of verdicts that make no sense are passed over") {
