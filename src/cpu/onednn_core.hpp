@@ -3,6 +3,7 @@
 
 #include "cpu/blocked.hpp"
 #include "cpu/onednn_compat.hpp"
+#include "cpu/onednn_isa.hpp"
 
 #include <lamina/kernels/choice.hpp>
 
@@ -136,8 +137,6 @@ class Op {
 /// Reorders between two descriptors.
 Op reorder_op(const RuntimePtr&, const Desc& from, const Desc& to);
 
-/// Whether the processor multiplies bf16, so that it is faster than f32.
-bool multiplies_bf16();
 /// bf16, by kernels for f32 between copies; with an epilogue behind, on bf16. For `forward_only`
 /// weights and bias stay f32.
 std::unique_ptr<WeightedKernel> make_widened(RuntimePtr, std::unique_ptr<WeightedKernel>,
@@ -152,8 +151,6 @@ std::string why_f32(
 
 /// The library's version, instruction set and threads: "oneDNN 2.6.3, AVX2, OpenMP, 1 thread".
 std::string library();
-/// The instruction set of which no kernel takes more, in words; it cannot be limited from here on.
-std::string settled_instruction_set();
 
 /// "jit_wino", or "brgconv|jit|jit" where the passes differ.
 std::string join(const std::string& forward, const std::string& input_grad,

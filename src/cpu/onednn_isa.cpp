@@ -1,8 +1,8 @@
 // What oneDNN takes the processor for. It says so itself, but then it cannot be told otherwise any
 // more: so that is found out beside it, until it is settled.
-#include "cpu/onednn_core.hpp"
+#include "cpu/onednn_isa.hpp"
 
-#include <lamina/kernels/instruction_set.hpp>
+#include "cpu/onednn_compat.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -38,16 +38,22 @@ constexpr const char* others = "another instruction set";
 
 std::atomic<bool> settled = false;  // as far as is known here
 
+/// The most of what is named here that is part of `isa`, a set of bits: newer versions of oneDNN
+/// know of more.
+const Known* find_known(unsigned isa) {
+  const Known* found = nullptr;
+  for (const Known& k : known)
+    if ((unsigned(k.isa) & ~isa) == 0) found = &k;
+  return found;
+}
+
 const Known* find(InstructionSet set) {
   const auto* found = std::ranges::find(known, set, &Known::set);
   return found == std::end(known) ? nullptr : found;
 }
 
 /// What oneDNN says, which settles it; null for what has no name here.
-const Known* find_settled() {
-  const auto* found = std::ranges::find(known, dnnl_get_effective_cpu_isa(), &Known::isa);
-  return found == std::end(known) ? nullptr : found;
-}
+const Known* find_settled() { return find_known(unsigned(dnnl_get_effective_cpu_isa())); }
 
 InstructionSet of_processor() {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -89,7 +95,11 @@ std::string in_words(InstructionSet set) {
 
 InstructionSet instruction_set() {
   if (!settled) return std::min(of_processor(), of_environment());
-  const Known* found = find_settled();
+  return detail::instruction_set_of(unsigned(dnnl_get_effective_cpu_isa()));
+}
+
+InstructionSet detail::instruction_set_of(unsigned isa) {
+  const Known* found = find_known(isa);
   return found ? found->set : none;
 }
 

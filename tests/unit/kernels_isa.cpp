@@ -1,6 +1,7 @@
 // What the kernels must hold with every instruction set. oneDNN reads DNNL_MAX_CPU_ISA once, so
 // CTest runs these, and all else with the tag [isa], in processes of their own.
 #include "catch.hpp"
+#include "cpu/onednn_isa.hpp"
 
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/instruction_set.hpp>
@@ -45,6 +46,24 @@ TEST_CASE("what oneDNN will take is known beforehand", "[isa]") {
   limit_instruction_set(InstructionSet::sse41);  // too late
   CHECK(instruction_set() == expected);
   CHECK(onednn_backend()->description() == settled);
+}
+
+TEST_CASE("of instruction sets that only newer versions of oneDNN know, the known part counts") {
+  using enum InstructionSet;
+  const std::pair<unsigned, InstructionSet> sets[] = {
+      {0, none},
+      {1, sse41},
+      {7, avx2},
+      {0x27, avx512_core},
+      {0x67, avx512_core_vnni},
+      {0xe7, avx512_core_bf16},
+      {0x3e7, avx512_core_bf16},    // with AMX
+      {0x1ef, avx512_core_bf16},    // with f16, in version 3
+      {0x1fef, avx512_core_bf16}};  // and with AMX for f16
+  for (const auto& [bits, set] : sets) {
+    CAPTURE(bits);
+    CHECK(detail::instruction_set_of(bits) == set);
+  }
 }
 
 TEST_CASE("no model runs by oneDNN's reference", "[isa]") {
