@@ -364,6 +364,10 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                         ", input ", net.network().sample(), ", ", placing.dtype)));
   append(s,
          remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
+  const DType computed = placing.backend->arithmetic(placing.dtype.compute);
+  if (computed != placing.dtype.compute && computed == wide(placing.dtype.compute))
+    append(s, remark(text(name(placing.dtype.compute), " is computed in ", name(computed),
+                          " here: that saves memory, not time")));
   if (!o.agreed.empty()) append(s, remark(o.agreed));
   if (world.rank() == 0 && has_cuda() && memory.on_host())  // to ask takes a driver its time
     append(s, remark(cuda_devices() > 0 ? "there is a GPU: --device cuda uses it"
