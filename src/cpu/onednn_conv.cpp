@@ -453,7 +453,7 @@ class Conv final : public OneDnnWeighted {
   }
 
   static constexpr std::string_view ours = "lamina:winograd";
-  /// Of random data, relative to the largest value. Winograd in f32 is off by 1e-5 at most.
+  /// Of random data, relative to the largest value. Winograd in f32 is off by some 1e-5.
   static constexpr double tolerance = 1e-3;
   /// The same where results are rounded to bf16: by two ends of its last digit.
   static constexpr double rounding = 0x1p-7;

@@ -114,6 +114,17 @@ void compare(const ConvGeometry& g, const Shape& x) {
   CHECK(difference(got.db, want.db) < 1e-5);
 }
 
+/// The largest difference, relative to the largest value: what backends.md says is half of it.
+constexpr double error_bound = 4e-5;
+double relative_error(const Values& got, const Values& want) {
+  double off = 0, largest = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    off = std::max(off, std::abs(got[i] - want[i]));
+    largest = std::max(largest, std::abs(want[i]));
+  }
+  return off / largest;
+}
+
 }  // namespace
 
 TEST_CASE("Winograd's convolution is right with any padding") {
@@ -140,6 +151,20 @@ TEST_CASE("Winograd's convolution is right at the ends of tiles, blocks and chun
   compare(geometry(8, 1), {3, 8, 30, 27});  // several chunks
   compare(geometry(16, {1, 1, 0, 1}), {16, 16, 17, 32});
   set_threads(before);
+}
+
+TEST_CASE("the transforms of Winograd's convolution amplify rounding within a bound") {
+  if (!Winograd::available()) return;
+  for (const std::int64_t channels : {64, 128, 256, 512}) {
+    CAPTURE(channels);
+    const ConvGeometry g = geometry(channels, 1);
+    const Shape x{1, channels, 14, 14};
+    const Operands in(g, x);
+    const Results want = by_reference(g, x, in), got = by_winograd(g, x, in);
+    CHECK(relative_error(got.y, want.y) < error_bound);
+    CHECK(relative_error(got.dx, want.dx) < error_bound);
+    CHECK(relative_error(got.dw, want.dw) < error_bound);
+  }
 }
 
 TEST_CASE("Winograd's convolution does not depend on the number of threads") {
