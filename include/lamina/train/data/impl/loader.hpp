@@ -161,6 +161,7 @@ struct Loader::Impl {
       worker.sample.shrink = [&](std::int64_t height, std::int64_t width) {
         return transform.shrink(height, width, random);
       };
+      worker.sample.shrunk = 1;
       data.read(index, worker.sample);
       check(!data.labels_pixels() || !worker.sample.planes.empty() ||
                 (worker.sample.height == transform.shape.h &&
