@@ -189,20 +189,23 @@ void add_unary(const Target& on, const std::string& name, const MakeUnary& make)
   });
 }
 
-void add_norm(const Target& on, Shape shape) {
+/// Batch norm, and what a step of training fuses with it.
+void add_norm(const Target& on, Shape shape, const Epilogue& e = {}) {
   struct Operands {
     std::unique_ptr<NormKernel> kernel;
-    Tensor x, y, dx, w, b, sums, mean, inv_std, running_mean, running_var;
+    Tensor x, y, added, dy, dadded, dx, signs, w, b, sums, mean, inv_std, running_mean, running_var;
     double count;
     Stream stream;
   };
-  const auto place = [on, shape] {
+  const auto place = [on, shape, e] {
     auto o = std::make_shared<Operands>();
-    o->kernel = on->batch_norm(native(on, shape));
-    const Form parameter{{1, shape.c, 1, 1}, wide(on.dtype), {}};
+    o->kernel = on->batch_norm(native(on, shape), e);
+    const Form parameter{{1, shape.c, 1, 1}, wide(on.dtype), {}}, &y = o->kernel->output;
     o->x = random_tensor(on, o->kernel->inputs[0], 1);
-    o->y = random_tensor(on, o->kernel->output, 2);
+    o->y = Tensor(y), o->dy = random_tensor(on, y, 2);
     o->dx = Tensor(o->kernel->inputs[0]);
+    if (e.add) o->added = random_tensor(on, y, 5), o->dadded = Tensor(y);
+    if (e.activation) o->signs = Tensor(o->kernel->signs);
     o->w = random_tensor(on, parameter, 3), o->b = random_tensor(on, parameter, 4);
     o->sums = Tensor({1, 2 * shape.c, 1, 1}, DType::f64);
     o->mean = Tensor({1, shape.c, 1, 1}, DType::f64);
@@ -211,26 +214,30 @@ void add_norm(const Target& on, Shape shape) {
     o->count = double(shape.size() / shape.c);
     return o;
   };
-  add(text("batch_norm/", shape, "/forward"), [=] {
+  const std::string name = text("batch_norm", e.add ? "_add" : "", e.activation ? "_relu" : "");
+  add(text(name, '/', shape, "/forward"), [=] {
     const auto o = place();
     return Ready{[o] {
                    o->kernel->statistics(o->stream, o->x, o->sums);
                    o->kernel->finish(o->stream, o->sums, o->count, 1e-5, 0.1, o->mean, o->inv_std,
                                      o->running_mean, o->running_var);
-                   o->kernel->normalize(o->stream, o->x, o->mean, o->inv_std, o->w, o->b, o->y);
+                   o->kernel->normalize(o->stream, o->x, o->mean, o->inv_std, o->w, o->b, o->y,
+                                        o->added, o->signs);
                  },
-                 {0, bytes(o->x, o->x, o->y)},
+                 {0, bytes(o->x, o->x, o->added, o->y, o->signs)},
                  o->kernel->algorithm};
   });
-  add(text("batch_norm/", shape, "/backward"), [=] {
+  add(text(name, '/', shape, "/backward"), [=] {
     const auto o = place();
-    return Ready{[o] {
-                   o->kernel->gradients(o->stream, o->x, o->mean, o->inv_std, o->y, o->sums, o->w,
-                                        o->b);
-                   o->kernel->input_grad(o->stream, o->x, o->mean, o->inv_std, o->w, o->y, o->sums,
-                                         o->count, o->dx);
+    const bool add = e.add;  // dy behind the activation is written then, and read again
+    return Ready{[o, add] {
+                   const Tensor& dy = add ? o->dadded : o->dy;
+                   o->kernel->gradients(o->stream, o->x, o->mean, o->inv_std, o->dy, o->sums, o->w,
+                                        o->b, o->signs, o->dadded);
+                   o->kernel->input_grad(o->stream, o->x, o->mean, o->inv_std, o->w, dy, o->sums,
+                                         o->count, o->dx, add ? View() : o->signs.view());
                  },
-                 {0, bytes(o->x, o->x, o->y, o->y, o->dx)},
+                 {0, bytes(o->x, o->x, o->dy, o->dy, o->dx, o->signs, o->dadded)},
                  o->kernel->algorithm};
   });
 }
@@ -301,7 +308,9 @@ void add_all(const Target& on, std::int64_t n) {
   linear({n, 512, 7, 7}, 4096);
 
   const Shape wide{n, 64, 56, 56};
-  add_norm(on, wide);
+  const Activation relu{Activation::Kind::relu};
+  for (const Epilogue& e : {Epilogue{}, Epilogue{false, relu}, Epilogue{true, relu}})
+    add_norm(on, wide, e);
   add_norm(on, {n, 512, 7, 7});
   add_unary(on, text("relu/", wide),
             [=]() -> std::shared_ptr<UnaryKernel> { return on->activation({}, native(on, wide)); });
@@ -348,6 +357,7 @@ int main(int argc, char** argv) {
     app.allow_extras();
     CLI11_PARSE(app, argc, argv);
     set_threads(threads);
+    bind_threads();  // as a whole step has them
 
     const DType dtype = parse_dtype(type);
     check(wide(dtype) == DType::f32, "--dtype: expected f32 or bf16, got ", type);
