@@ -21,6 +21,7 @@ namespace lamina::cli {
 namespace {
 
 constexpr int most_stalled = 3;            ///< jobs in a row without progress
+constexpr int most_failed_growths = 6;     ///< each doubles the time to the next try
 constexpr int most_errors = 3;             ///< of the program, in a row
 constexpr double in_a_row = 600;           ///< seconds between two errors
 constexpr double between_asks = 5;         ///< seconds between two looks at a lost host, at least
@@ -179,12 +180,15 @@ Launcher::Verdict Launcher::judge(const Ended& ended) {
   if (further) furthest_ = reached();
   stalled_ = further || ended.to_grow ? 0 : stalled_ + 1;
   const double again = now() + std::max(options_.regrow, between_asks);
-  if (before_growth_ && !ended.made_steps) {  // with as many as before, for a while
-    hosts_.close_since(before_growth_->hosts, before_growth_->time, again);
+  if (before_growth_ && !ended.made_steps) {  // with as many as before, each time for longer
+    const double patience = std::max(options_.regrow, between_asks) * (1 << failed_growths_);
+    failed_growths_ = std::min(failed_growths_ + 1, most_failed_growths);
+    hosts_.close_since(before_growth_->hosts, before_growth_->time, now() + patience);
     before_growth_.reset();
     std::fputs(ended.notice.c_str(), stderr);
     return {true, "they could not be started"};
   }
+  if (before_growth_) failed_growths_ = 0;
   before_growth_.reset();
   if (ended.to_grow) {
     before_growth_ = std::move(start_);

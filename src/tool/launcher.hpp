@@ -100,10 +100,11 @@ class Launcher {
   };
   std::optional<Start> start_, before_growth_;
   Reached furthest_;
-  int stalled_ = 0;        ///< jobs in a row that came no further than those before
-  int errors_ = 0;         ///< of the program, in a row
-  double last_error_ = 0;  ///< seconds of now()
-  double next_look_ = 0;   ///< for more room
+  int failed_growths_ = 0;  ///< in a row
+  int stalled_ = 0;         ///< jobs in a row that came no further than those before
+  int errors_ = 0;          ///< of the program, in a row
+  double last_error_ = 0;   ///< seconds of now()
+  double next_look_ = 0;    ///< for more room
 };
 
 }  // namespace lamina::cli
