@@ -145,7 +145,9 @@ class Session final : public Lookout {
 
   /// Those that were started by it come behind these; see MpiProcess::start_more().
   std::shared_ptr<Session> grow(int more) {
-    return std::make_shared<Session>(process, process->start_more(growing_, more, *this), this);
+    const double patience = std::min(time_limit, 60.0);
+    return std::make_shared<Session>(process, process->start_more(growing_, more, patience, *this),
+                                     this);
   }
   /// Ranks that fail say so there from now on.
   void hear(std::shared_ptr<Session> larger) {

@@ -6,11 +6,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace lamina::detail {
 namespace {
@@ -81,6 +85,24 @@ MPI_Comm spawn(int more) {
   return kept(bridge);
 }
 
+/// The same, but not for ever: Open MPI 4.1 over PMIx 4 now and then leaves the new processes
+/// waiting for mpirun (openpmix issue 2735).
+MPI_Comm spawn_in_time(int more, double seconds, bool& stuck) {
+  check(!stuck, "mpirun has not answered the last time");
+  const auto bridge = std::make_shared<std::promise<MPI_Comm>>();
+  std::future<MPI_Comm> come = bridge->get_future();
+  std::thread([bridge, more] {
+    try {
+      bridge->set_value(spawn(more));
+    } catch (...) {
+      bridge->set_exception(std::current_exception());
+    }
+  }).detach();
+  stuck = come.wait_for(std::chrono::duration<double>(seconds)) != std::future_status::ready;
+  check(!stuck, "mpirun has not started them in ", seconds, " s");
+  return come.get();
+}
+
 /// Those of `ours` and those whose rank 0 is number `other` on the bridge between both. Returns
 /// with how many ranks the job began, as rank 0 knows it.
 MPI_Comm merge(MPI_Comm ours, MPI_Comm bridge, int other, int& started) {
@@ -146,24 +168,27 @@ void MpiProcess::write_note() {
   if (!note_) note_ = std::make_unique<JobNote>();
 }
 
-MPI_Comm MpiProcess::start_more(MPI_Comm ranks, int more, Lookout& lookout) {
+MPI_Comm MpiProcess::start_more(MPI_Comm ranks, int more, double seconds, Lookout& lookout) {
   block_broken_pipes();
   int rank = 0;
   MPI_Comm_rank(ranks, &rank);
   struct Outcome {
     char why[512] = "";
+    bool stuck = false;
   } mine;
   MPI_Comm bridge = MPI_COMM_NULL;
   if (rank == 0) {
     try {
       check(threads_, "this MPI allows calls from one thread at a time (no MPI_THREAD_MULTIPLE)");
-      bridge = spawn(more);
+      bridge = spawn_in_time(more, seconds, stuck_);
     } catch (const std::exception& e) {
       std::snprintf(mine.why, sizeof mine.why, "%s", e.what());
+      mine.stuck = stuck_;
     }
   }
   // From here on nothing looks around: all must be there.
   const Outcome outcome = gather(ranks, mine, {}, lookout)[0];
+  hurry = hurry || outcome.stuck;  // MPI_Finalize would wait for them
   check(!outcome.why[0], "no rank could be started: ", outcome.why);
   grown_ = true;
   return merge(ranks, bridge, 1, started_);

@@ -29,8 +29,8 @@ class MpiProcess {
 
   /// `ranks`, and behind them so many that are started by it: as this process was, in the same
   /// folder. On all ranks at once, on any thread while others call MPI. Throws Error, on all ranks,
-  /// where that fails.
-  MPI_Comm start_more(MPI_Comm ranks, int more, Lookout& lookout);
+  /// where that fails, or takes longer than so many seconds.
+  MPI_Comm start_more(MPI_Comm ranks, int more, double seconds, Lookout& lookout);
 
   /// Notes what there is of the job outside of its processes. To be called when that is made.
   void write_note();
@@ -40,6 +40,7 @@ class MpiProcess {
 
  private:
   bool owner_ = false, late_ = false, grown_ = false, threads_ = false;
+  bool stuck_ = false;  ///< processes that were to be started never came, and may come yet
   MPI_Comm ranks_ = MPI_COMM_NULL;
   int started_ = 1;
   std::unique_ptr<JobNote> note_;
