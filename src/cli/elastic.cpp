@@ -19,6 +19,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 namespace lamina::cli {
 
@@ -224,6 +225,9 @@ std::string ResizeRequests::ask(int ranks, const char* why) {
 }
 
 int ResizeRequests::take() {
+  if (!std::exchange(began_, true))  // who goes on takes up where the events before have led
+    while (next_ + 1 < events_.size() && events_[next_ + 1].step <= trainer_.progress().step)
+      ++next_;
   while (next_ < events_.size() && events_[next_].step <= trainer_.progress().step && !wanted_) {
     const Event event = events_[next_++];
     const std::string no = ask(event.ranks, "--events");
@@ -233,6 +237,13 @@ int ResizeRequests::take() {
   const int ranks = wanted_;
   if (ranks == trainer_.ranks().size()) done();
   return ranks;
+}
+
+std::string ResizeRequests::unmet() const {
+  const int ranks = wanted_;
+  if (ranks == 0) return {};
+  return text("the training ended before it could go on with ", ranks,
+              ranks == 1 ? " rank" : " ranks");
 }
 
 }  // namespace lamina::cli

@@ -64,6 +64,8 @@ class ResizeRequests {
   int take();
   /// The last one is done, or nothing will become of it.
   void done() { wanted_ = 0; }
+  /// What is to be said when training has ended before one that was asked for; or nothing.
+  std::string unmet() const;
   /// Who asked for the last one.
   const char* why() const { return why_; }
   const std::string& job() const { return socket_->path(); }
@@ -74,6 +76,7 @@ class ResizeRequests {
   const Trainer& trainer_;
   std::vector<Event> events_;
   std::size_t next_ = 0;
+  bool began_ = false;
   std::atomic<int> wanted_ = 0;  // taken or not
   std::atomic<bool> fresh_ = false;
   const char* why_ = "";  // written before `fresh_`

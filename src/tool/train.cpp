@@ -96,12 +96,22 @@ void settle_most(TrainOptions& o, int started) {
         "--max-ranks: ranks are started by way of mpirun: expected mpirun -n ", started);
 }
 
+/// Ranks that are left after others were lost are not those that a proportion was meant for.
+void settle_balance(TrainOptions& o, int ranks, const World& world) {
+  const auto named = 1 + std::ranges::count(o.balance, ':');
+  if (named < 2 || named <= ranks || !std::getenv(lamina::detail::snapshot_variable)) return;
+  const std::string said = text("--balance ", o.balance, ": ", named, " ranks were to train, not ",
+                                ranks, ": workers are shared out evenly");
+  if (world.rank() == 0) std::fputs(remark(said).c_str(), stdout);
+  o.balance = "even";
+}
+
 /// By default there is a worker for each rank that may come.
 void settle_elastic(TrainOptions& o, const World& world) {
   check(o.balance == "even" || o.workers > 0 || o.elastic.on,
         "--balance shares out workers: expected "
         "--workers");
-  if (!o.elastic.on) return;
+  if (!o.elastic.on) return settle_balance(o, world.size(), world);
   check(o.trace.empty(),
         "--elastic: there is no --trace of ranks that come and go: expected "
         "--report, which has the last step");
@@ -111,6 +121,7 @@ void settle_elastic(TrainOptions& o, const World& world) {
     o.elastic.ranks = std::min(o.elastic.ranks, started);
   check(o.elastic.ranks <= started, "--ranks ", o.elastic.ranks, ": only ", started,
         started == 1 ? " rank was started" : " ranks were started");
+  settle_balance(o, o.elastic.ranks, world);
   settle_most(o, started);
   check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
@@ -163,13 +174,19 @@ void log_step(JsonLog& log, const StepResult& r) {
 }
 
 void log_resize(JsonLog& log, const Resize& r) {
-  log.write({{"step", r.step},
-             {"ranks_before", r.from},
-             {"ranks", r.to},
-             {"why", r.why},
-             {"pause_ms", 1e3 * r.pause},
-             {"bytes", r.bytes},
-             {"prepared_s", r.prepared}});
+  std::vector<JsonField> fields{{"step", r.step},
+                                {"ranks_before", r.from},
+                                {"ranks", r.to},
+                                {"why", r.why},
+                                {"pause_ms", 1e3 * r.pause},
+                                {"bytes", r.bytes},
+                                {"prepared_s", r.prepared}};
+  if (!r.workers.empty()) fields.emplace_back("workers", r.workers);
+  if (r.imbalance > 0) {
+    fields.emplace_back("imbalance", r.imbalance);
+    fields.emplace_back("expected_imbalance", r.expected);
+  }
+  log.write(fields);
 }
 
 void log_evaluation(JsonLog& log, const Epoch& epoch, std::int64_t step) {
@@ -339,6 +356,8 @@ int train(TrainOptions& o, World& world) {
     progress->say(epoch.text());
     if (log && epoch.validation) log_evaluation(*log, epoch, trainer.progress().step);
   }
+  if (const std::string unmet = requests ? requests->unmet() : ""; !unmet.empty())
+    progress->say(remark(text("no resize: ", unmet)));
 
   int number = 0;
   if (epochs.stopped()) {

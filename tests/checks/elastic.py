@@ -161,7 +161,8 @@ def profile_after_resizes():
         expect(found["ranks"] == ranks and found["steps"] == 4 and over["steps"] == steps,
                f"{name}: a profile of other ranks or steps", out)
         expect([r["ranks"] for r in resizes] == [3 - ranks, ranks] and
-               all(abs(a[k] - b[k]) < 1e-9 * a[k] + 1e-12 if k != "why" else a[k] == b[k]
+               all(a[k] == b[k] if k in ("why", "workers") else
+                   abs(a[k] - b[k]) < 1e-9 * a[k] + 1e-12
                    for a, b in zip(resizes, said) for k in a), f"{name}: {said}, {resizes}", out)
         expect({r["why"] for r in resizes} == {"--events"} and "(--events)" in out,
                f"{name}: who asked?", out)
@@ -208,6 +209,41 @@ def asked_from_outside():
     run(2, *training, "--workers", 4, "--steps", more, "--resume", "o.save", "--log", "o.log")
     run(1, *training, "--workers", 4, "--steps", more, "--log", "u.log")
     expect(log_of("o.log")[0] == log_of("u.log")[0], "resumed losses differ")
+
+
+def stopped_while_parked():
+    """A signal to a parked rank alone ends the job in order."""
+    job = root / "parked"
+    process = start(3, *training, *elastic, "--ranks", 2, "--steps", 1000000, "--job", job,
+                    "--log", "p.log")
+    expect(wait_for(lambda: job.exists() and (root / "p.log").exists()), "no job")
+    os.kill(processes_of(process)[2], signal.SIGTERM)
+    out = end(process, 60)
+    expect(process.returncode == 143 and "SIGTERM: ended after step" in out,
+           f"status {process.returncode}", out)
+
+
+def events_of_the_past():
+    """Who resumes goes on as the events before have led; what comes too late is said."""
+    (root / "past").write_text("2 1\n4 3\n6 2\n300 3\n1499 1\n")
+    run(1, *training, "--workers", 4, "--steps", 40, "--save", "past.save")
+    out = run(3, *training, *elastic, "--ranks", 1, "--steps", 1500, "--resume", "past.save",
+              "--events", "past", "--log", "past.log")
+    resizes = log_of("past.log")[1]
+    expect([r["ranks"] for r in resizes] == [2, 3], f"resized: {resizes}", out)
+    expect("# no resize: the training ended before it could go on with 1 rank\n" in out,
+           "a resize that came to nothing is not said", out)
+    expect([r["workers"] for r in resizes] == [[2, 2], [2, 1, 1]], f"{resizes}", out)
+
+
+def shared_out_unevenly():
+    """Three workers on one rank, one on the other: sums round otherwise, and no more."""
+    flags = [*training, "--workers", 4, "--steps", 20, "--log"]
+    run(1, *flags, "even.log")
+    out = run(2, *flags, "uneven.log", "--balance", "3:1")
+    even, uneven = log_of("even.log")[0], log_of("uneven.log")[0]
+    off = max(abs(a - b) / b for a, b in zip(uneven, even))
+    expect(len(uneven) == 20 and 0 < off < 1e-5, f"losses differ by {off}", out)
 
 
 def killed():
@@ -359,6 +395,28 @@ def refused_later():
            f"status {process.returncode}", out)
 
 
+def start_that_hangs():
+    """Where mpirun does not answer, it is a line, and the training goes on, and ends."""
+    job = root / "hangs"
+    os.environ["LAMINA_COMM_TIMEOUT"] = "3"
+    process = start_launched(2, *training, *elastic, "--ranks", 1, "--max-ranks", 4, "--steps",
+                             1000000, "--job", job, "--log", "h.log")
+    del os.environ["LAMINA_COMM_TIMEOUT"]
+    expect(wait_for(job.exists), "no job")
+    os.kill(process.pid, signal.SIGSTOP)
+    resize(job, 4)
+    expect(wait_for(lambda: resize(job, 2).returncode == 0, 20), "it hangs for ever")
+    expect(wait_for(lambda: [r["ranks"] for r in log_of("h.log")[1]] == [2]), "no other resize")
+    ranks = processes_of(process)
+    os.kill(process.pid, signal.SIGCONT)
+    os.kill(ranks[0], signal.SIGTERM)
+    out = end(process, 60)
+    said = " ".join(line.lstrip("# ") for line in out.splitlines())
+    expect("no rank could be started: mpirun has not started them in 3 s" in said and
+           "SIGTERM: ended after step" in said, f"status {process.returncode}", out)
+    expect(wait_for(lambda: not commands(job), 10), "processes are left", out)
+
+
 def failed():
     """An error of ranks that train is the only line, and parked ranks do not keep it waiting."""
     process = start(3, *training, *elastic, "--ranks", 2, "--steps", 100, "--lr", "1e30")
@@ -413,8 +471,9 @@ def bad_input():
 
 chosen = [a for a in sys.argv[1:] if a != "-v"]
 for check in (bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
+              stopped_while_parked, events_of_the_past, shared_out_unevenly,
               illegal_splits, started_later, split_layers_on_ranks_started_later, lost_later,
-              refused_later, killed, one_takes_over, failed):
+              refused_later, start_that_hangs, killed, one_takes_over, failed):
     if not chosen or check.__name__ in chosen:
         begin = time.monotonic()
         check()

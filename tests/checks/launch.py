@@ -267,6 +267,18 @@ def fewer_than_train_first():
     job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "1 rank"))
 
 
+def uneven_shares():
+    """A proportion for ranks of which one is lost."""
+    job = Job("uneven", ("--max", 2, "--regrow", 60, "--snapshot-every", every), *normed,
+              "--balance", "3:1")
+    job.kill(1, after=60)
+    job.wait_for(lambda: job.err().count("\n") >= 1)
+    os.kill(job.process.pid, signal.SIGTERM)
+    job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "1 rank"))
+    expect("# --balance 3:1: 2 ranks were to train, not 1: workers are shared out evenly" in
+           (job.folder / "out").read_text(), "not said")
+
+
 def at_random():
     """Ranks are resized and killed at random: training has the bits of one rank left alone."""
     jobs = []
@@ -382,7 +394,7 @@ if not shutil.which("mpirun"):
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, fewer_and_more, given_up, fewer_than_train_first,
-                              at_random, killed_launcher, stuck_mpirun, lost_host)
+                              uneven_shares, at_random, killed_launcher, stuck_mpirun, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:

@@ -177,7 +177,11 @@ TEST_CASE("JsonLog writes one object per line", "[log]") {
     log.write({{"step", 3}, {"loss", 0.1}, {"kind", "a \"b\"\n"}, {"last", true}});
     CHECK(read(path) ==
           "{\"step\": 3, \"loss\": 0.1, \"kind\": \"a \\\"b\\\"\\n\", \"last\": true}\n");
-    log.write({{"loss", std::nan("")}, {"bytes", std::uint64_t(1) << 63}, {"bad", "\xff"}});
+    const std::vector<int> workers{3, 1};
+    log.write({{"loss", std::nan("")},
+               {"bytes", std::uint64_t(1) << 63},
+               {"bad", "\xff"},
+               {"workers", workers}});
   }
   JsonLog(path).write({});  // appends
   std::ifstream file(path);
@@ -187,6 +191,7 @@ TEST_CASE("JsonLog writes one object per line", "[log]") {
   CHECK(lines[0]["loss"] == 0.1);
   CHECK(lines[1]["loss"].is_null());
   CHECK(lines[1]["bytes"] == std::uint64_t(1) << 63);
+  CHECK(lines[1]["workers"] == std::vector{3, 1});
   JsonLog(path, false).write({});
   CHECK(read(path) == "{}\n");
 }

@@ -15,8 +15,11 @@ using checkpoint_files::Folder;
 
 namespace {
 
-thread_local double nap = 0;        // seconds that placing takes longer on this rank
-thread_local bool refuses = false;  // or that it fails
+thread_local double nap = 0;            // seconds that placing takes longer on this rank
+thread_local bool refuses = false;      // or that it fails
+std::atomic<bool> held = false;         // or, where it takes longer, until this ends
+thread_local bool trains = false;       // a rank's own thread, not one in the background
+std::atomic<bool> held_behind = false;  // until this ends in the background
 
 /// A ReLU that takes its time to be placed.
 class Late final : public UnaryLayer {
@@ -31,6 +34,8 @@ class Late final : public UnaryLayer {
  protected:
   std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const override {
     std::this_thread::sleep_for(std::chrono::duration<double>(nap));
+    while ((held && nap > 0) || (held_behind && !trains))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     check(!refuses, "there is no room");
     return backend.activation({Activation::Kind::relu}, x);
   }
@@ -262,10 +267,12 @@ TEST_CASE("a training that ends while ranks get ready ends well, and another one
       second{.changes = {{8, 2}}, .nap = first.nap};
   std::vector<double> found;
   std::vector<Resize> resizes;
+  held = true;  // nobody is ready before it ends
   run_ranks(4, [&](World& world) {
     Trainer trainer = trainer_of(world, first);
     std::size_t next = 0, then = 0;
     for (const Epoch& e : trainer.fit(*data, fit_options(trainer, first, next, 8))) (void)e;
+    if (world.rank() == 0) held = false;
     const int before = trainer.ranks().size();
     FitOptions fit = fit_options(trainer, second, then, 60);
     fit.on_resize = [&](const Resize& r) {
@@ -359,6 +366,35 @@ TEST_CASE("where a rank cannot come, training goes on without it, and may ask ag
   CHECK(refused == std::vector<std::string>(2, "rank 2: late1 (Late): there is no room"));
   CHECK(resized == std::vector<std::string>{"1 -> 2"});
   CHECK((found == weights_after(40)));
+}
+
+TEST_CASE("a resize that is refused leaves training no rehearsal to wait for") {
+  const auto data = small_data();
+  std::vector<std::string> refused, resized;
+  held_behind = true;  // rank 0 is not ready before it ends
+  run_ranks(3, [&](World& world) {
+    set_threads(1);
+    trains = true, refuses = world.rank() == 2;
+    const How how{.workers = 0, .fast = true};
+    Trainer trainer(how.net, world, how.optimizer, options_of(how, 1));
+    std::int64_t refused_at = -1;
+    FitOptions fit{.steps = 60};
+    fit.resize = [&] { return trainer.progress().step < 2 ? 0 : refused_at < 0 ? 3 : 2; };
+    fit.on_refused = [&](const std::string& why) {
+      refused.push_back(why), refused_at = trainer.progress().step;
+    };
+    fit.on_step = [&](const StepResult& r) {
+      if (refused_at >= 0 && r.step >= refused_at + 5) held_behind = false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    fit.on_resize = [&](const Resize& r) {
+      if (world.rank() == 0) resized.push_back(text(r.from, " -> ", r.to));
+    };
+    for (const Epoch& e : trainer.fit(*data, fit)) (void)e;
+    trains = refuses = false;
+  });
+  CHECK(refused == std::vector<std::string>{"rank 2: late1 (Late): there is no room"});
+  CHECK(resized == std::vector<std::string>{"1 -> 2"});
 }
 
 TEST_CASE("the best checkpoint is the same where ranks join") {

@@ -121,6 +121,10 @@ class PlacedNetwork {
   void share(Workers workers);
   /// Takes the memory that this needs, ahead of share().
   void make_room(const Workers& workers);
+  /// How many bytes that will be.
+  std::size_t lacks(const Workers& workers) const;
+  /// How the parameters lie, as one number: ranks that run workers must agree on it.
+  std::uint64_t layout() const;
   /// All ranks of the workers get to know what each of them keeps. Collective over these ranks.
   void exchange_kept(Stream& stream);
   /// The same, and what is not trained becomes the mean, for inference and files: training goes on
@@ -214,5 +218,12 @@ class PlacedNetwork {
   bool allocated_ = false, ended_ = false;
   bool prepared_ = false;  ///< layers know the values of the parameters, in inference
 };
+
+namespace detail {
+
+/// What is wrong where a rank with workers keeps its parameters otherwise than rank 0.
+std::string lies_otherwise(int rank);
+
+}  // namespace detail
 
 }  // namespace lamina

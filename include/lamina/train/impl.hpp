@@ -9,6 +9,7 @@
 #include <lamina/train/impl/balance.hpp>
 #include <lamina/train/impl/choose_plan.hpp>
 #include <lamina/train/impl/elastic.hpp>
+#include <lamina/train/impl/resizes.hpp>
 #include <lamina/train/impl/fit.hpp>
 #include <lamina/train/impl/growth.hpp>
 #include <lamina/train/impl/hand_over.hpp>

@@ -13,7 +13,8 @@
 
 namespace lamina {
 
-/// One field of a line: {"step", 3}, {"loss", 2.5}, {"kind", "evaluation"}, {"last", true}.
+/// One field of a line: {"step", 3}, {"loss", 2.5}, {"kind", "evaluation"}, {"last", true},
+/// {"workers", Shares{3, 1}}.
 class JsonField {
  public:
   template <std::integral T>
@@ -24,6 +25,10 @@ class JsonField {
   JsonField(std::string_view name, const char* value) : JsonField(name, std::string_view(value)) {}
   JsonField(std::string_view name, const std::string& value)
       : JsonField(name, std::string_view(value)) {}
+  JsonField(std::string_view name, std::span<const int> values) : name_(name), json_("[") {
+    for (const int value : values) json_ += (json_.size() > 1 ? ", " : "") + std::to_string(value);
+    json_ += ']';
+  }
 
   std::string text() const { return quoted(name_) + ": " + json_; }
 

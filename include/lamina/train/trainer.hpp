@@ -402,6 +402,10 @@ class Trainer {
   void note_balance();
   void warm_up();
   void rehearse(int ranks);
+  std::size_t turns_lack(int ranks);
+  void reserve(MemorySpace& memory, std::size_t bytes);
+  void check_free(const MemorySpace& memory, std::size_t bytes) const;
+  void forget_gradients();
   void tell_progress(const Communicator& ranks);
   double send_state(const Communicator& ranks, int from);
 
@@ -460,7 +464,7 @@ class Trainer::Fit {
   Fit(Trainer& trainer, std::unique_ptr<Dataset> owned, const Dataset& data, FitOptions options);
 
   Fit(Fit&&) = delete;
-  ~Fit() { forget_rehearsal(), settle_growth(), let_go(); }
+  ~Fit() { end_rehearsal(), settle_growth(), let_go(); }
 
   std::int64_t total_steps() const { return total_; }
   /// Whether it has ended because a rank asked for it: the same on all ranks.
@@ -513,7 +517,7 @@ class Trainer::Fit {
   bool grown() const;
   std::string settle_growth() noexcept;
   void hear_announcement(int ranks);
-  // In train/impl/elastic.hpp: ranks that come and go.
+  // In train/impl/resizes.hpp: ranks that come and go.
   bool elastic() const { return !trainer_.teams_.empty(); }
   bool leads() const { return elastic() && trainer_.all_.rank() == 0; }
   void tell(int first, int last, const std::string& note) const;
@@ -522,16 +526,20 @@ class Trainer::Fit {
   void lead();
   bool take_request();
   void prepare_others();
+  void tell_of_stop();
   void hear();
+  void count_ready(std::istream& in);
   void follow();
   void rehearse(int request, int ranks);
   std::string rehearsed();
-  void forget_rehearsal() noexcept;
+  void call_off_rehearsal();
+  void end_rehearsal() noexcept;
   void refuse(const std::string& why);
   void get_ready();
+  void make_room(bool reserved, const Workers& workers);
   void look_after_balance();
   void change_ranks(int from);
-  std::string try_to_prepare(int request, int ranks);
+  std::string try_to_prepare(int request, int ranks, std::size_t lacking);
   void learn_best();
   void let_go() noexcept;
   Loader loader_of(int rank, int ranks, std::int64_t epoch, std::int64_t batch) const;
@@ -556,7 +564,7 @@ class Trainer::Fit {
   std::optional<Loader> loader_;
   std::int64_t total_ = 0;
   Epoch epoch_;
-  bool stopped_ = false, let_go_ = false;
+  bool stopped_ = false, let_go_ = false, told_of_stop_ = false;
   std::optional<Score> best_;
   /// What rank 0 was asked for.
   struct Request {
@@ -574,10 +582,12 @@ class Trainer::Fit {
     std::int64_t at = -1;  ///< after so many steps
     double imbalance = 0, expected = 0;
     std::optional<Loader> loader = {};
+    double pause = 0;  ///< seconds between two steps that it has taken so far
   };
   Request request_;
   Coming coming_;
   std::future<std::string> rehearsal_;
+  bool called_off_ = false;  ///< nobody waits for the rehearsal
   std::future<Grown> growth_;
 };
 

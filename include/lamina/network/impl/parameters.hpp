@@ -300,6 +300,11 @@ LAMINA_INLINE void Parameters::make_room(const PlaceOptions& options, int places
     held.emplace_back(gradient_form(options), options.backend->memory());
 }
 
+LAMINA_INLINE std::size_t Parameters::lacks(const PlaceOptions& options, int places) const {
+  const int more = std::max(0, places - int(held.size()));
+  return std::size_t(more) * gradient_form(options).bytes();
+}
+
 LAMINA_INLINE void Parameters::hold(const PlaceOptions& options) {
   if (buckets.empty()) return;
   const auto places = std::size_t(Turns{buckets[0].turns, buckets[0].in_row}.places());

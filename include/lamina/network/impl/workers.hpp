@@ -154,19 +154,31 @@ LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
   }
 }
 
-LAMINA_INLINE void PlacedNetwork::check_alike() const {
+LAMINA_INLINE std::string detail::lies_otherwise(int rank) {
+  return text("rank ", rank, " keeps its parameters otherwise than rank 0: with workers expected ",
+              "the same back end, instruction set and, with --dtype auto, choice of types, which ",
+              "ranks of a machine share when they start anew");
+}
+
+LAMINA_INLINE std::uint64_t PlacedNetwork::layout() const {
   std::uint64_t lies = 0;
   for (const NamedParameter& n : parameters_.mine)
     lies = lies * 31 + n.parameter->form.fingerprint() + key_of(n.name);
-  const auto all = options_.workers.ranks.all_gather_value(lies);
+  return lies;
+}
+
+LAMINA_INLINE void PlacedNetwork::check_alike() const {
+  const auto all = options_.workers.ranks.all_gather_value(layout());
   for (std::size_t r = 0; r < all.size(); ++r)
-    check(all[r] == all[0], "rank ", r,
-          " keeps its parameters otherwise than rank 0: with workers ",
-          "expected the same back end and instruction set");
+    check(all[r] == all[0], detail::lies_otherwise(int(r)));
 }
 
 LAMINA_INLINE void PlacedNetwork::make_room(const Workers& workers) {
   parameters_.make_room(options_, Turns{workers.turns(), workers.in_row()}.places());
+}
+
+LAMINA_INLINE std::size_t PlacedNetwork::lacks(const Workers& workers) const {
+  return parameters_.lacks(options_, Turns{workers.turns(), workers.in_row()}.places());
 }
 
 LAMINA_INLINE void PlacedNetwork::share(Workers workers) {

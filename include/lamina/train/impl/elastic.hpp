@@ -1,25 +1,17 @@
-// Ranks that come and go in the middle of a training.
-//
-// Rank 0 always trains, and leads. It tells parked ranks by notes what to do; those that train
-// learn with the loss of a step that after the one which follows it they go on with others: by
-// then, all have their next loaders.
+// Ranks that come and go in the middle of a training: what each needs for it, and what goes from
+// rank to rank. train/impl/resizes.hpp has when.
 #pragma once
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
-#include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/imagined.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/network/detail/settle_splits.hpp>
 #include <lamina/train/hand_over.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
-#include <sstream>
-#include <thread>
 
 namespace lamina {
 
@@ -111,9 +103,7 @@ LAMINA_INLINE void Trainer::share_gradients(const PlacedNetwork* placed) {
   const auto all = all_.all_gather_value(mine);
   const std::size_t bytes = all[0];  // rank 0 always trains
   for (std::size_t r = 1; r < all.size(); ++r)
-    check(all[r] == bytes || all[r] == 0, "rank ", r,
-          " keeps its parameters otherwise than rank 0: ",
-          "with workers expected the same back end and instruction set");
+    check(all[r] == bytes || all[r] == 0, detail::lies_otherwise(int(r)));
   if (bytes == 0) return;
   const Form form{{1, std::int64_t(bytes / size_of(t)), 1, 1}, t, {}};
   gradients_ = all_.tensor(form, host_memory(), placed != nullptr);
@@ -178,7 +168,9 @@ LAMINA_INLINE std::vector<Split> Trainer::splits(int ranks) const {
 LAMINA_INLINE void Trainer::prepare(int ranks) {
   check(here_ == nullptr, "prepare: this rank trains already");
   if (options_.workers == 0) return rehearse(ranks);
-  prepared_ = allocate(prepare(placing(ranks_)));
+  PlacedNetwork placed = prepare(placing(ranks_));
+  check_free(placed.placing().backend->memory(), optimizer_.memory(placed).total());
+  prepared_ = allocate(std::move(placed));
   std::swap(here_, prepared_);
   warm_up();
   std::swap(here_, prepared_);
@@ -194,10 +186,32 @@ LAMINA_INLINE void Trainer::rehearse(int ranks) {
   prepare(placing(imagined.as(0)));  // who asks all others, and so comes first
   const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
   MemorySpace& memory = mine.placing().backend->memory();
-  std::size_t bytes = optimizer_.memory(mine).total() + (1 << 20);  // for where buffers may begin
-  if (active()) bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
+  std::size_t bytes = optimizer_.memory(mine).total();
+  if (active())
+    bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
+  else
+    check_free(memory, bytes);
+  reserve(memory, bytes);
+}
+
+/// What the gradients of workers' turns will take more on so many ranks, where it can be kept in
+/// reserve.
+LAMINA_INLINE std::size_t Trainer::turns_lack(int ranks) {
+  if (options_.workers == 0 || !network().placing().backend->memory().on_host()) return 0;
+  return network().lacks(workers_of(teams_[std::size_t(ranks) - 1]));
+}
+
+LAMINA_INLINE void Trainer::reserve(MemorySpace& memory, std::size_t bytes) {
+  bytes += 1 << 20;  // for where buffers may begin
   const Tensor zeros({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, memory);
   if (memory.on_host()) reserve_ = Reserve(zeros.memory(), zeros.view().data, zeros.bytes());
+}
+
+/// The system would hand out what it does not have, and end the rank, and so the job, later.
+LAMINA_INLINE void Trainer::check_free(const MemorySpace& memory, std::size_t bytes) const {
+  const std::size_t free = memory.free_bytes();
+  check(!memory.on_host() || bytes <= free, "expected ", format("%.0f", double(bytes) / 1e6),
+        " MB of free memory, got ", format("%.0f", double(free) / 1e6));
 }
 
 /// A step on nothing: kernels run for the first time, and memory is there. What it leaves is
@@ -302,247 +316,12 @@ LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (me < to) return here().share(workers_of(ranks_));
   here_.reset();
+  forget_gradients();
+}
+
+/// A parked rank takes no memory for them.
+LAMINA_INLINE void Trainer::forget_gradients() {
   if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());
-}
-
-// ---- in fit() --------------------------------------------------------------------------------
-
-LAMINA_INLINE void Trainer::Fit::tell(int first, int last, const std::string& note) const {
-  for (int r = first; r < last; ++r) trainer_.all_.post(r, note);
-}
-
-LAMINA_INLINE Loader Trainer::Fit::loader_of(int rank, int ranks, std::int64_t epoch,
-                                             std::int64_t batch) const {
-  Loader loader(data_, trainer_.loading(true, options_, rank, ranks));
-  loader.seek(epoch, batch);
-  return loader;
-}
-
-/// Asleep until rank 0 wants this one, or has no more use for it.
-LAMINA_INLINE bool Trainer::Fit::park() {
-  const auto sleep = [](double seconds) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  };
-  while (true) {
-    const std::string note = trainer_.all_.collect();
-    if (note.starts_with("end")) {
-      stopped_ = note == "end stopped";
-      trainer_.prepared_.reset(), forget_rehearsal(), settle_growth();
-      return false;
-    }
-    if (grown()) settle_growth();
-    if (note.empty())
-      sleep(trainer_.prepared_ ? 2e-4 : 50e-3);
-    else if (answer(note))
-      return true;
-  }
-}
-
-/// Whether this rank trains now.
-LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
-  std::istringstream in(note);
-  std::string what;
-  int to = 0, from = 0;
-  std::int64_t epoch = 0, batch = 0;
-  in >> what >> to >> from >> epoch >> batch;
-  if (what == "grow") {
-    hear_announcement(to);
-  } else if (what == "prepare") {  // its number, and for how many ranks
-    trainer_.all_.post(0, try_to_prepare(to, from));
-  } else if (what == "join") {
-    coming_.loader = loader_of(trainer_.all_.rank(), to, epoch, batch);
-    if (const auto& next = trainer_.prepared_)
-      next->network.make_room(trainer_.workers_of(trainer_.teams_[std::size_t(to) - 1]));
-  } else if (what == "cancel") {
-    coming_ = {}, trainer_.prepared_.reset(), forget_rehearsal();
-  } else if (what == "go") {
-    coming_.ranks = to;
-    change_ranks(from);
-    return true;
-  }
-  return false;
-}
-
-LAMINA_INLINE std::string Trainer::Fit::try_to_prepare(int request, int ranks) {
-  try {
-    trainer_.active() ? trainer_.rehearse(ranks) : trainer_.prepare(ranks);
-    return text("ready ", request);
-  } catch (const PeerError&) {
-    throw;
-  } catch (const std::exception& e) {
-    return text("failed ", request, " rank ", trainer_.all_.rank(), ": ", e.what());
-  }
-}
-
-/// On rank 0, before each step.
-LAMINA_INLINE void Trainer::Fit::lead() {
-  if (!leads() || request_.announced || coming_.at >= 0) return;
-  if (request_.ranks == 0 && !take_request()) return;
-  if (request_.grows) {
-    if (!grown()) return;
-    const std::string why = settle_growth();
-    if (!why.empty()) return refuse(why);
-    prepare_others();
-  }
-  hear();
-  const bool another = at().step + 2 < total_;  // or nobody would train with them
-  if (request_.ranks == 0 || request_.missing > 0 || !another) return;
-  trainer_.announced_ = request_.ranks, request_.announced = true;
-}
-
-/// Whether somebody wants other ranks, and may.
-LAMINA_INLINE bool Trainer::Fit::take_request() {
-  const int from = trainer_.ranks_.size(), all = trainer_.all_.size();
-  const int asked = options_.resize ? options_.resize() : 0;
-  if (asked == 0 || asked == from) return false;
-  const std::string why = trainer_.why_not(asked);
-  if (!why.empty()) {
-    check(bool(options_.on_refused), "resize: ", why);
-    options_.on_refused(why);
-    return false;
-  }
-  request_ = {.ranks = asked, .first = asked, .begin = now(), .grows = asked > all};
-  if (!request_.grows) prepare_others();
-  if (!request_.grows || at().step + 2 >= total_) return true;
-  tell(from, all, text("grow ", asked));
-  trainer_.announced_ = asked;
-  return true;
-}
-
-/// With workers, who stays has all it needs.
-LAMINA_INLINE void Trainer::Fit::prepare_others() {
-  const int from = trainer_.ranks_.size(), to = request_.ranks;
-  request_.grows = false;
-  request_.first = trainer_.options_.workers > 0 ? from : 1;
-  request_.missing = std::max(0, to - request_.first);
-  tell(request_.first, to, text("prepare ", ++trainer_.requests_, ' ', to));
-  if (request_.first == 1) rehearse(trainer_.requests_, to), ++request_.missing;
-}
-
-/// In the background, while this rank trains.
-LAMINA_INLINE void Trainer::Fit::rehearse(int request, int ranks) {
-  rehearsal_ = std::async(std::launch::async, [this, request, ranks, threads = threads()] {
-    unbind_thread(), give_way(), set_threads(threads);
-    return try_to_prepare(request, ranks);
-  });
-}
-
-/// What came of it; empty until that is known, and from then on.
-LAMINA_INLINE std::string Trainer::Fit::rehearsed() {
-  const bool known = rehearsal_.valid() &&
-                     rehearsal_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  return known ? rehearsal_.get() : std::string();
-}
-
-LAMINA_INLINE void Trainer::Fit::forget_rehearsal() noexcept {
-  if (rehearsal_.valid()) rehearsal_.wait();
-  rehearsal_ = {}, trainer_.reserve_ = Reserve();
-}
-
-/// On another rank that trains, before each step.
-LAMINA_INLINE void Trainer::Fit::follow() {
-  if (!elastic() || leads()) return;
-  if (grown()) settle_growth();
-  if (trainer_.options_.workers > 0) return;
-  for (std::string note; !(note = trainer_.all_.collect()).empty();) {
-    std::istringstream in(note);
-    std::string what;
-    int request = 0, ranks = 0;
-    in >> what >> request >> ranks;
-    if (what == "prepare") rehearse(request, ranks);
-    if (what == "cancel") forget_rehearsal();
-  }
-  const std::string note = rehearsed();
-  if (!note.empty()) trainer_.all_.post(0, note);
-}
-
-/// What those say that are to join. A request that came to nothing may be answered late.
-LAMINA_INLINE void Trainer::Fit::hear() {
-  while (true) {
-    std::string note = rehearsed();
-    if (note.empty()) note = trainer_.all_.collect();
-    if (note.empty()) return;
-    std::istringstream in(note);
-    std::string what, why;
-    int request = 0;
-    in >> what >> request >> std::ws;
-    std::getline(in, why);
-    if (request != trainer_.requests_ || request_.ranks == 0) continue;
-    what == "ready" ? void(--request_.missing) : refuse(why);
-  }
-}
-
-LAMINA_INLINE void Trainer::Fit::refuse(const std::string& why) {
-  tell(request_.first, request_.ranks, "cancel");
-  forget_rehearsal();
-  request_ = {};
-  if (options_.on_refused) options_.on_refused(why);
-}
-
-/// Before the last step with these ranks.
-LAMINA_INLINE void Trainer::Fit::get_ready() {
-  if (coming_.at != at().step + 1) return;
-  const int from = trainer_.ranks_.size(), to = coming_.ranks, me = trainer_.ranks_.rank();
-  const bool ends = at().batch + 1 >= batches_;
-  const std::int64_t epoch = at().epoch + ends, batch = ends ? 0 : at().batch + 1;
-  if (leads()) tell(from, to, text("join ", to, ' ', from, ' ', epoch, ' ', batch));
-  if (me >= to) return;
-  std::swap(trainer_.shares_, coming_.workers);
-  const Communicator& team = to == from ? trainer_.ranks_ : trainer_.teams_[std::size_t(to) - 1];
-  if (trainer_.options_.workers > 0) trainer_.network().make_room(trainer_.workers_of(team));
-  coming_.loader = loader_of(me, to, epoch, batch);
-  std::swap(trainer_.shares_, coming_.workers);
-}
-
-/// After a step: all ranks know how long workers took on each, and come to the same result.
-LAMINA_INLINE void Trainer::Fit::look_after_balance() {
-  const TrainerOptions& o = trainer_.options_;
-  if (!o.rebalance || o.workers == 0 || trainer_.ahead() || coming_.ranks > 0 || alone()) return;
-  trainer_.note_balance();
-  const std::vector<double> seconds = trainer_.balance_.seconds();
-  Shares better = trainer_.balance_.due(trainer_.workers());
-  if (better.empty() || at().step + 2 >= total_) return;
-  coming_.ranks = trainer_.ranks_.size(), coming_.at = at().step + 1;
-  coming_.imbalance = imbalance(trainer_.workers(), seconds);
-  coming_.expected = imbalance(better, seconds);
-  coming_.workers = std::move(better);
-}
-
-LAMINA_INLINE void Trainer::Fit::change_ranks(int from) {
-  const double begin = now();
-  const int to = coming_.ranks;
-  if (leads()) tell(from, to, text("go ", to, ' ', from));
-  Resize r{.step = at().step, .from = from, .to = to, .workers = coming_.workers};
-  if (from == to)
-    trainer_.rebalance(coming_.workers);
-  else
-    r = trainer_.resize(to, from);
-  loader_ = std::move(coming_.loader);
-  if (options_.keep_best && trainer_.active() && to > from) learn_best();
-  r.prepared = from == to ? 0 : begin - request_.begin, r.pause = now() - begin;
-  r.imbalance = coming_.imbalance, r.expected = coming_.expected;
-  coming_ = {};
-  if (from != to) request_ = {};
-  if (options_.on_resize) options_.on_resize(r);
-}
-
-/// The best score so far, from rank 0.
-LAMINA_INLINE void Trainer::Fit::learn_best() {
-  const Score mine = best_.value_or(Score());
-  const auto said = trainer_.ranks_.all_gather_value(
-      std::array{double(best_.has_value()), double(mine.validated), mine.loss, mine.top1})[0];
-  best_.reset();
-  if (said[0] > 0) best_ = Score{said[1] > 0, said[2], said[3]};
-}
-
-/// Parked ranks may end, too.
-LAMINA_INLINE void Trainer::Fit::let_go() noexcept {
-  if (!leads() || let_go_) return;
-  let_go_ = true;
-  try {
-    tell(trainer_.ranks_.size(), trainer_.all_.size(), stopped_ ? "end stopped" : "end");
-  } catch (...) {  // who fails is noticed by all
-  }
 }
 
 }  // namespace lamina
