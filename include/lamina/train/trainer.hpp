@@ -542,7 +542,8 @@ class Trainer::Fit {
   std::string try_to_prepare(int request, int ranks, std::size_t lacking);
   void learn_best();
   void let_go() noexcept;
-  Loader loader_of(int rank, int ranks, std::int64_t epoch, std::int64_t batch) const;
+  std::future<Loader> make_loader(int rank, int ranks, std::int64_t epoch,
+                                  std::int64_t batch) const;
   /// Steps, until no more than `left` are under way.
   void finish(int left);
   void sum_up();
@@ -581,7 +582,7 @@ class Trainer::Fit {
     Shares workers = {};   ///< where ranks stay, and only these are shared out anew
     std::int64_t at = -1;  ///< after so many steps
     double imbalance = 0, expected = 0;
-    std::optional<Loader> loader = {};
+    std::future<Loader> loader = {};
     double pause = 0;  ///< seconds between two steps that it has taken so far
   };
   Request request_;

@@ -22,11 +22,16 @@ LAMINA_INLINE void Trainer::Fit::tell(int first, int last, const std::string& no
   for (int r = first; r < last; ++r) trainer_.all_.post(r, note);
 }
 
-LAMINA_INLINE Loader Trainer::Fit::loader_of(int rank, int ranks, std::int64_t epoch,
-                                             std::int64_t batch) const {
-  Loader loader(data_, trainer_.loading(true, options_, rank, ranks));
-  loader.seek(epoch, batch);
-  return loader;
+/// In the background: a loader takes its memory, and begins with the first batches.
+LAMINA_INLINE std::future<Loader> Trainer::Fit::make_loader(int rank, int ranks, std::int64_t epoch,
+                                                            std::int64_t batch) const {
+  const LoaderOptions how = trainer_.loading(true, options_, rank, ranks);
+  return std::async(std::launch::async, [this, how, epoch, batch] {
+    unbind_thread();
+    Loader loader(data_, how);
+    loader.seek(epoch, batch);
+    return loader;
+  });
 }
 
 /// Asleep until rank 0 wants this one, or has no more use for it.
@@ -44,7 +49,7 @@ LAMINA_INLINE bool Trainer::Fit::park() {
     if (grown()) settle_growth();
     tell_of_stop();
     if (note.empty())  // who has a loader is about to join: the others wait for it then
-      sleep(trainer_.prepared_ || coming_.loader ? 2e-4 : 50e-3);
+      sleep(trainer_.prepared_ || coming_.loader.valid() ? 2e-4 : 50e-3);
     else if (answer(note))
       return true;
   }
@@ -69,7 +74,7 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
     end_rehearsal();
     trainer_.all_.post(0, try_to_prepare(to, from, 0));
   } else if (what == "join") {
-    coming_.loader = loader_of(trainer_.all_.rank(), to, epoch, batch);
+    coming_.loader = make_loader(trainer_.all_.rank(), to, epoch, batch);
     if (const auto& next = trainer_.prepared_)
       next->network.make_room(trainer_.workers_of(trainer_.teams_[std::size_t(to) - 1]));
   } else if (what == "cancel") {
@@ -252,7 +257,7 @@ LAMINA_INLINE void Trainer::Fit::get_ready() {
   std::swap(trainer_.shares_, coming_.workers);
   const Communicator& team = to == from ? trainer_.ranks_ : trainer_.teams_[std::size_t(to) - 1];
   if (trainer_.options_.workers > 0) make_room(to != from, trainer_.workers_of(team));
-  coming_.loader = loader_of(me, to, epoch, batch);
+  coming_.loader = make_loader(me, to, epoch, batch);
   std::swap(trainer_.shares_, coming_.workers);
   coming_.pause = now() - begin;
 }
@@ -287,7 +292,8 @@ LAMINA_INLINE void Trainer::Fit::change_ranks(int from) {
     trainer_.rebalance(coming_.workers);
   else
     r = trainer_.resize(to, from);
-  loader_ = std::move(coming_.loader);
+  loader_.reset();
+  if (coming_.loader.valid()) loader_ = coming_.loader.get();
   if (options_.keep_best && trainer_.active() && to > from) learn_best();
   r.prepared = from == to ? 0 : begin - request_.begin, r.pause = now() - begin + coming_.pause;
   r.imbalance = coming_.imbalance, r.expected = coming_.expected;
