@@ -47,6 +47,21 @@ struct Runtime {
     return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
   }
 
+  /// While it lives kernels are tried: a scratchpad that they ask for goes with it, unless there
+  /// was one before. Placing takes no memory.
+  class Trial {
+   public:
+    explicit Trial(Runtime& runtime) : runtime_(runtime), first_(!runtime.scratch_.view()) {}
+    ~Trial() {
+      if (first_) runtime_.scratch_ = Tensor();
+    }
+    Trial(const Trial&) = delete;
+
+   private:
+    Runtime& runtime_;
+    bool first_;
+  };
+
  private:
   std::size_t most_ = 0;
   Tensor scratch_;

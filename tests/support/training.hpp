@@ -6,6 +6,7 @@
 #include "support/peek.hpp"
 
 #include <lamina/comm/threads.hpp>
+#include <lamina/kernels/instruction_set.hpp>
 #include <lamina/lamina.hpp>
 
 #include <mutex>
@@ -76,6 +77,12 @@ inline std::vector<double> losses(Trainer& trainer, const Dataset& data, std::in
 
 /// What all ranks, which are threads, allocate in ten steps, after twenty others. Rank 0 knows; on
 /// the others it is nothing.
+/// Bytes that a call into oneDNN may allocate at once, which is out of the library's hands: a list
+/// of arguments, and without AVX-512 a workspace of its matrix products.
+inline std::size_t most_of_onednn() {
+  return instruction_set() >= InstructionSet::avx512_core ? 4096 : 17000;
+}
+
 struct Allocated {
   std::size_t count = 0, largest = 0;
 };
