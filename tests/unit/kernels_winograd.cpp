@@ -117,12 +117,9 @@ void compare(const ConvGeometry& g, const Shape& x) {
 /// The largest difference, relative to the largest value: what backends.md says is half of it.
 constexpr double error_bound = 4e-5;
 double relative_error(const Values& got, const Values& want) {
-  double off = 0, largest = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    off = std::max(off, std::abs(got[i] - want[i]));
-    largest = std::max(largest, std::abs(want[i]));
-  }
-  return off / largest;
+  double largest = 0;
+  for (const double v : want) largest = std::max(largest, std::abs(v));
+  return difference(got, want, largest);
 }
 
 }  // namespace
