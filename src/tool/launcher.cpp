@@ -179,11 +179,11 @@ Launcher::Verdict Launcher::judge(const Ended& ended) {
   const bool further = ended.made_steps && reached() > furthest_;
   if (further) furthest_ = reached();
   stalled_ = further || ended.to_grow ? 0 : stalled_ + 1;
-  const double again = now() + std::max(options_.regrow, between_asks);
+  const double patience = std::max(options_.regrow, between_asks), again = now() + patience;
   if (before_growth_ && !ended.made_steps) {  // with as many as before, each time for longer
-    const double patience = std::max(options_.regrow, between_asks) * (1 << failed_growths_);
+    const double until = now() + patience * (1 << failed_growths_);
     failed_growths_ = std::min(failed_growths_ + 1, most_failed_growths);
-    hosts_.close_since(before_growth_->hosts, before_growth_->time, now() + patience);
+    hosts_.close_since(before_growth_->hosts, before_growth_->time, until);
     before_growth_.reset();
     std::fputs(ended.notice.c_str(), stderr);
     return {true, "they could not be started"};

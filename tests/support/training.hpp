@@ -75,14 +75,14 @@ inline std::vector<double> losses(Trainer& trainer, const Dataset& data, std::in
   return all;
 }
 
-/// What all ranks, which are threads, allocate in ten steps, after twenty others. Rank 0 knows; on
-/// the others it is nothing.
 /// Bytes that a call into oneDNN may allocate at once, which is out of the library's hands: a list
 /// of arguments, and without AVX-512 a workspace of its matrix products.
 inline std::size_t most_of_onednn() {
   return instruction_set() >= InstructionSet::avx512_core ? 4096 : 17000;
 }
 
+/// What all ranks, which are threads, allocate in ten steps, after twenty others. Rank 0 knows; on
+/// the others it is nothing.
 struct Allocated {
   std::size_t count = 0, largest = 0;
 };

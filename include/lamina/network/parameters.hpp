@@ -52,6 +52,7 @@ class Parameters {
   void allocate(const PlaceOptions& options, const Memory& total, Tensor gradients);
   /// Room for what stands open between turns, at so many places, where there is not enough.
   void make_room(const PlaceOptions& options, int places);
+  /// How many bytes that will be.
   std::size_t lacks(const PlaceOptions& options, int places) const;
   /// Gives back what only steps need: values and states stay.
   void end() { gradients = parts = unread = Tensor(), held.clear(); }

@@ -9,13 +9,13 @@
 #include <lamina/train/impl/balance.hpp>
 #include <lamina/train/impl/choose_plan.hpp>
 #include <lamina/train/impl/elastic.hpp>
-#include <lamina/train/impl/resizes.hpp>
 #include <lamina/train/impl/fit.hpp>
 #include <lamina/train/impl/growth.hpp>
 #include <lamina/train/impl/hand_over.hpp>
 #include <lamina/train/impl/micro_batch.hpp>
 #include <lamina/train/impl/optimizer.hpp>
 #include <lamina/train/impl/plan.hpp>
+#include <lamina/train/impl/resizes.hpp>
 #include <lamina/train/impl/schedule.hpp>
 #include <lamina/train/impl/slots.hpp>
 #include <lamina/train/impl/targets.hpp>
