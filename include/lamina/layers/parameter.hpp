@@ -166,12 +166,15 @@ struct Parameter {
   Bucket* bucket = nullptr;
   /// Its first element in the bucket, and how many it takes: up to the next one, or to the end.
   std::int64_t at = 0, room = 0;
+  int reduced = 0;  ///< how often, in this turn: see reduce()
 
   /// Elements on this rank, padding apart.
   std::int64_t size() const { return form.shape.size(); }
 
   /// The local gradient is complete: starts the sum over the ranks as soon as its bucket is full.
+  /// Backward calls it once for each parameter that is trained.
   void reduce(Stream& stream) {
+    ++reduced;
     if (bucket) bucket->arrive(stream);
   }
   /// Returns when `grad` is the sum over the ranks; with a sharded optimizer own_grad() is.

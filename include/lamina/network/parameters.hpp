@@ -58,6 +58,11 @@ class Parameters {
   void end() { gradients = parts = unread = Tensor(), held.clear(); }
   /// Says where it is, for the turns that buckets have now.
   void hold(const PlaceOptions& options);
+  /// Before the layers' backward.
+  void begin_turn(int turn);
+  /// After it: each gradient that is summed over ranks was complete, once. Or else ranks would go
+  /// on with gradients of their own.
+  void check_reduced() const;
   /// Of all gradients in buckets.
   Form gradient_form(const PlaceOptions& options) const;
 

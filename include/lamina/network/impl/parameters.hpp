@@ -289,6 +289,19 @@ LAMINA_INLINE Form Parameters::squares_form(const PlaceOptions& options) const {
   return {{1, sums, 1, 1}, DType::f64, {}};
 }
 
+LAMINA_INLINE void Parameters::begin_turn(int turn) {
+  for (Bucket& bucket : buckets) {
+    bucket.turn = turn;
+    for (Parameter* p : bucket.members) p->reduced = 0;
+  }
+}
+
+LAMINA_INLINE void Parameters::check_reduced() const {
+  for (const NamedParameter& n : mine)
+    check(!n.parameter->bucket || n.parameter->reduced == 1, n.name,
+          ": expected backward to call reduce() once, got ", n.parameter->reduced, " calls");
+}
+
 LAMINA_INLINE Form Parameters::gradient_form(const PlaceOptions& options) const {
   std::size_t bytes = 0;
   for (const Bucket& bucket : buckets) bytes += bucket.gradients.bytes();

@@ -390,7 +390,7 @@ LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
 }
 
 LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
-  for (Bucket& bucket : parameters_.buckets) bucket.turn = turn_;
+  parameters_.begin_turn(turn_);
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
     recompute(context, step);
@@ -406,6 +406,7 @@ LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
     context.stream.enter(std::int32_t(i), step.name.c_str());
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
   }
+  parameters_.check_reduced();
   context.stream.enter(-1);
 }
 

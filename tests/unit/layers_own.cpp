@@ -1,0 +1,106 @@
+// Layers of one's own that do not do what the network expects of them: an error names the
+// parameter, where ranks would otherwise train on gradients of their own.
+#include "catch.hpp"
+#include "support/error_of.hpp"
+#include "support/training.hpp"
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+/// y = x + b, elementwise over channels; starts the sum of b's gradient so many times.
+class Shift final : public Layer {
+ public:
+  struct Options {
+    int reduces = 1;
+  };
+  explicit Shift(Options o) : o_(o) {}
+  std::string_view type() const override { return "Shift"; }
+  Shape output(std::span<const Shape> xs) const override { return only(xs); }
+  Cost cost(std::span<const Shape> xs, const Split&, DType) const override {
+    return {.parameters = double(only(xs).c)};
+  }
+  Placement place(std::span<const Spec> xs, const Site& site) const override {
+    auto placed = std::make_unique<Placed>();
+    placed->reduces = o_.reduces;
+    placed->b = {.name = "bias",
+                 .dims = {xs[0].shape.c},
+                 .form = {{1, xs[0].shape.c, 1, 1}, xs[0].dtype, {}},
+                 .replicas = site.along(Axis::batch)};
+    Placement p;
+    p.output = p.inputs.emplace_back(Form{xs[0].shape, xs[0].dtype, {}});
+    p.layer = std::move(placed);
+    return p;
+  }
+
+ private:
+  struct Placed final : PlacedLayer {
+    /// Calls work(c, i) for each element.
+    static void each(const Shape& x, auto&& work) {
+      for (std::int64_t i = 0; i < x.size(); ++i) work(std::size_t(i / (x.h * x.w) % x.c), i);
+    }
+    void forward(Context&, std::span<const View> xs, const View& y) override {
+      each(y.shape, [&](std::size_t c, std::int64_t i) {
+        y.as<double>()[i] = xs[0].as<double>()[i] + b.value.as<double>()[c];
+      });
+    }
+    void backward(Context& context, std::span<const View>, const View&, const View& dy,
+                  std::span<const View> dxs) override {
+      std::ranges::fill(b.grad.elements<double>(), 0.0);
+      each(dy.shape,
+           [&](std::size_t c, std::int64_t i) { b.grad.as<double>()[c] += dy.as<double>()[i]; });
+      for (int i = 0; i < reduces; ++i) b.reduce(context.stream);
+      if (dxs[0]) copy_bytes(dy, dxs[0]);
+    }
+    std::vector<Parameter*> parameters() override { return {&b}; }
+
+    int reduces = 1;
+    Parameter b;
+  };
+
+  Options o_;
+};
+
+/// Weights after some steps, in a bucket that Shift's bias shares with others.
+std::vector<double> train(int ranks, Shift::Options o, TrainerOptions how = {}) {
+  const auto data = small_data();
+  std::vector<double> found;
+  run_ranks(ranks, [&](World& world) {
+    set_threads(1);
+    Network net({.c = 3, .h = 12, .w = 12});
+    net.add<Shift>(o, "shift");
+    net.add<Conv2D>({.channels = 4, .kernel = 3}, "a");
+    net.add<Linear>({.features = 4}, "b");
+    how.batch = 24, how.backend = "reference", how.dtype = DType::f64;
+    Trainer trainer(net, world, SGD{.rate = 0.05}, how);
+    for (const Epoch& epoch : trainer.fit(*data, {.steps = 3})) (void)epoch;
+    if (world.rank() == 0) found = weights(trainer.network());
+  });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a layer of one's own whose gradient is summed trains as on one rank", "[host]") {
+  const std::vector<double> one = train(1, {});
+  for (const auto& how : {TrainerOptions{}, {.micro_batch = 12}, {.workers = 4}}) {
+    const std::vector<double> two = train(2, {}, how);
+    REQUIRE(two.size() == one.size());
+    CHECK(one[0] != 0);  // the bias has moved
+    for (std::size_t i = 0; i < one.size(); ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("a layer of one's own whose gradient is not summed once ends the first step", "[host]") {
+  const int ranks = GENERATE(1, 2);
+  CAPTURE(ranks);
+  const auto said = [&](Shift::Options o, TrainerOptions how = {}) {
+    return error_of([&] { train(ranks, o, how); });
+  };
+  const std::string expected = "shift.bias: expected backward to call reduce() once, got ";
+  CHECK(said({.reduces = 0}) == expected + "0 calls");
+  CHECK(said({.reduces = 2}) == expected + "2 calls");
+  CHECK(said({.reduces = 0}, {.workers = 4}) == expected + "0 calls");
+  CHECK(said({.reduces = 0}, {.micro_batch = 12}) == expected + "0 calls");
+}
