@@ -1,5 +1,5 @@
 // Trainings whose ranks come and go at random, between evaluations and checkpoints, while somebody
-// asks to stop, and where ranks cannot come.
+// asks to stop, and where ranks cannot make themselves ready.
 #include "catch.hpp"
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
@@ -438,87 +438,4 @@ TEST_CASE("parked ranks end with the error of a rank that trains") {
         20);
   };
   CHECK(error_of(work) == "a disk is full");
-}
-
-TEST_CASE("a resize whose splits are not legal is refused, and training goes on") {
-  const auto data = small_data();
-  Network net({.c = 3, .h = 12, .w = 12});
-  net.add<Conv2D>({.channels = 8, .kernel = 3}, "a");
-  net.add<Linear>({.features = 2}, "b");
-  net.add<Linear>({.features = 4}, "c");
-  const auto splits = [&](int ranks) {
-    check(ranks != 4, "nobody knows how");
-    std::vector<Split> all(net.graph().size(), Split{.batch = ranks});
-    all[2] = {.channel = ranks};
-    return all;
-  };
-  const std::vector<std::string> reasons = {
-      "on 3 ranks: b (Linear): split channel:3: there are only 2 channels to be cut",
-      "on 4 ranks: nobody knows how"};
-  std::vector<std::string> refused, resized;
-  run_ranks(4, [&](World& world) {
-    Trainer trainer(net, world, SGD{.rate = 0.01},
-                    {.batch = 24, .active = 2, .splits_for = splits, .splits = splits(2)});
-    std::vector<std::string> found;
-    for (int n = 1; n <= 4; ++n) found.push_back(trainer.why_not(n));
-    check(found == std::vector<std::string>{"", "", reasons[0], reasons[1]}, in_words(found));
-    if (trainer.active())
-      check(error_of([&] { trainer.resize(3); }) == "resize: " + reasons[0], "not refused");
-    std::vector<int> wanted = {1, 4, 3};  // the last one first
-    FitOptions fit{.steps = 300};
-    bool waits = false;  // or the training is over before all are ready
-    fit.on_step = [&](const StepResult&) {
-      if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    };
-    fit.resize = [&] {
-      waits = wanted.empty() && trainer.ranks().size() == 2;
-      if (wanted.empty() || trainer.progress().step < 9 - 2 * int(wanted.size())) return 0;
-      const int next = wanted.back();
-      wanted.pop_back();
-      return next;
-    };
-    fit.on_refused = [&](const std::string& why) { refused.push_back(why); };
-    fit.on_resize = [&](const Resize& r) {
-      if (world.rank() == 0) resized.push_back(text(r.from, " -> ", r.to));
-    };
-    for (const Epoch& e : trainer.fit(*data, fit)) (void)e;
-    check(world.rank() != 0 || trainer.progress().step == 300, "ended early");
-  });
-  CHECK(refused == reasons);
-  CHECK(resized == std::vector<std::string>{"2 -> 1"});
-}
-
-TEST_CASE("a resize is refused where an evaluation could not be placed") {
-  run_ranks(2, [&](World& world) {
-    const Trainer trainer(local_network(), world, SGD{},
-                          {.batch = 24, .active = 1, .evaluation_batch = 1});
-    check(trainer.why_not(1).empty(), trainer.why_not(1));
-    const std::string why = trainer.why_not(2);
-    check(why.starts_with("on 2 ranks: evaluation batch: a global batch of 1 is smaller"), why);
-  });
-}
-
-TEST_CASE("what resizes and workers object to is one line") {
-  const auto data = small_data();
-  run_ranks(2, [&](World& world) {
-    Trainer trainer(local_network(), world, SGD{}, {.batch = 24, .workers = 4, .active = 1});
-    const auto expect = [](const std::string& found, std::string_view part) {
-      check(found.find(part) != found.npos, "expected '", part, "', got '", found, "'");
-    };
-    expect(trainer.why_not(0), "expected a rank or more, got 0");
-    expect(trainer.why_not(3), "3 are more ranks than the 2 started");
-    expect(trainer.why_not(2), "");
-    if (world.rank() == 1) {
-      expect(error_of([&] { trainer.evaluate(*data); }), "this rank is parked");
-      expect(error_of([&] { trainer.loader(*data, true); }), "this rank is parked");
-      expect(error_of([&] { trainer.save("no"); }), "this rank is parked");
-      return;
-    }
-    expect(error_of([&] { trainer.prepare(2); }), "this rank trains already");
-    expect(error_of([&] { trainer.resize(3); }), "resize: 3 are more ranks");
-    auto loader = trainer.loader(*data, true);
-    trainer.start(loader, 9);
-    expect(error_of([&] { trainer.resize(2); }), "resize: a step is under way");
-    trainer.finish();
-  });
 }
