@@ -345,6 +345,66 @@ def stuck_mpirun():
     expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
 
 
+# Each time it trains 20 steps more, and ends with an error of its own.
+FAILING = """#!/bin/sh
+echo again >>tries
+"$@" --steps $((20 * $(wc -l <tries)))
+exit 3
+"""
+
+
+def tries_again():
+    """A program that fails by itself, but gets further: each time later, and not for ever."""
+    (root / "failing.sh").write_text(FAILING)
+    (root / "failing.sh").chmod(0o755)
+    begin = time.monotonic()
+    job = Job("tries-again", ("--max", 1, "--snapshot-every", 5), root / "failing.sh", *training)
+    found = job.process.wait(patience)
+    lines = []
+    for step, seconds in ((20, 1), (40, 2), (60, 4)):
+        failed = r".*/failing.sh ended with status 3"
+        lines += [rf"lamina launch: {failed} after step {step}: trying again in {seconds} s",
+                  goes_on(failed, "1 rank")]
+    lines.append(rf"lamina: error: {failed} after step 80, the 4th time in a row: given up")
+    said = [line for line in job.err().splitlines() if "lamina" in line and "ended with" in line]
+    expect(found == 3 and len(said) == len(lines) and all(map(re.fullmatch, lines, said)),
+           f"status {found}", job.err())
+    expect(time.monotonic() - begin > 7, "tried again at once")
+    expect(job.steps() == list(range(1, 81)), f"steps of the log are {job.steps()}")
+    job.leaves_nothing()
+
+
+# Starts two ranks only where none was lost, and again when that is mended.
+REFUSING = """#!/bin/sh
+[ $2 = 1 ] || date +%s.%N >>starts
+[ $2 = 1 ] || [ ! -e lost ] || [ -e mended ] || exit 1
+exec mpirun "$@"
+"""
+
+
+def cannot_grow():
+    """More ranks that cannot be started: tried again, each time after twice as long."""
+    (root / "refusing.sh").write_text(REFUSING)
+    (root / "refusing.sh").chmod(0o755)
+    job = Job("cannot-grow", ("--max", 2, "--regrow", 1, "--snapshot-every", 10, "--mpirun",
+                              root / "refusing.sh"), *training, "--steps", "1000000")
+    job.wait_for(lambda: job.logged() >= 20)
+    (job.folder / "lost").touch()
+    job.kill(1, after=20)
+    job.wait_for(lambda: job.err().count("could not be started") >= 2)
+    (job.folder / "mended").touch()
+    job.wait_for(lambda: "with 2 ranks" in job.err())
+    os.kill(job.process.pid, signal.SIGTERM)
+    fails = "there is room again, then they could not be started"
+    job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "1 rank"), goes_on(fails, "1 rank"),
+             goes_on(fails, "1 rank"), goes_on("there is room again", "2 ranks"))
+    starts = [float(line) for line in (job.folder / "starts").read_text().split()]
+    between = [b - a for a, b in zip(starts[1:], starts[2:])]
+    expect(len(between) == 2 and between[0] > 5 and between[1] > 10, f"tried after {between} s")
+    steps = job.steps()
+    expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps[-30:]}")
+
+
 # On the first of two virtual hosts. The link of the other one is cut, and repaired: `enter` stands
 # in for ssh, which would not get through.
 LOST_HOST = r"""
@@ -394,7 +454,8 @@ if not shutil.which("mpirun"):
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, fewer_and_more, given_up, fewer_than_train_first,
-                              uneven_shares, at_random, killed_launcher, stuck_mpirun, lost_host)
+                              uneven_shares, at_random, killed_launcher, stuck_mpirun,
+                              tries_again, cannot_grow, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:
