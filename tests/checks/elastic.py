@@ -6,126 +6,17 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-lamina = str(pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin/lamina")
-if not shutil.which("mpirun"):
-    print("no mpirun")
-    sys.exit(77)
-for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
-    del os.environ[variable]
-os.environ |= {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"}
-root = pathlib.Path(tempfile.mkdtemp(prefix="elastic."))
-failures = 0
-training = ["train", "--model", "lenet", "--limit", "480", "--global-batch", "24", "--epochs",
-            "1000", "--no-validation", "--profile-steps", "0"]
-elastic = ["--elastic", "--workers", "4"]
-
-
-def expect(that, what, out=""):
-    global failures
-    if not that:
-        failures += 1
-        told = "\n".join(x for x in out.splitlines() if not x.startswith(("epoch", "step")))
-        print(f"{what}\n{told[-3000:]}\n---", flush=True)
-    return that
-
-
-def start(ranks, *flags):
-    return start_launched(ranks if ranks > 1 else 0, *flags)
-
-
-def start_launched(ranks, *flags, program=lamina):
-    launcher = ["mpirun", "-n", str(ranks)] if ranks > 0 else []
-    said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would hold the job up once full
-    process = subprocess.Popen([*launcher, program, *map(str, flags)], cwd=root,
-                               stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-                               start_new_session=True)
-    process.said = said
-    return process
-
-
-def end(process, patience=100):
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        expect(False, f"{process.args}: does not end")
-        return ""
-    process.said.seek(0)
-    return process.said.read()
-
-
-def run(ranks, *flags, status=0):
-    return ended(start(ranks, *flags), status)
-
-
-def run_launched(ranks, *flags, status=0):
-    """One rank with mpirun, too."""
-    return ended(start_launched(ranks, *flags), status)
-
-
-def ended(process, status):
-    out = end(process)
-    expect(process.returncode == status, f"{process.args}: status {process.returncode}", out)
-    return out
-
-
-def log_of(name):
-    lines = [json.loads(line) for line in (root / name).read_text().splitlines()]
-    return [x["loss"] for x in lines if "loss" in x], [x for x in lines if "ranks_before" in x]
-
-
-def resize(job, ranks):
-    return subprocess.run([lamina, "resize", str(job), str(ranks)], capture_output=True, text=True,
-                          cwd=root)
-
-
-def wait_for(what, seconds=60):
-    limit = time.monotonic() + seconds
-    while not (found := what()) and time.monotonic() < limit:
-        time.sleep(0.02)
-    return found
-
-
-def processes_of(process):
-    """Those of the ranks, by rank."""
-    found = {}
-    for entry in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, IndexError):
-            continue
-        rank = [v for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")]
-        if rank and parent == process.pid:
-            found[int(rank[0].split(b"=")[1])] = int(entry.name)
-    return found
-
-
-def ticks(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])
-
-
-def commands(job):
-    """Processes that were started with this job's socket."""
-    found = []
-    for entry in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if str(job).encode() in words and words[0].endswith(b"lamina"):
-            found.append(int(entry.name))
-    return found
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.environ["LAMINA_SOURCE"] + "/tests/support")
+from elastic_jobs import (elastic, end, ended, expect, finish, held_mb, lamina, log_of,
+                          processes_of, resize, root, run, start, start_launched, ticks, training,
+                          wait_for)
 
 
 def events_leave_no_trace():
@@ -213,6 +104,43 @@ def asked_from_outside():
     expect(log_of("o.log")[0] == log_of("u.log")[0], "resumed losses differ")
 
 
+def parked_without_memory():
+    """A network's memory is there when a rank is to train, not before and not afterwards."""
+    job, flags = root / "parked", [f if f != "lenet" else "resnet18" for f in training]
+    process = start(2, *flags, "--image-size", 32, *elastic, "--ranks", 1, "--steps", 1000000,
+                    "--job", job, "--log", "m.log")
+    expect(wait_for(lambda: job.exists() and (root / "m.log").exists() and
+                    len(log_of("m.log")[0]) > 2), "no job")
+    ranks = processes_of(process)
+    alone, held = held_mb([ranks[1]]), [held_mb(ranks.values())]
+    for n, asked in enumerate((2, 1)):
+        resize(job, asked)
+        expect(wait_for(lambda: len(log_of("m.log")[1]) > n), f"no resize to {asked}")
+        wait_for(lambda: asked > 1 or held_mb(ranks.values()) < held[0] + 25, 5)
+        held.append(held_mb(ranks.values()))
+    os.kill(ranks[0], signal.SIGTERM)
+    out = end(process)
+    # Parameters, gradients and momentum of 11.7 million are 140 MB.
+    expect(alone < 25 and held[1] > held[0] + 140 and held[2] < held[0] + 25,
+           f"a parked rank has {alone} MB; both with it parked, training, parked: {held}", out)
+
+
+def many_leave_nothing():
+    """Neither memory nor files, whether ranks are processes or threads."""
+    program = str(pathlib.Path(lamina).parent / "elastic")
+    for ranks in (4, 0):
+        os.environ |= {} if ranks else {"LAMINA_RANKS": "4"}
+        process = start_launched(ranks, "--model", "lenet", "--global-batch", 8, "--threads", 1,
+                                 "--steps", 1, "--resizes", 200, program=program)
+        os.environ.pop("LAMINA_RANKS", None)
+        out = ended(process, 0)
+        rows = re.findall(r"^ *(\d) +(\d+) +[\d.]+ +[\d.]+ +(-?[\d.]+) +(\d+) +(\d+)$", out, re.M)
+        expect(len(rows) == 4 and int(rows[0][1]) == 200, f"{rows}", out)
+        for rank, _, mb, files, then in rows:
+            expect(float(mb) < 5 and int(then) <= int(files) + 3, f"rank {rank} keeps something",
+                   out)
+
+
 def stopped_while_parked():
     """A signal to a parked rank alone ends the job in order."""
     job = root / "parked"
@@ -289,137 +217,6 @@ def one_takes_over():
     expect(both[1].returncode == 143 and not job.exists(), "the socket is left behind")
 
 
-def started_later():
-    """Ranks that the job starts itself: to the bit what a rank alone computes; nothing is left."""
-    steps, job = 6000, root / "later"
-    run(1, *training, "--workers", 4, "--steps", steps, "--log", "a.log", "--save", "a.save")
-    (root / "growing").write_text("20 2\n30 4\n40 1\n60 4\n70 2\n80 4\n")
-    for ranks in (1, 2):
-        out = run_launched(ranks, *training, *elastic, "--ranks", 1, "--max-ranks", 4, "--steps",
-                           steps, "--events", "growing", "--log", "l.log", "--save", "l.save",
-                           "--job", job)
-        losses, resizes = log_of("l.log")
-        expect([r["ranks"] for r in resizes] == [2, 4, 1, 4, 2, 4], f"resized: {resizes}", out)
-        expect(losses == log_of("a.log")[0], f"{ranks} started: losses differ", out)
-        expect((root / "l.save").read_bytes() == (root / "a.save").read_bytes(),
-               f"{ranks} started: checkpoints differ", out)
-        expect(wait_for(lambda: not commands(job), 5), "processes are left", out)
-
-
-def split_layers_on_ranks_started_later():
-    (root / "splits").write_text("20 3\n30 1\n40 2\n50 4\n")
-    out = run_launched(1, *training, "--elastic", "--max-ranks", 4, "--plan", "owt", "--steps",
-                       6000, "--events", "splits", "--log", "s.log")
-    losses, resizes = log_of("s.log")
-    expect(len(losses) == 6000 and [r["ranks"] for r in resizes] == [3, 1, 2, 4],
-           f"resized: {resizes}", out)
-
-
-def lost_later():
-    """A rank that came later is lost, parked or not; then it is as if mpirun had started it."""
-    for ranks, victim in ((2, 1), (1, 2)):
-        job = root / f"lost{ranks}"
-        process = start_launched(1, *training, *elastic, "--max-ranks", 3, "--steps", 1000000,
-                                 "--job", job, "--log", "x.log")
-        expect(wait_for(job.exists), "no job")
-        for n, asked in enumerate((3, ranks)):
-            resize(job, asked)
-            expect(wait_for(lambda: len(log_of("x.log")[1]) > n), f"no resize to {asked}")
-        killed = sorted(commands(job))[victim]
-        os.kill(killed, signal.SIGKILL)
-        begin = time.monotonic()
-        out = end(process, 60)
-        expect(process.returncode != 0 and time.monotonic() - begin < 20,
-               f"lost: status {process.returncode}", out)
-        # mpirun may end the others before one of them can say it; or two see it at once.
-        lines = [line for line in out.splitlines() if "lamina: error: " in line]
-        expect(all(f"(process {killed} on" in line for line in lines) and len(lines) <= 2 and
-               (lines or "exited on signal 9" in out), f"lost: {lines}", out)
-        expect(wait_for(lambda: not commands(job), 5), "processes are left", out)
-
-
-def write_mnist(folder):
-    folder.mkdir()
-    for name in ("train", "t10k"):
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(
-            struct.pack(">4i", 0x803, 48, 28, 28) + bytes(48 * 28 * 28))
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(
-            struct.pack(">2i", 0x801, 48) + bytes(i % 10 for i in range(48)))
-
-
-def refused_later():
-    """What hinders ranks that are started is a line, and the training goes on."""
-    for ranks, flags, said in (
-            (1, ["--max-ranks", 3], "need --elastic"),
-            (2, ["--elastic", "--max-ranks", 1], "--max-ranks 1: 2 were started"),
-            (1, ["--elastic", "--max-ranks", 3, "--plan", "auto"], "--plan auto")):
-        out = run_launched(ranks, *training, "--steps", 4, *flags, status=1)
-        expect(out.count("error: ") == 1 and said in out, f"{flags}", out)
-    out = run(1, *training, "--elastic", "--max-ranks", 3, "--steps", 4, status=1)
-    expect("--max-ranks: ranks are started by way of mpirun" in out, "without mpirun", out)
-
-    job, program, data = root / "refused", root / "lamina", root / "mnist"
-    shutil.copy(lamina, program)
-    write_mnist(data)
-    process = start_launched(1, *training, "--data", f"mnist:{data}", *elastic, "--max-ranks", 3,
-                             "--steps", 1000000, "--job", job, "--log", "r.log", program=program)
-    expect(wait_for(job.exists), "no job")
-    answer = resize(job, 4)
-    expect("4 are more ranks than the 3 that there may be" in answer.stderr, "too many",
-           answer.stderr)
-
-    def asked(ranks):  # as soon as what was asked for before is done, or has come to nothing
-        answers = []
-
-        def taken():
-            answers.append(resize(job, ranks))
-            return answers[-1].returncode == 0
-
-        expect(wait_for(taken), f"resize to {ranks} is not taken", answers[-1].stderr)
-
-    data.rename(root / "elsewhere")
-    asked(2)
-    asked(3)  # is taken when that has come to nothing
-    asked(1)  # and this, which is as it is
-    (root / "elsewhere").rename(data)
-    asked(2)
-    expect(wait_for(lambda: [r["ranks"] for r in log_of("r.log")[1]] == [2]), "no resize")
-    program.unlink()
-    asked(3)
-    asked(1)
-    expect(wait_for(lambda: [r["ranks"] for r in log_of("r.log")[1]] == [2, 1]), "no resize back")
-    os.kill(commands(job)[0], signal.SIGUSR1)
-    out = end(process)
-    said = " ".join(line.lstrip("# ") for line in out.splitlines())
-    blamed = re.findall("no resize: rank ([0-9]+) failed: ", said)  # of two, either may be first
-    expect(blamed in (["1", "1"], ["1", "2"]) and str(data) in said and
-           said.count("no resize: no rank could be started: ") == 1 and "is not there any more" in
-           said and "error: " not in said and process.returncode == 138,
-           f"status {process.returncode}", out)
-
-
-def start_that_hangs():
-    """Where mpirun does not answer, it is a line, and the training goes on, and ends."""
-    job = root / "hangs"
-    os.environ["LAMINA_COMM_TIMEOUT"] = "3"
-    process = start_launched(2, *training, *elastic, "--ranks", 1, "--max-ranks", 4, "--steps",
-                             1000000, "--job", job, "--log", "h.log")
-    del os.environ["LAMINA_COMM_TIMEOUT"]
-    expect(wait_for(job.exists), "no job")
-    os.kill(process.pid, signal.SIGSTOP)
-    resize(job, 4)
-    expect(wait_for(lambda: resize(job, 2).returncode == 0, 20), "it hangs for ever")
-    expect(wait_for(lambda: [r["ranks"] for r in log_of("h.log")[1]] == [2]), "no other resize")
-    ranks = processes_of(process)
-    os.kill(process.pid, signal.SIGCONT)
-    os.kill(ranks[0], signal.SIGTERM)
-    out = end(process, 60)
-    said = " ".join(line.lstrip("# ") for line in out.splitlines())
-    expect("no rank could be started: mpirun has not started them in 3 s" in said and
-           "SIGTERM: ended after step" in said, f"status {process.returncode}", out)
-    expect(wait_for(lambda: not commands(job), 10), "processes are left", out)
-
-
 def failed():
     """An error of ranks that train is the only line, and parked ranks do not keep it waiting."""
     process = start(3, *training, *elastic, "--ranks", 2, "--steps", 100, "--lr", "1e30")
@@ -472,15 +269,6 @@ def bad_input():
         expect(answer.returncode == 2 and said in answer.stderr, f"{arguments}", answer.stderr)
 
 
-chosen = [a for a in sys.argv[1:] if a != "-v"]
-for check in (bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
-              stopped_while_parked, events_of_the_past, shared_out_unevenly,
-              illegal_splits, started_later, split_layers_on_ranks_started_later, lost_later,
-              refused_later, start_that_hangs, killed, one_takes_over, failed):
-    if not chosen or check.__name__ in chosen:
-        begin = time.monotonic()
-        check()
-        print(f"{check.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
-if failures == 0:
-    shutil.rmtree(root)
-sys.exit(failures > 0)
+finish((bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
+        parked_without_memory, many_leave_nothing, stopped_while_parked, events_of_the_past,
+        shared_out_unevenly, illegal_splits, killed, one_takes_over, failed))
