@@ -14,6 +14,7 @@ class Shift final : public Layer {
  public:
   struct Options {
     int reduces = 1;
+    bool forgets = false;  ///< to say which ranks hold the same bias
   };
   explicit Shift(Options o) : o_(o) {}
   std::string_view type() const override { return "Shift"; }
@@ -27,7 +28,7 @@ class Shift final : public Layer {
     placed->b = {.name = "bias",
                  .dims = {xs[0].shape.c},
                  .form = {{1, xs[0].shape.c, 1, 1}, xs[0].dtype, {}},
-                 .replicas = site.along(Axis::batch)};
+                 .replicas = o_.forgets ? Communicator() : site.along(Axis::batch)};
     Placement p;
     p.output = p.inputs.emplace_back(Form{xs[0].shape, xs[0].dtype, {}});
     p.layer = std::move(placed);
@@ -90,6 +91,13 @@ TEST_CASE("a layer of one's own whose gradient is summed trains as on one rank",
     CHECK(one[0] != 0);  // the bias has moved
     for (std::size_t i = 0; i < one.size(); ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-9));
   }
+}
+
+TEST_CASE("a layer of one's own that forgets who holds the same is refused", "[host]") {
+  CHECK(error_of([] { train(2, {.forgets = true}); }) ==
+        "shift.bias: 2 ranks have terms of its gradient, but its `replicas`, which add them up, "
+        "are 1");
+  CHECK(train(1, {.forgets = true}) == train(1, {}));
 }
 
 TEST_CASE("a layer of one's own whose gradient is not summed once ends the first step", "[host]") {

@@ -84,6 +84,7 @@ class Parameters {
 
  private:
   void spread(const std::vector<Step>& steps, const PlaceOptions& options);
+  void check_replicas(const std::vector<Step>& steps, const Communicator& ranks) const;
   Form squares_form(const PlaceOptions& options) const;
   void plan_squares(std::vector<Step>& steps, const PlaceOptions& options, Memory& total);
   void check_frozen(const std::vector<std::string>& patterns) const;

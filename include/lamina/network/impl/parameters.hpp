@@ -130,6 +130,21 @@ LAMINA_INLINE void Parameters::spread(const std::vector<Step>& steps, const Plac
     }
 }
 
+/// Where ranks have other samples or rows, each has but a term of a gradient.
+LAMINA_INLINE void Parameters::check_replicas(const std::vector<Step>& steps,
+                                              const Communicator& ranks) const {
+  for (const NamedParameter& n : mine) {
+    const Split& split = steps[std::size_t(n.step)].output.split;
+    const WholeParameter& whole = all[std::size_t(n.number)];
+    const Box& block = whole.blocks[std::size_t(ranks.rank())];
+    const auto terms = std::min<std::ptrdiff_t>(std::ranges::count(whole.blocks, block),
+                                                split.batch * split.height * split.width);
+    const int summed = n.parameter->replicas.size();
+    check(!whole.trained || summed >= terms, n.name, ": ", terms,
+          " ranks have terms of its gradient, but its `replicas`, which add them up, are ", summed);
+  }
+}
+
 LAMINA_INLINE Parameters::Parameters(std::vector<Step>& steps, const PlaceOptions& options,
                                      Memory& total) {
   for (int i = 0; i < int(steps.size()); ++i) {
@@ -147,6 +162,7 @@ LAMINA_INLINE Parameters::Parameters(std::vector<Step>& steps, const PlaceOption
   spread(steps, options);
   plan_squares(steps, options, total);
   if (!options.training) return;
+  if (!options.ranks.imagined()) check_replicas(steps, options.ranks);
   check_frozen(options.frozen);
   plan_unread(steps, options, total);
   plan_buckets(steps, options, total);
