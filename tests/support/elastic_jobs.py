@@ -1,5 +1,5 @@
-# Jobs whose ranks come and go, for checks that watch them from outside: what starts them, ends them,
-# and looks at their processes. A check leaves through finish().
+# Jobs whose ranks come and go, for checks that watch them from outside: what starts and ends them,
+# and what looks at their processes. A check leaves through finish().
 import json
 import os
 import pathlib
