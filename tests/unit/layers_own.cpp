@@ -14,7 +14,8 @@ class Shift final : public Layer {
  public:
   struct Options {
     int reduces = 1;
-    bool forgets = false;  ///< to say which ranks hold the same bias
+    bool forgets = false;         ///< to say which ranks hold the same bias
+    std::string other = "other";  ///< parameter, of which nothing becomes
   };
   explicit Shift(Options o) : o_(o) {}
   std::string_view type() const override { return "Shift"; }
@@ -29,6 +30,8 @@ class Shift final : public Layer {
                  .dims = {xs[0].shape.c},
                  .form = {{1, xs[0].shape.c, 1, 1}, xs[0].dtype, {}},
                  .replicas = o_.forgets ? Communicator() : site.along(Axis::batch)};
+    placed->other = placed->b;
+    placed->other.name = o_.other, placed->other.trained = false;
     Placement p;
     p.output = p.inputs.emplace_back(Form{xs[0].shape, xs[0].dtype, {}});
     p.layer = std::move(placed);
@@ -54,13 +57,35 @@ class Shift final : public Layer {
       for (int i = 0; i < reduces; ++i) b.reduce(context.stream);
       if (dxs[0]) copy_bytes(dy, dxs[0]);
     }
-    std::vector<Parameter*> parameters() override { return {&b}; }
+    std::vector<Parameter*> parameters() override { return {&b, &other}; }
 
     int reduces = 1;
-    Parameter b;
+    Parameter b, other;
   };
 
   Options o_;
+};
+
+/// Its y says too little.
+class Loss final : public Layer {
+ public:
+  struct Options {};
+  explicit Loss(Options) {}
+  std::string_view type() const override { return "Loss"; }
+  bool is_loss() const override { return true; }
+  Shape output(std::span<const Shape>) const override { return {1, 1, 1, 1}; }
+  Cost cost(std::span<const Shape>, const Split&, DType) const override { return {}; }
+  Placement place(std::span<const Spec> xs, const Site&) const override {
+    struct Placed final : PlacedLayer {
+      void forward(Context&, std::span<const View>, const View&) override {}
+      void backward(Context&, std::span<const View>, const View&, const View&,
+                    std::span<const View>) override {}
+    };
+    Placement p;
+    p.inputs = {xs[0].form()}, p.output = {{1, 1, 1, 1}, DType::f64, {}};
+    p.layer = std::make_unique<Placed>();
+    return p;
+  }
 };
 
 /// Weights after some steps, in a bucket that Shift's bias shares with others.
@@ -111,4 +136,30 @@ TEST_CASE("a layer of one's own whose gradient is not summed once ends the first
   CHECK(said({.reduces = 2}) == expected + "2 calls");
   CHECK(said({.reduces = 0}, {.workers = 4}) == expected + "0 calls");
   CHECK(said({.reduces = 0}, {.micro_batch = 12}) == expected + "0 calls");
+}
+
+TEST_CASE("what a layer of one's own says of itself is checked where it is placed") {
+  const auto place = [](auto&& add) {
+    Network net({.c = 2});
+    add(net);
+    return error_of([&] { net.place({.batch = 2, .backend = reference_backend()}); });
+  };
+  CHECK(place([](Network& net) { net.add<Shift>({.other = "bias"}, "shift"); }) ==
+        "shift (Shift): two parameters are named 'bias': files could not tell them apart");
+  CHECK(place([](Network& net) {
+          net.add<Loss>({}, "mine");
+        }).starts_with("mine (Loss): its y is 1x1x1x1 f64"));
+}
+
+TEST_CASE("a network for inference runs no forward pass of a training") {
+  Network net({.c = 2});
+  net.add<BatchNorm>({}, "norm");
+  PlacedNetwork placed = net.place({.batch = 2, .backend = reference_backend(), .training = false});
+  placed.initialize(1);
+  Stream stream;
+  Context context{.stream = stream};
+  CHECK(error_of([&] { placed.forward(context); }) ==
+        "the network was placed for inference: expected Context::training = false");
+  context.training = false;
+  CHECK_NOTHROW(placed.forward(context));
 }

@@ -24,6 +24,7 @@ class Placer {
 
  private:
   Step place_input();
+  static void check_parameters(const Step& step, bool trained);
   Step place_vertex(int vertex);
   Step place_absorbed(int vertex);
   void take_no_part(Step& step) const;

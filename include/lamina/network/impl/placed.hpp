@@ -293,6 +293,8 @@ LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
   check(allocated_ && !ended_, "the network has no buffers ", ended_ ? "any more" : "yet");
   check(!source_ || source_->fresh(),
         "the network's parameters are another one's, which has changed them: expected refresh()");
+  check(options_.training || !context.training,
+        "the network was placed for inference: expected Context::training = false");
   if (!options_.training && !prepared_) prepare_constants();
   tell(context);
   numbers_.now.put(context.stream, {.seed = context.seed,

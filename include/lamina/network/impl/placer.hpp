@@ -39,6 +39,18 @@ LAMINA_INLINE Step Placer::place_input() {
   return step;
 }
 
+/// `trained`: whether its cost says that some are.
+LAMINA_INLINE void Placer::check_parameters(const Step& step, bool trained) {
+  std::vector<std::string> names;
+  for (const Parameter* p : step.parameters()) {
+    check(!p->trained || trained, "its cost counts no parameters, but ", p->name,
+          " is trained: expected Cost::parameters above zero");
+    check(std::ranges::find(names, p->name) == names.end(), "two parameters are named '", p->name,
+          "': files could not tell them apart");
+    names.push_back(p->name);
+  }
+}
+
 LAMINA_INLINE Step Placer::place_vertex(int vertex) {
   const Network::Vertex& v = network_.graph()[std::size_t(vertex)];
   const Split& split = options_.splits[std::size_t(vertex)];
@@ -70,9 +82,10 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
       step.placement =
           role.epilogue ? v.layer->place_with(role.epilogue, xs, site) : v.layer->place(xs, site);
       check(step.active(), "place() gave no PlacedLayer");
-      for (const Parameter* p : step.parameters())
-        check(!p->trained || trained, "its cost counts no parameters, but ", p->name,
-              " is trained: expected Cost::parameters above zero");
+      check_parameters(step, trained);
+      const Form &y = step.placement.output, found{{1, 5, 1, 1}, DType::f64, {}};
+      check(!v.layer->is_loss() || (y.shape == found.shape && y.dtype == found.dtype), "its y is ",
+            y.text(), ": expected ", found.text(), " of a loss (Layer::is_loss)");
     });
     insert_reorders(step, site);
   } else {
