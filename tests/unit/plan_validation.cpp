@@ -1,5 +1,6 @@
 // How right predictions were: against what one can count by hand.
 #include "catch.hpp"
+#include "profile_folder.hpp"
 
 #include <lamina/base/file.hpp>
 #include <lamina/base/kendall.hpp>
@@ -93,7 +94,8 @@ TEST_CASE("a validation as a table and as JSON") {
   for (std::size_t at = 0, end; (end = narrow.find('\n', at)) != narrow.npos; at = end + 1)
     longest = std::max(longest, end - at);
   CHECK(longest <= 80);
-  const std::string path = "plan_validation.json";
+  const lamina::test::Folder folder;
+  const std::string path = folder / "plan_validation.json";
   write_validation_json(path, v);
   const auto j = nlohmann::json::parse(read_file(path, 1 << 20));
   CHECK(j.at("schema") == validation_schema);
