@@ -133,12 +133,12 @@ LAMINA_INLINE void Parameters::spread(const std::vector<Step>& steps, const Plac
 /// Where ranks have other samples or rows, each has but a term of a gradient.
 LAMINA_INLINE void Parameters::check_replicas(const std::vector<Step>& steps,
                                               const Communicator& ranks) const {
+  constexpr Axis axes = Axis::batch | Axis::height | Axis::width;
   for (const NamedParameter& n : mine) {
-    const Split& split = steps[std::size_t(n.step)].output.split;
+    const int ways = steps[std::size_t(n.step)].output.split.ways(axes);
     const WholeParameter& whole = all[std::size_t(n.number)];
     const Box& block = whole.blocks[std::size_t(ranks.rank())];
-    const auto terms = std::min<std::ptrdiff_t>(std::ranges::count(whole.blocks, block),
-                                                split.batch * split.height * split.width);
+    const auto terms = std::min<std::ptrdiff_t>(std::ranges::count(whole.blocks, block), ways);
     const int summed = n.parameter->replicas.size();
     check(!whole.trained || summed >= terms, n.name, ": ", terms,
           " ranks have terms of its gradient, but its `replicas`, which add them up, are ", summed);

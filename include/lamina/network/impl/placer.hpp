@@ -83,7 +83,7 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
           role.epilogue ? v.layer->place_with(role.epilogue, xs, site) : v.layer->place(xs, site);
       check(step.active(), "place() gave no PlacedLayer");
       check_parameters(step, trained);
-      const Form &y = step.placement.output, found{{1, 5, 1, 1}, DType::f64, {}};
+      const Form &y = step.placement.output, found = StepNumbers::form();
       check(!v.layer->is_loss() || (y.shape == found.shape && y.dtype == found.dtype), "its y is ",
             y.text(), ": expected ", found.text(), " of a loss (Layer::is_loss)");
     });
