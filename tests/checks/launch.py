@@ -124,6 +124,12 @@ class Job:
         return (self.folder / "save").read_bytes()
 
 
+def script(name, text):
+    (root / name).write_text(text)
+    (root / name).chmod(0o755)
+    return root / name
+
+
 def goes_on(why, ranks):
     return (rf"lamina launch: {why}: going on with {ranks} from step (\d+), (\d+) steps? repeated, "
             r"[0-9.]+ s")
@@ -338,9 +344,8 @@ exec sleep 1000
 
 
 def stuck_mpirun():
-    (root / "stuck.sh").write_text(STUCK)
-    (root / "stuck.sh").chmod(0o755)
-    job = Job("stuck", ("--max", 1, "--mpirun", root / "stuck.sh"), *training, "--steps", 20)
+    job = Job("stuck", ("--max", 1, "--mpirun", script("stuck.sh", STUCK)), *training, "--steps",
+              20)
     job.ends(0, r"lamina launch: mpirun was lost \(signal 9\): going on with 1 rank")
     expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
 
@@ -355,14 +360,12 @@ exit 3
 
 def tries_again():
     """A program that fails by itself, but gets further: each time later, and not for ever."""
-    (root / "failing.sh").write_text(FAILING)
-    (root / "failing.sh").chmod(0o755)
     begin = time.monotonic()
-    job = Job("tries-again", ("--max", 1, "--snapshot-every", 5), root / "failing.sh", *training)
+    job = Job("tries-again", ("--max", 1, "--snapshot-every", 5), script("failing.sh", FAILING),
+              *training)
     found = job.process.wait(patience)
-    lines = []
+    lines, failed = [], r".*/failing.sh ended with status 3"
     for step, seconds in ((20, 1), (40, 2), (60, 4)):
-        failed = r".*/failing.sh ended with status 3"
         lines += [rf"lamina launch: {failed} after step {step}: trying again in {seconds} s",
                   goes_on(failed, "1 rank")]
     lines.append(rf"lamina: error: {failed} after step 80, the 4th time in a row: given up")
@@ -384,10 +387,8 @@ exec mpirun "$@"
 
 def cannot_grow():
     """More ranks that cannot be started: tried again, each time after twice as long."""
-    (root / "refusing.sh").write_text(REFUSING)
-    (root / "refusing.sh").chmod(0o755)
     job = Job("cannot-grow", ("--max", 2, "--regrow", 1, "--snapshot-every", 10, "--mpirun",
-                              root / "refusing.sh"), *training, "--steps", "1000000")
+                              script("refusing.sh", REFUSING)), *training, "--steps", "1000000")
     job.wait_for(lambda: job.logged() >= 20)
     (job.folder / "lost").touch()
     job.kill(1, after=20)
