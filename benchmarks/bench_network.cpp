@@ -65,8 +65,8 @@ int bench(BenchOptions& o, World& world) {
     std::fflush(stdout);
   }
 
-  const Batch* batch = &loader.next();
   const bool fixed = o.data == "synthetic";
+  const Batch* batch = fixed ? &loader.next() : nullptr;
   const std::int64_t total = o.warmup + o.iters + 3 * o.profile_steps + 2;
   std::optional<cli::StopSignals> signals;  // without communication ranks could not agree on a step
   if (o.comm != "none" || world.size() == 1) signals.emplace();

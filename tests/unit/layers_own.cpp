@@ -1,8 +1,8 @@
 // Layers of one's own that do not do what the network expects of them: an error names the
 // parameter, where ranks would otherwise train on gradients of their own.
 #include "catch.hpp"
-#include "support/error_of.hpp"
 #include "support/training.hpp"
+#include "unit/checkpoint_files.hpp"
 
 using namespace lamina;
 using namespace lamina::test;
@@ -15,7 +15,9 @@ class Shift final : public Layer {
   struct Options {
     int reduces = 1;
     bool forgets = false;         ///< to say which ranks hold the same bias
-    std::string other = "other";  ///< parameter, of which nothing becomes
+    std::string other = "other";  ///< parameter that is not trained
+    bool apart = false;           ///< it becomes what each rank's samples say
+    bool says_so = true;          ///< by `replicas`
   };
   explicit Shift(Options o) : o_(o) {}
   std::string_view type() const override { return "Shift"; }
@@ -32,6 +34,8 @@ class Shift final : public Layer {
                  .replicas = o_.forgets ? Communicator() : site.along(Axis::batch)};
     placed->other = placed->b;
     placed->other.name = o_.other, placed->other.trained = false;
+    placed->apart = o_.apart;
+    if (!o_.says_so) placed->other.replicas = Communicator();
     Placement p;
     p.output = p.inputs.emplace_back(Form{xs[0].shape, xs[0].dtype, {}});
     p.layer = std::move(placed);
@@ -48,6 +52,7 @@ class Shift final : public Layer {
       each(y.shape, [&](std::size_t c, std::int64_t i) {
         y.as<double>()[i] = xs[0].as<double>()[i] + b.value.as<double>()[c];
       });
+      if (apart) other.value.as<double>()[0] = y.as<double>()[0];
     }
     void backward(Context& context, std::span<const View>, const View&, const View& dy,
                   std::span<const View> dxs) override {
@@ -60,6 +65,7 @@ class Shift final : public Layer {
     std::vector<Parameter*> parameters() override { return {&b, &other}; }
 
     int reduces = 1;
+    bool apart = false;
     Parameter b, other;
   };
 
@@ -136,6 +142,29 @@ TEST_CASE("a layer of one's own whose gradient is not summed once ends the first
   CHECK(said({.reduces = 2}) == expected + "2 calls");
   CHECK(said({.reduces = 0}, {.workers = 4}) == expected + "0 calls");
   CHECK(said({.reduces = 0}, {.micro_batch = 12}) == expected + "0 calls");
+}
+
+TEST_CASE("what ranks keep apart of a layer of one's own, and do not say so, is refused") {
+  const checkpoint_files::Folder folder;
+  const auto save = [&](Shift::Options o) {
+    return error_of([&] {
+      run_ranks(2, [&](World& world) {
+        set_threads(1);
+        Network net({.c = 3, .h = 12, .w = 12});
+        net.add<Shift>(o, "shift");
+        net.add<Linear>({.features = 4}, "a");
+        Trainer trainer(net, world, SGD{},
+                        {.batch = 24, .backend = "reference", .dtype = DType::f64});
+        losses(trainer, *small_data(), 1);
+        trainer.save(folder / "file");
+      });
+    });
+  };
+  CHECK(save({.apart = true}).empty());
+  CHECK(save({.says_so = false}).empty());
+  const std::string wrong = save({.apart = true, .says_so = false});
+  CHECK_THAT(wrong, ContainsSubstring("update: shift.other has other values on rank 1 than on "));
+  CHECK_THAT(wrong, ContainsSubstring("expected `replicas` where ranks have statistics of "));
 }
 
 TEST_CASE("what a layer of one's own says of itself is checked where it is placed") {

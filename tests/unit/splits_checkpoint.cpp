@@ -51,7 +51,6 @@ std::vector<double> train(const Run& run, const Optimizer& optimizer, int steps,
     Trainer t = trainer(world, optimizer, run);
     if (!from.empty()) t.resume(from);
     Loader loader = t.loader(*data, true);
-    loader.seek(t.progress().epoch, t.progress().batch);
     for (int i = 0; i < steps; ++i) {
       if (steps - i == 4) t.save(to + ".part");
       const double loss = t.step(loader, 30).loss;

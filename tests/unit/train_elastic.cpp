@@ -119,7 +119,6 @@ Trained train(const How& how, const std::vector<Stretch>& all, const std::string
       if (before != ranks && world.rank() < std::max(before, ranks)) trainer.resize(ranks, before);
       if (!trainer.active()) continue;
       Loader loader = trainer.loader(*data, true);
-      loader.seek(trainer.progress().epoch, trainer.progress().batch);
       std::vector<double> losses;
       for (int i = 0; i < s.steps; ++i) losses.push_back(trainer.step(loader, 100).loss);
       if (s.evaluates) losses.push_back(trainer.evaluate(*validation).loss);

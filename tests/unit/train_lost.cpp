@@ -108,7 +108,6 @@ Trained go_on(const How& how, const std::string& checkpoint, std::int64_t steps)
   Trainer trainer = trainer_of(how, world, 1);
   if (!checkpoint.empty()) trainer.resume(checkpoint);
   Loader loader = trainer.loader(*data, true);
-  loader.seek(trainer.progress().epoch, trainer.progress().batch);
   while (steps-- > 0) trainer.step(loader, 100000);
   trainer.save(folder / "end");
   return {trainer.progress().step, weights(trainer.network()),

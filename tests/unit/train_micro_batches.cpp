@@ -173,7 +173,7 @@ TEST_CASE("an update before all micro-batches have run is refused") {
   const Tensor states = sgd.attach(placed);
   Stream stream;
   Targets labels(placed);
-  for (int step = 0; step < 2; ++step)
+  for (int step = 0; step < 2; ++step) {
     for (int i = 0; i < 3; ++i) {
       if (i > 0)
         CHECK_THROWS_WITH(sgd.update(placed, stream, 0.1, 1),
@@ -185,7 +185,8 @@ TEST_CASE("an update before all micro-batches have run is refused") {
       CHECK(other.micro_batch == i);
       CHECK(other.micro_batches == 3);
     }
-  CHECK_NOTHROW(sgd.update(placed, stream, 0.1, 1));
+    CHECK_NOTHROW(sgd.update(placed, stream, 0.1, 1));
+  }
 }
 
 TEST_CASE("what is evaluated between the micro-batches and the update has no say in it") {

@@ -59,7 +59,6 @@ std::size_t train(const Run& run, bool fast, std::int64_t until, const std::stri
     std::vector<std::string> names;
     if (!from.empty()) names = t.resume(from);
     Loader loader = t.loader(*data, true);
-    loader.seek(t.progress().epoch, t.progress().batch);
     while (t.progress().step < until) {
       t.step(loader, 30);
       if (!evaluates) continue;

@@ -14,8 +14,10 @@ namespace {
 /// (values * samples). A sample with a target that is not a number does not count.
 class MeanSquaredError final : public Layer {
  public:
-  struct Options {};
-  explicit MeanSquaredError(Options) {}
+  struct Options {
+    bool sums = true;  ///< what ranks found
+  };
+  explicit MeanSquaredError(Options o) : o_(o) {}
   std::string_view type() const override { return "MeanSquaredError"; }
   bool is_loss() const override { return true; }
   Form targets(std::span<const Shape> xs) const override { return {only(xs), DType::f32, {}}; }
@@ -31,7 +33,8 @@ class MeanSquaredError final : public Layer {
   }
   Placement place(std::span<const Spec> xs, const Site& site) const override {
     auto placed = std::make_unique<Placed>();
-    placed->ranks = site.along(Axis::batch), placed->samples = xs[0].whole.n;
+    if (o_.sums) placed->ranks = site.along(Axis::batch);
+    placed->samples = xs[0].whole.n;
     Placement p;
     p.inputs = {{xs[0].shape, xs[0].dtype, {}}};
     p.output = {{1, 5, 1, 1}, DType::f64, {}};
@@ -73,6 +76,8 @@ class MeanSquaredError final : public Layer {
     double rows = 1;
     std::int64_t samples = 0;
   };
+
+  Options o_;
 };
 
 constexpr std::int64_t samples = 12, inputs = 5, outputs = 3;
@@ -256,6 +261,29 @@ Trained classify(bool apart, int ranks, const std::map<std::string, Split>& spli
 }
 
 }  // namespace
+
+TEST_CASE("a loss of one's own that is not summed over the ranks ends the first step", "[host]") {
+  const Points data;
+  const auto said = [&](MeanSquaredError::Options o) {
+    try {
+      run_ranks(2, [&](World& world) {
+        Network net({.c = inputs});
+        net.add<Linear>({.features = outputs}, "fc");
+        net.add<MeanSquaredError>(o, "mine");
+        Trainer trainer(net, world, SGD{.rate = rate},
+                        {.batch = samples, .backend = "reference", .dtype = DType::f64});
+        losses(trainer, data, 1);
+      });
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(said({}).empty());
+  const std::string wrong = said({.sums = false});
+  CHECK(wrong.starts_with("update: mine: rank 0 found a loss of "));
+  CHECK(wrong.ends_with(": expected y to be summed over the ranks that take part"));
+}
 
 TEST_CASE("a label for each pixel trains as if each pixel were a sample") {
   const Trained wanted = classify(true, 1);

@@ -8,7 +8,9 @@
 #include <lamina/network/parameters.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -142,13 +144,21 @@ class PlacedNetwork {
   void forward(Context& context);
   /// Writes all gradients and starts their sums over the ranks; see Parameter::wait. With
   /// PlaceOptions::micro_batches it does so the last time of as many, and adds to them before.
+  /// Throws Error unless the last forward was one of training, which has not run backward yet.
   void backward(Context& context);
   // Both in training, in three parts, for who runs the second one again as it was recorded. The
   // first one puts where kernels find it what differs from step to step; the last one ends the turn
   // on the host.
   void begin_turn(Context& context);
   void run_turn(Context& context) { run_forward(context), run_backward(context); }
-  void end_turn() { turn_ = (turn_ + 1) % options_.turns(); }
+  void end_turn();
+  /// Throws Error unless gradients of a step, of one only, wait for an update. Those that were put
+  /// there by hand, before the first backward, count as such.
+  void check_update() const;
+  /// To be called when an update takes them, or when none is to.
+  void drop_gradients() { waiting_ = 0; }
+  /// Whether the ranks have been compared before an update: from now on they have.
+  bool compared() { return std::exchange(compared_, true); }
   /// What the loss found (Layer::is_loss) in the last forward; in training with micro-batches, in
   /// those of the step so far. It is on all ranks, also those that take no part in the loss: where
   /// there are such, this is collective. Throws Error if the network does not end in a loss.
@@ -215,6 +225,9 @@ class PlacedNetwork {
   bool kept_is_new_ = true;  ///< the parameters' values are those of all workers
   Memory memory_;
   int turn_ = 0;
+  std::optional<int> waiting_ = {};  ///< steps whose gradients no update has had, once there were
+  bool ran_forward_ = false;         ///< in training, and not backward since
+  bool compared_ = false;
   bool allocated_ = false, ended_ = false;
   bool prepared_ = false;  ///< layers know the values of the parameters, in inference
 };

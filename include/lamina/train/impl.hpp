@@ -21,3 +21,4 @@
 #include <lamina/train/impl/targets.hpp>
 #include <lamina/train/impl/trainer.hpp>
 #include <lamina/train/impl/validate_plans.hpp>
+#include <lamina/train/impl/values.hpp>

@@ -104,7 +104,10 @@ class Optimizer {
   /// Step number `step` (from 1) with this learning rate. Waits for the gradients of each bucket,
   /// in the order in which backward finished them, and updates it while others are on their way.
   /// Gradients count `scale` times; those of micro-batches become means over the rows that count.
-  /// Throws Error unless the optimizer is attached to the network.
+  /// Throws Error unless the optimizer is attached to the network, and one backward pass (of all
+  /// micro-batches) has run since the last update. The first time it is collective over the ranks
+  /// of the network, and throws Error, on all of them, where they have unlike values, or their loss
+  /// found unlike ones.
   void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
               double scale = 1) const;
   // The same in two parts, for who runs the second one again as it was recorded: the first one puts
@@ -123,6 +126,7 @@ class Optimizer {
 
   /// Throws Error where an option is impossible.
   void validate() const;
+  void check_attached(const PlacedNetwork& network) const;
   /// To be called when what attach() reads has changed.
   void settle();
 

@@ -196,9 +196,6 @@ void check_alike(const Communicator&, const FitOptions&, const Progress&);
 /// Compares some of the images, too.
 void check_alike(const Communicator&, const Dataset&, const LoaderOptions&);
 
-/// Throws, on all ranks the same Error, where a parameter is not finite on one of them.
-void check_finite(const PlacedNetwork&, const std::string& path, std::int64_t step);
-
 }  // namespace detail
 
 class Trainer {
@@ -251,12 +248,15 @@ class Trainer {
   /// ranks do not communicate (TrainerOptions) each has its own way.
   void request_stop(bool on = true) { stop_ = on; }
 
-  /// A loader of this rank's part of the global batches, or of what an evaluation runs at once.
-  /// Collective; throws Error, on all ranks, where they have unlike data.
+  /// A loader of this rank's part of the global batches, from where training stands on, or of what
+  /// an evaluation runs at once. Collective; throws Error, on all ranks, where they have unlike
+  /// data.
   Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const;
 
-  /// Forward, backward and update on the loader's next batch. `total` is the number of steps that
-  /// training will take, for the schedule.
+  /// Forward, backward and update on the loader's next batch, which must be the one where training
+  /// stands. `total` is the number of steps that training will take, for the schedule. The first
+  /// step throws Error, on all ranks, where they have unlike values, or their loss found unlike
+  /// ones.
   StepResult step(Loader& loader, std::int64_t total) {
     start(loader, total);
     return finish();
@@ -270,11 +270,7 @@ class Trainer {
 
   // The two halves of a step, for devices that run behind their caller: with the next step started
   // before this one is finished they never run dry. Two steps can be under way.
-  void start(Loader& loader, std::int64_t total) {
-    const double begin = now();
-    start(next(loader), loader.batches(), total);
-    under_way_.back().begin = begin;
-  }
+  void start(Loader& loader, std::int64_t total);
   void start(const Batch& batch, std::int64_t per_epoch, std::int64_t total);
   /// Waits for the step that was started first. Throws Error if its loss is not finite.
   StepResult finish();

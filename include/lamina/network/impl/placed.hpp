@@ -296,6 +296,7 @@ LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
   check(options_.training || !context.training,
         "the network was placed for inference: expected Context::training = false");
   if (!options_.training && !prepared_) prepare_constants();
+  ran_forward_ = context.training;
   tell(context);
   numbers_.now.put(context.stream, {.seed = context.seed,
                                     .step = context.step,
@@ -386,9 +387,27 @@ LAMINA_INLINE View PlacedNetwork::shared_found(Stream& stream) const {
 
 LAMINA_INLINE void PlacedNetwork::backward(Context& context) {
   check(options_.training, "the network was placed for inference: there are no gradients");
+  check(ran_forward_,
+        "backward: expected a forward pass with Context::training before it, of its own");
   tell(context);
   run_backward(context);
   end_turn();
+}
+
+LAMINA_INLINE void PlacedNetwork::end_turn() {
+  turn_ = (turn_ + 1) % options_.turns();
+  if (!std::exchange(ran_forward_, false) || turn_ > 0) return;
+  waiting_ = waiting_.value_or(0) + 1;
+}
+
+LAMINA_INLINE void PlacedNetwork::check_update() const {
+  check(turn_ == 0, "update: ", turn_, " of ", options_.turns(),
+        " micro-batches have run backward");
+  const int steps = waiting_.value_or(1);
+  check(steps == 1, "update: expected one backward pass since the last update, got ", steps,
+        steps == 0 ? ""
+                   : ", each of which wrote its gradients over the ones before: "
+                     "PlaceOptions::micro_batches adds them up, drop_gradients() forgets them");
 }
 
 LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {

@@ -136,6 +136,7 @@ LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
   };
   Profile result = profile_steps(network, stream, ranks, {}, options, step);
   for (const auto& [value, before] : kept) copy_bytes(before, value);
+  network.drop_gradients();
   return result;
 }
 

@@ -35,6 +35,7 @@ struct Batch {
   std::int64_t first = 0;             ///< place of row 0 in the order of the epoch
   std::int64_t global_valid = 0;      ///< images in the batch of all ranks
   std::int64_t epoch = 0, index = 0;  ///< index: of the batch in its epoch
+  int rank = 0, ranks = 0;            ///< whose part it is; of 0 ranks: nobody says
 
   /// Where the targets are classes: below zero, a row does not count.
   const std::int32_t* labels() const { return static_cast<const std::int32_t*>(targets); }

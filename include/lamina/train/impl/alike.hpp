@@ -7,7 +7,6 @@
 #include <lamina/train/trainer.hpp>
 
 #include <array>
-#include <limits>
 
 namespace lamina::detail {
 
@@ -103,30 +102,6 @@ LAMINA_INLINE void check_alike(const Communicator& ranks, const Dataset& data,
     facts.push_back({text("image ", index), in_words(data, index)});
   }
   check_alike(ranks, facts);
-}
-
-LAMINA_INLINE void check_finite(const PlacedNetwork& network, const std::string& path,
-                                std::int64_t step) {
-  const auto& all = network.all_parameters();
-  const Backend& backend = *network.placing().backend;
-  const auto& mine = network.parameters();
-  const Form form{{1, std::int64_t(mine.size()), 1, 1}, DType::f64, {}};
-  const Tensor squares(form, backend.memory()), found(form);
-  std::vector<SquaresPart> parts;
-  for (const NamedParameter& n : mine)
-    parts.push_back({n.parameter->value, squares.view().at(parts.size() * sizeof(double),
-                                                           {{1, 1, 1, 1}, DType::f64, {}})});
-  Stream stream;
-  backend.squares(std::move(parts))->run(stream, Pass::update);
-  copy_bytes(squares, found);
-  std::size_t bad = all.size();
-  for (std::size_t i = 0; i < mine.size(); ++i)
-    if (!std::isfinite(found.as<double>()[i])) bad = std::min(bad, std::size_t(mine[i].number));
-  bad = network.placing().ranks.all_reduce_value(bad, ReduceOp::min);
-  check(bad == all.size(), path, ": not saved: after step ", step, ' ',
-        bad < all.size() ? all[bad].name : "",
-        " has values that are not finite: a lower learning rate, warm-up or gradient clipping may "
-        "help");
 }
 
 }  // namespace lamina::detail

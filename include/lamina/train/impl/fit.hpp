@@ -32,7 +32,6 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
   detail::check_alike(trainer.ranks_, options_, trainer.progress_);
   if (options_.validation) trainer.loader(*options_.validation, false);  // fail now
   prepare_saving();
-  loader_->seek(trainer.progress_.epoch, trainer.progress_.batch);
 }
 
 LAMINA_INLINE bool Trainer::Fit::next() {

@@ -5,6 +5,7 @@
 #include <lamina/base/pattern.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/detail/in_turn.hpp>
+#include <lamina/train/detail/values.hpp>
 #include <lamina/train/optimizer.hpp>
 
 #include <algorithm>
@@ -231,19 +232,24 @@ LAMINA_INLINE Memory Optimizer::memory(const Step& step) const {
 
 LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, double rate,
                                      std::int64_t step, double scale) const {
-  check(network.turn() == 0, "update: ", network.turn(), " of ", network.placing().turns(),
-        " micro-batches have run backward");
+  check_attached(network);
+  network.check_update();
   begin_update(network, stream, rate, step, scale);
+  if (!network.compared()) detail::check_ranks(network, stream);
   run_update(network, stream);
 }
 
-LAMINA_INLINE void Optimizer::begin_update(PlacedNetwork& network, Stream& stream, double rate,
-                                           std::int64_t step, double scale) const {
+LAMINA_INLINE void Optimizer::check_attached(const PlacedNetwork& network) const {
   for (const Bucket& bucket : network.buckets())
     check(bucket.attached == key_, "update: the network's states are ",
           bucket.attached == 0 ? "missing" : "of another optimizer, or of other settings",
           ": expected attach() before");
-  network.changed();
+}
+
+LAMINA_INLINE void Optimizer::begin_update(PlacedNetwork& network, Stream& stream, double rate,
+                                           std::int64_t step, double scale) const {
+  check_attached(network);
+  network.changed(), network.drop_gradients();
   network.update_values().put(stream, {rate, double(step), scale});
 }
 

@@ -7,6 +7,7 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/network/agree.hpp>
+#include <lamina/train/detail/values.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <algorithm>
@@ -67,7 +68,19 @@ LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
         ", but the network takes ", network_.sample());
   const LoaderOptions options = loading(training, o, ranks_.rank(), ranks_.size());
   detail::check_alike(ranks_, data, options);
-  return Loader(data, options);
+  Loader loader(data, options);
+  if (training && progress_.step > 0) loader.seek(progress_.epoch, progress_.batch);
+  return loader;
+}
+
+LAMINA_INLINE void Trainer::start(Loader& loader, std::int64_t total) {
+  const double begin = now();
+  const Batch& batch = next(loader);
+  check(batch.epoch == progress_.epoch && batch.index == progress_.batch, "start: expected batch ",
+        progress_.batch, " of epoch ", progress_.epoch, ", got batch ", batch.index, " of epoch ",
+        batch.epoch, ": a loader that loader() makes now, or Loader::seek(), begins there");
+  start(batch, loader.batches(), total);
+  under_way_.back().begin = begin;
 }
 
 LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o, int rank,
@@ -164,7 +177,7 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
 LAMINA_INLINE void Trainer::save(const std::string& path, std::optional<Score> score) {
   check_finished("save");
   network().average_kept(stream_);
-  if (!stream_.silent()) detail::check_finite(network(), path, progress_.step);
+  if (!stream_.silent()) detail::check_saved(network(), path, progress_.step);
   describe();
   progress_.score = score;
   save_checkpoint(path, network(), progress_, ranks_);
@@ -204,7 +217,7 @@ LAMINA_INLINE void Trainer::snapshot() {
   check_finished("snapshot");
   if (!snapshots_) return;
   network().average_kept(stream_);
-  if (!stream_.silent()) detail::check_finite(network(), "snapshot", progress_.step);
+  if (!stream_.silent()) detail::check_saved(network(), "snapshot", progress_.step);
   describe();
   progress_.score = {};
   snapshots_->take(network(), progress_);
@@ -231,6 +244,7 @@ LAMINA_INLINE void Trainer::train_turns(const Batch& batch, double rate) {
       network.run_turn(context);
       network.note_seconds(i, now() - begin);  // which the update has all ranks know
       if (!last) return;
+      if (!network.compared()) detail::check_ranks(network, stream_);
       optimizer_.run_update(network, stream_);
       on.found = network.found(stream_);
     });
@@ -372,6 +386,9 @@ LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& net
   const std::int64_t rows = x.shape.n;
   check(batch.size == micro_batches * rows, "the batch has ", batch.size, " rows, expected ",
         micro_batches * rows);
+  check(batch.ranks == 0 || (batch.rank == ranks_.rank() && batch.ranks == ranks_.size()),
+        "expected the part of rank ", ranks_.rank(), " of ", ranks_.size(),
+        " of the batch, got that of rank ", batch.rank, " of ", batch.ranks);
   const View images = on_host(batch.images + micro_batch * x.shape.size(), x.shape);
   stream_.run(Pass::forward, "copy batch", [&] {
     if (rows > 0) load_images(images, network);

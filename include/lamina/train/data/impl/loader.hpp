@@ -137,6 +137,7 @@ struct Loader::Impl {
     const auto total = data.size();
     batch.epoch = ticket / batches;
     batch.index = ticket % batches;
+    batch.rank = options.rank, batch.ranks = options.ranks;
     batch.images = slot.images.data();
     batch.targets = slot.targets.data();
     batch.size = rows;
