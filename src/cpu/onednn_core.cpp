@@ -49,6 +49,22 @@ std::uint64_t DescLayout::fingerprint_of(const Desc& desc) {
   return key_of(all) | 1;  // never the 0 of a layout that is not known
 }
 
+std::optional<AxisOrder> DescLayout::order(const Shape& shape) const {
+  const Blocking b = blocking(desc_);
+  if (!b.blocked || b.offset != 0 || b.padded != b.dims || !b.inner_blocks.empty()) return {};
+  const bool flat = b.dims == Dims{shape.n, shape.sample()};
+  if (!flat && b.dims != dims(shape)) return {};
+  std::vector<int> by_stride(b.dims.size());
+  std::iota(by_stride.begin(), by_stride.end(), 0);
+  std::stable_sort(by_stride.begin(), by_stride.end(),
+                   [&](int i, int j) { return b.strides[i] > b.strides[j]; });
+  std::int64_t stride = 1;
+  for (std::size_t i = by_stride.size(); i-- > 0; stride *= b.dims[by_stride[i]])
+    if (const int d = by_stride[i]; b.dims[d] > 1 && b.strides[d] != stride) return {};
+  if (flat) return by_stride[0] == 0 ? AxisOrder{0, 1, 2, 3} : AxisOrder{1, 2, 3, 0};
+  return AxisOrder{by_stride[0], by_stride[1], by_stride[2], by_stride[3]};
+}
+
 std::string DescLayout::name() const {
   const Blocking b = blocking(desc_);
   if (!b.blocked) return "opaque";

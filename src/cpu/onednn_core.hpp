@@ -82,6 +82,7 @@ class DescLayout final : public LayoutKind {
     return that && that->desc_ == desc_;
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
+  std::optional<AxisOrder> order(const Shape&) const override;
 
  private:
   /// 0 for what oneDNN alone can read.

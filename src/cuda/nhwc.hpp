@@ -14,6 +14,7 @@ class Nhwc final : public LayoutKind {
     return dynamic_cast<const Nhwc*>(&other) != nullptr;  // a Form has shape and type beside it
   }
   std::uint64_t fingerprint() const override { return 2; }  // padding there is none
+  std::optional<AxisOrder> order(const Shape&) const override { return AxisOrder{0, 2, 3, 1}; }
 
  private:
   std::int64_t elements_;

@@ -4,6 +4,7 @@
 #include <lamina/tensor/shape.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -47,6 +48,13 @@ struct Box {
 
 constexpr Box common(const Box& a, const Box& b) {
   return {common(a.n, b.n), common(a.c, b.c), common(a.h, b.h), common(a.w, b.w)};
+}
+
+/// With its axes in another order, as what lies so is a plain block of.
+constexpr Box in_order(const Box& b, const std::array<int, 4>& order) {
+  const std::array parts{b.n, b.c, b.h, b.w};
+  const auto at = [&](std::size_t i) { return parts[std::size_t(order[i])]; };
+  return {at(0), at(1), at(2), at(3)};
 }
 
 /// Where elements `some` of `box`, counted in n-c-h-w order, lie in two plain blocks that hold all

@@ -5,11 +5,16 @@
 #include <lamina/tensor/dtype.hpp>
 #include <lamina/tensor/shape.hpp>
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lamina {
+
+/// Axes by number: n, c, h, w.
+using AxisOrder = std::array<int, 4>;
 
 /// What a back end derives its own layouts from (oneDNN's blocked formats, for example).
 class LayoutKind {
@@ -23,6 +28,9 @@ class LayoutKind {
   /// A number that layouts have in common, also in different processes, just where they lie alike;
   /// 0 where the back end cannot tell: such a layout is like none.
   virtual std::uint64_t fingerprint() const = 0;
+  /// How the axes n, c, h, w of such a shape follow each other in memory, the last one the fastest,
+  /// where that is all that there is to it: {0, 2, 3, 1} for n-h-w-c; else nothing.
+  virtual std::optional<AxisOrder> order(const Shape&) const { return {}; }
 };
 
 /// Plain, contiguous n-c-h-w unless made from a LayoutKind.
@@ -56,6 +64,10 @@ struct Form {
     return std::size_t(elements) * size_of(dtype);
   }
   bool operator==(const Form&) const = default;
+  /// See LayoutKind::order.
+  std::optional<AxisOrder> order() const {
+    return layout.plain() ? AxisOrder{0, 1, 2, 3} : layout.kind()->order(shape);
+  }
   /// Of shape, dtype and layout together; 0 where that of the layout is.
   std::uint64_t fingerprint() const {
     std::uint64_t h = layout.fingerprint();

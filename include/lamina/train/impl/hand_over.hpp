@@ -16,10 +16,37 @@ namespace detail {
 
 inline constexpr std::int64_t longest_piece = 1 << 21;  // elements that are sent at a time
 
+/// How this rank's block of a tensor lies: an order of axes, or a layout of which nothing is known
+/// but that it is one and the same; 0 where it cannot be moved as it lies.
+using Lies = std::uint64_t;
+constexpr Lies a_layout = Lies(1) << 63;
+
+inline Lies lies(const Slot& slot) {
+  const View& v = slot.mine;
+  const bool rounded = slot.value && slot.value->value.data != v.data;  // from its master weights
+  if (!v || !space_of(v).on_host() || slot.averaged || rounded) return 0;
+  if (const std::optional<AxisOrder> order = v.order()) {
+    Lies lies = 1;
+    for (const int axis : *order) lies = 4 * lies + Lies(axis);
+    return lies;
+  }
+  const std::uint64_t known = v.layout.fingerprint();
+  return known == 0 ? 0 : known | a_layout;
+}
+
+inline AxisOrder order_of(Lies lies) {
+  AxisOrder order;
+  for (std::size_t i = 4; i-- > 0; lies /= 4) order[i] = int(lies % 4);
+  return order;
+}
+
 /// A tensor that both networks have.
 struct Common {
   int before = 0, after = 0;  // numbers of its slots
   DType dtype = DType::f32;
+  /// All blocks lie so, and move as they lie: the boxes are those of the plain tensor that has its
+  /// axes in this order, or of all elements of a block as they follow each other.
+  bool as_it_lies = false;
   std::vector<Box> had = {}, wanted = {};  // by rank
 
   Box block_had(int rank) const { return of(had, rank); }
@@ -51,9 +78,39 @@ inline std::vector<Box> take_boxes(const std::int64_t*& at) {
   return boxes;
 }
 
+/// By rank, how each slot lies, those before and then those after; nothing of a network that the
+/// rank does not have.
+inline std::vector<std::string> all_lie(const std::vector<Slot>& before,
+                                        const std::vector<Slot>& after, const Communicator& ranks) {
+  std::vector<Lies> mine;
+  for (const std::vector<Slot>* slots : {&before, &after})
+    for (const Slot& s : *slots) mine.push_back(lies(s));
+  return ranks.all_gather_text({reinterpret_cast<const char*>(mine.data()), 8 * mine.size()});
+}
+
+/// Turns boxes into those in which a tensor moves as it lies, where all say that it can. `of` is
+/// rank 0's block.
+inline void settle(Common& t, const std::vector<Lies>& all, const View& of) {
+  if (all.empty() || all[0] == 0 || std::ranges::count(all, all[0]) != std::ptrdiff_t(all.size()))
+    return;
+  const Box whole = Box::of({std::int64_t(of.bytes() / size_of(of.dtype)), 1, 1, 1});
+  Box first;
+  for (std::vector<Box>* boxes : {&t.had, &t.wanted})
+    for (const Box& b : *boxes) {
+      if (b.empty()) continue;
+      if (first.empty()) first = b;
+      if (all[0] & a_layout && (b != first || !of)) return;
+    }
+  for (std::vector<Box>* boxes : {&t.had, &t.wanted})
+    for (Box& b : *boxes)
+      if (!b.empty()) b = all[0] & a_layout ? whole : in_order(b, order_of(all[0]));
+  t.as_it_lies = true;
+}
+
 /// As rank 0 knows them, who has both networks.
 inline std::vector<Common> common_to(const std::vector<Slot>& before,
                                      const std::vector<Slot>& after, const Communicator& ranks) {
+  const auto texts = all_lie(before, after, ranks);
   const std::string said = on_first(ranks, [&] {
     std::vector<std::int64_t> numbers;
     for (std::size_t i = 0; i < after.size(); ++i) {
@@ -63,9 +120,24 @@ inline std::vector<Common> common_to(const std::vector<Slot>& before,
       const bool had = same != before.end();
       check(had || slot.local, slot.name, ": the network before has no such tensor");
       if (!had) continue;
-      numbers.insert(numbers.end(),
-                     {same - before.begin(), std::int64_t(i), std::int64_t(slot.whole.dtype)});
-      add(numbers, same->blocks), add(numbers, slot.blocks);
+      Common c{.before = int(same - before.begin()),
+               .after = int(i),
+               .dtype = slot.whole.dtype,
+               .had = same->blocks,
+               .wanted = slot.blocks};
+      std::vector<Lies> all;
+      const auto note = [&](const Slot& s, std::size_t rank, bool later) {
+        // A rank without the network before begins with that after.
+        const bool both = texts[rank].size() == 8 * (before.size() + after.size());
+        const std::size_t at = later ? i + (both ? before.size() : 0) : std::size_t(c.before);
+        if (!s.held(int(rank))) return;
+        std::memcpy(&all.emplace_back(), texts[rank].data() + 8 * at, 8);
+      };
+      for (std::size_t r = 0; r < c.had.size(); ++r) note(*same, r, false);
+      for (std::size_t r = 0; r < c.wanted.size(); ++r) note(slot, r, true);
+      settle(c, all, slot.mine);
+      numbers.insert(numbers.end(), {c.before, c.after, std::int64_t(c.dtype), c.as_it_lies});
+      add(numbers, c.had), add(numbers, c.wanted);
     }
     return std::string(reinterpret_cast<const char*>(numbers.data()),
                        numbers.size() * sizeof numbers[0]);
@@ -74,8 +146,8 @@ inline std::vector<Common> common_to(const std::vector<Slot>& before,
   std::memcpy(numbers.data(), said.data(), said.size());
   std::vector<Common> all;
   for (const std::int64_t* at = numbers.data(); at < numbers.data() + numbers.size();) {
-    Common c{int(at[0]), int(at[1]), DType(at[2])};
-    at += 3, c.had = take_boxes(at), c.wanted = take_boxes(at);
+    Common c{int(at[0]), int(at[1]), DType(at[2]), at[3] != 0};
+    at += 4, c.had = take_boxes(at), c.wanted = take_boxes(at);
     all.push_back(std::move(c));
   }
   return all;
@@ -127,7 +199,12 @@ class Side {
   const std::vector<Slot>& slots() const { return slots_; }
   /// Whether this rank has a block of it.
   bool has(int slot) const { return !slots_.empty() && slots_[std::size_t(slot)].held(rank_); }
-  /// This rank's block of a slot that it has, on the host. New memory is dear: it is taken for the
+  /// This rank's block of a slot that it has, as it lies.
+  View as_it_lies(int slot, const Box& block) const {
+    const View& mine = slots_[std::size_t(slot)].mine;
+    return mine.at(0, {block.shape(), mine.dtype, {}});
+  }
+  /// A copy of it, plain, on the host: to be filled. New memory is dear: it is taken for the
   /// first one that is asked for, with room for each.
   View plain(int slot) {
     if (!room_.view()) room_ = Tensor({1, most(), 1, 1}, DType::f64);
@@ -223,12 +300,20 @@ LAMINA_INLINE double hand_over(const PlacedNetwork* before, PlacedNetwork* after
   Mover mover(ranks);
   double bytes = 0;
   for (const Common& c : common_to(old.slots(), fresh.slots(), ranks)) {
-    const View from = old.has(c.before) ? old.plain(c.before) : View();
-    const bool wants = fresh.has(c.after);
-    View to = wants ? in_one_piece(from, c.block_had(me), c.block_wanted(me)) : View();
-    const bool is_there = bool(to);
-    if (wants && !is_there) to = fresh.plain(c.after);
-    if (reader) reader->read(old.slots()[std::size_t(c.before)], from);
+    const Box block_had = c.block_had(me), block_wanted = c.block_wanted(me);
+    const bool had_some = old.has(c.before), wants = fresh.has(c.after);
+    View from, to;
+    bool is_there = false;
+    if (c.as_it_lies) {
+      if (had_some) from = old.as_it_lies(c.before, block_had);
+      if (wants) to = fresh.as_it_lies(c.after, block_wanted);
+    } else {
+      if (had_some) from = old.plain(c.before);
+      if (wants) to = in_one_piece(from, block_had, block_wanted);
+      is_there = bool(to);
+      if (wants && !is_there) to = fresh.plain(c.after);
+      if (reader) reader->read(old.slots()[std::size_t(c.before)], from);
+    }
     for (const Piece& p : pieces_of(c)) {
       const Box had = c.block_had(p.from), wanted = c.block_wanted(p.to);
       if (p.from != p.to) {
@@ -238,7 +323,7 @@ LAMINA_INLINE double hand_over(const PlacedNetwork* before, PlacedNetwork* after
         Mover::copy(p.box, from, had, to, wanted);
       }
     }
-    if (to) write_slot(fresh.slots()[std::size_t(c.after)], *after, to);
+    if (to && !c.as_it_lies) write_slot(fresh.slots()[std::size_t(c.after)], *after, to);
   }
   return bytes;
 }
