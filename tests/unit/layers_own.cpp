@@ -163,7 +163,8 @@ TEST_CASE("what ranks keep apart of a layer of one's own, and do not say so, is 
   CHECK(save({.apart = true}).empty());
   CHECK(save({.says_so = false}).empty());
   const std::string wrong = save({.apart = true, .says_so = false});
-  CHECK_THAT(wrong, ContainsSubstring("update: shift.other has other values on rank 1 than on "));
+  CHECK_THAT(wrong,
+             ContainsSubstring("not saved: after step 1 shift.other has other values on rank 1 "));
   CHECK_THAT(wrong, ContainsSubstring("expected `replicas` where ranks have statistics of "));
 }
 

@@ -4,6 +4,7 @@
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -212,6 +213,28 @@ TEST_CASE("training goes on where it was, whatever ranks and splits are then") {
     CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(1e-9));
   for (std::size_t i = 0; i < found.weights.size(); ++i)
     CHECK(found.weights[i] == Approx(expected.weights[i]).epsilon(1e-9).margin(1e-12));
+}
+
+TEST_CASE("an evaluation has its own batch after a resize, too") {
+  How how{.evaluation_batch = 12, .plans = {"data", "owt"}};
+  std::array<std::size_t, 2> found, expected;
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    const auto me = std::size_t(world.rank());
+    Trainer trainer(how.net, world, how.optimizer, options_of(how, 1));
+    if (!trainer.active()) trainer.prepare(2);
+    trainer.resize(2, 1);
+    found[me] = trainer.memory().total();
+    expected[me] = Trainer(how.net, world, how.optimizer, options_of(how, 2)).memory().total();
+  });
+  CHECK(found == expected);
+  how.evaluation_batch = 0;
+  std::array<std::size_t, 2> without;
+  run_ranks(2, [&](World& world) {
+    const Trainer trainer(how.net, world, how.optimizer, options_of(how, 2));
+    without[std::size_t(world.rank())] = trainer.memory().total();
+  });
+  for (const std::size_t rank : {0, 1}) CHECK(without[rank] < expected[rank]);
 }
 
 TEST_CASE("what is longer than a message goes over in several") {

@@ -1,6 +1,7 @@
 // Mistakes of a training loop of one's own that would train something else than was meant, and
 // would not show: each ends in a line that says what was expected.
 #include "catch.hpp"
+#include "support/splits.hpp"
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
 
@@ -90,8 +91,7 @@ TEST_CASE("an update takes the gradients of one backward pass") {
   const auto whole = [&] {
     for (int i = 0; i < micro_batches; ++i) loop.forward(), loop.backward();
   };
-  loop.update();  // of gradients that were put there by hand
-  CHECK_THAT(error_of([&] { loop.update(); }), ContainsSubstring(no_backward));
+  loop.update(), loop.update();  // of gradients that were put there by hand
   for (int again = 0; again < 2; ++again) {
     whole(), loop.update();
     CHECK_THAT(error_of([&] { loop.update(); }), ContainsSubstring(no_backward));
@@ -103,6 +103,36 @@ TEST_CASE("an update takes the gradients of one backward pass") {
   loop.net.drop_gradients();
   whole(), loop.update();
   CHECK(weights(loop.net) != before);
+}
+
+TEST_CASE("a trainer's step leaves no gradients for an update, and one may follow it") {
+  const auto data = small_data();
+  Trainer t(Loop::network(), {}, SGD{.rate = 0.1}, {.batch = batch, .backend = "reference"});
+  losses(t, *data, 2);
+  Stream stream;
+  const auto update = [&] { t.optimizer().update(t.network(), stream, 0.1, 3); };
+  CHECK_THAT(error_of(update), ContainsSubstring(no_backward));
+  const Tensor labels({batch, 1, 1, 1}, DType::i32);
+  Context context{.stream = stream, .targets = labels};
+  t.network().forward(context), t.network().backward(context);
+  CHECK_NOTHROW(update());
+}
+
+TEST_CASE("a training goes back to a checkpoint between two epochs") {
+  const auto data = small_data();
+  const checkpoint_files::Folder folder;
+  const auto train = [&](bool back) {
+    Trainer t(small_network(false), {}, SGD{.rate = 0.05},
+              {.batch = batch, .backend = "reference", .dtype = DType::f64});
+    bool went = false;
+    for (const Epoch& epoch : t.fit(*data, {.epochs = 4})) {
+      if (epoch.number == 1 && !went) t.save(folder / "one");
+      if (epoch.number != 3 || !back || std::exchange(went, true)) continue;
+      t.resume(folder / "one");
+    }
+    return weights(t.network());
+  };
+  CHECK(train(true) == train(false));
 }
 
 TEST_CASE("a profile leaves no gradients for an update") {
@@ -145,6 +175,23 @@ TEST_CASE("ranks with unlike weights do not train", "[host]") {
   CHECK_THAT(said(0), ContainsSubstring("update: a.weight" + other));
   CHECK_THAT(said(2), ContainsSubstring("file: not saved: after step 2 a.weight" + other));
   CHECK(folder.files() == 0);
+}
+
+TEST_CASE("of the biases of a layer that is split along its input one counts", "[host]") {
+  const auto data = small_data();
+  const checkpoint_files::Folder folder;
+  const Network net = small_network(false);
+  CHECK(said_by_both([&](World& world) {
+          Trainer t(net, world, SGD{.rate = 0.05},
+                    {.batch = batch,
+                     .backend = "reference",
+                     .dtype = DType::f64,
+                     .splits = splits_of(net, {.splits = {{"c", {.input = 2}}}}, 2)});
+          for (const NamedParameter& n : t.network().parameters())
+            if (n.name == "c.bias" && world.rank() == 1) n.parameter->value.as<double>()[0] = 7;
+          losses(t, *data, 2);
+          t.save(folder / "file");
+        }).empty());
 }
 
 TEST_CASE("with workers, ranks with unlike weights do not train", "[host]") {
@@ -192,8 +239,8 @@ TEST_CASE("a loader begins where training stands, or is refused") {
   Loader early = second.loader(*data, true);
   second.resume(folder / "six");
   CHECK(error_of([&] { second.step(early, 10); }) ==
-        "start: expected batch 2 of epoch 1, got batch 0 of epoch 0: a loader that loader() makes "
-        "now, or Loader::seek(), begins there");
+        "start: expected batch 2 of epoch 1, got a loader at batch 0 of epoch 0: one that loader() "
+        "makes now begins where training stands, as does Loader::seek()");
   early.seek(1, 2);
   first.step(loader, 10), second.step(early, 10);
   CHECK(weights(second.network()) == weights(first.network()));

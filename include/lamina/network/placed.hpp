@@ -152,13 +152,16 @@ class PlacedNetwork {
   void begin_turn(Context& context);
   void run_turn(Context& context) { run_forward(context), run_backward(context); }
   void end_turn();
-  /// Throws Error unless gradients of a step, of one only, wait for an update. Those that were put
-  /// there by hand, before the first backward, count as such.
+  /// Throws Error unless the gradients of a step, of one only, wait for an update. Before the first
+  /// backward() they may have been put there by hand.
   void check_update() const;
-  /// To be called when an update takes them, or when none is to.
+  /// An update takes them.
+  void take_gradients() { waiting_ = waiting_ ? std::optional(0) : std::nullopt; }
+  /// No update is to take them.
   void drop_gradients() { waiting_ = 0; }
-  /// Whether the ranks have been compared before an update: from now on they have.
-  bool compared() { return std::exchange(compared_, true); }
+  /// Whether the ranks have been compared, as they are before the first update.
+  bool compared() const { return compared_; }
+  void note_compared() { compared_ = true; }
   /// What the loss found (Layer::is_loss) in the last forward; in training with micro-batches, in
   /// those of the step so far. It is on all ranks, also those that take no part in the loss: where
   /// there are such, this is collective. Throws Error if the network does not end in a loss.
@@ -226,7 +229,7 @@ class PlacedNetwork {
   Memory memory_;
   int turn_ = 0;
   std::optional<int> waiting_ = {};  ///< steps whose gradients no update has had, once there were
-  bool ran_forward_ = false;         ///< in training, and not backward since
+  bool ran_forward_ = false;         ///< by forward(), in training, and not backward since
   bool compared_ = false;
   bool allocated_ = false, ended_ = false;
   bool prepared_ = false;  ///< layers know the values of the parameters, in inference

@@ -106,8 +106,8 @@ class Optimizer {
   /// Gradients count `scale` times; those of micro-batches become means over the rows that count.
   /// Throws Error unless the optimizer is attached to the network, and one backward pass (of all
   /// micro-batches) has run since the last update. The first time it is collective over the ranks
-  /// of the network, and throws Error, on all of them, where they have unlike values, or their loss
-  /// found unlike ones.
+  /// of the network, and throws Error, on all of them, where they have unlike weights, or share a
+  /// loss of which they found unlike values.
   void update(PlacedNetwork& network, Stream& stream, double rate, std::int64_t step,
               double scale = 1) const;
   // The same in two parts, for who runs the second one again as it was recorded: the first one puts

@@ -254,9 +254,9 @@ class Trainer {
   Loader loader(const Dataset& data, bool training, const FitOptions& o = {}) const;
 
   /// Forward, backward and update on the loader's next batch, which must be the one where training
-  /// stands. `total` is the number of steps that training will take, for the schedule. The first
-  /// step throws Error, on all ranks, where they have unlike values, or their loss found unlike
-  /// ones.
+  /// stands (progress(), which may be set). `total` is the number of steps that training will take,
+  /// for the schedule. The first step throws Error, on all ranks, where they have unlike weights,
+  /// or share a loss of which they found unlike values.
   StepResult step(Loader& loader, std::int64_t total) {
     start(loader, total);
     return finish();
@@ -293,8 +293,9 @@ class Trainer {
   std::optional<Evaluation> evaluate_unless(const Dataset& data, const std::function<bool()>& stop);
 
   /// Everything that resuming needs. On failure the file is what it was, and all ranks throw: also
-  /// where a parameter is not finite, since what is ruined must not replace what is not. `score` is
-  /// what the network reached, where that is to be remembered.
+  /// where a parameter is not finite, or has other values on ranks that should have the same, since
+  /// what is ruined must not replace what is not. `score` is what the network reached, where that
+  /// is to be remembered.
   void save(const std::string& path, std::optional<Score> score = {});
   /// Continues from a checkpoint of the same model, optimizer, global batch and seed. Throws Error,
   /// before anything has changed, if it is of others. Returns Resumed::averaged.
@@ -421,6 +422,8 @@ class Trainer {
   };
   /// Throws Error where steps are under way that `what` would have to wait for.
   void check_finished(const char* what) const;
+  /// The same where as many are as can be.
+  void check_room() const;
   /// One step more: says which.
   void advance(StepResult& r);
 

@@ -296,7 +296,7 @@ LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
   check(options_.training || !context.training,
         "the network was placed for inference: expected Context::training = false");
   if (!options_.training && !prepared_) prepare_constants();
-  ran_forward_ = context.training;
+  ran_forward_ = false;
   tell(context);
   numbers_.now.put(context.stream, {.seed = context.seed,
                                     .step = context.step,
@@ -310,6 +310,7 @@ LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
 LAMINA_INLINE void PlacedNetwork::forward(Context& context) {
   begin_turn(context);
   run_forward(context);
+  ran_forward_ = context.training;
   if (context.training || !found_by_step() || options_.workers.count == 0) return;
   end_turn();
   if (turn_ == 0) add_up_workers(context.stream);

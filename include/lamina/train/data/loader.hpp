@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace lamina {
 
@@ -64,6 +65,9 @@ class Loader {
   /// The next batch; waits for it. Throws Error, naming the file, if an image of it cannot be read;
   /// every later call throws the same until seek().
   const Batch& next();
+
+  /// Epoch and index of the batch that next() serves.
+  std::pair<std::int64_t, std::int64_t> position() const;
 
   /// Continues at batch `index` of `epoch`, as if all before had been served; index may be
   /// batches(), which is the start of the next epoch.

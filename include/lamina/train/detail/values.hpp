@@ -12,9 +12,11 @@ namespace lamina::detail {
 /// has other values on ranks that hold the same block of it. Collective.
 void check_saved(const PlacedNetwork&, const std::string& path, std::int64_t step);
 
-/// After the first forward and backward: throws, on all ranks the same Error, where parameters have
-/// other values on ranks that hold the same block of them, or where ranks found another loss.
-/// Nothing where the stream is silent. Collective.
-void check_ranks(const PlacedNetwork&, Stream&);
+// Before the first update. Collective; they do nothing where the stream is silent.
+/// Throws, on all ranks the same Error, where a parameter has other values on ranks that hold the
+/// same block of it.
+void check_weights(const PlacedNetwork&, Stream&);
+/// After forward: the same where ranks that share the loss found other values.
+void check_loss(const PlacedNetwork&, Stream&);
 
 }  // namespace lamina::detail

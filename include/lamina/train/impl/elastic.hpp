@@ -267,7 +267,7 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
       bytes += double(piece.bytes()) * (ranks.size() - from);
     }
   for (Pending& s : sent) s.wait(stream_);
-  placed.changed(), placed.kept_is_known(), placed.compared();
+  placed.changed(), placed.kept_is_known(), placed.note_compared();
   return bytes;
 }
 

@@ -54,6 +54,9 @@ LAMINA_INLINE bool Trainer::Fit::next() {
 
 LAMINA_INLINE void Trainer::Fit::train() {
   std::int64_t images = 0;
+  // Who iterates may have resumed from a checkpoint.
+  if (const std::pair to(at().epoch, at().batch); loader_->position() != to)
+    loader_->seek(to.first, to.second);
   for (bool last = false; !last;) {
     if (coming_.at == at().step) change_ranks(trainer_.ranks_.size());
     if (!trainer_.active()) return;

@@ -234,8 +234,12 @@ LAMINA_INLINE void Optimizer::update(PlacedNetwork& network, Stream& stream, dou
                                      std::int64_t step, double scale) const {
   check_attached(network);
   network.check_update();
+  if (!network.compared()) {
+    detail::check_weights(network, stream);
+    detail::check_loss(network, stream);
+    network.note_compared();
+  }
   begin_update(network, stream, rate, step, scale);
-  if (!network.compared()) detail::check_ranks(network, stream);
   run_update(network, stream);
 }
 
@@ -249,7 +253,7 @@ LAMINA_INLINE void Optimizer::check_attached(const PlacedNetwork& network) const
 LAMINA_INLINE void Optimizer::begin_update(PlacedNetwork& network, Stream& stream, double rate,
                                            std::int64_t step, double scale) const {
   check_attached(network);
-  network.changed(), network.drop_gradients();
+  network.changed(), network.take_gradients();
   network.update_values().put(stream, {rate, double(step), scale});
 }
 

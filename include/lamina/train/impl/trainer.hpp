@@ -75,11 +75,14 @@ LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
 
 LAMINA_INLINE void Trainer::start(Loader& loader, std::int64_t total) {
   const double begin = now();
-  const Batch& batch = next(loader);
-  check(batch.epoch == progress_.epoch && batch.index == progress_.batch, "start: expected batch ",
-        progress_.batch, " of epoch ", progress_.epoch, ", got batch ", batch.index, " of epoch ",
-        batch.epoch, ": a loader that loader() makes now, or Loader::seek(), begins there");
-  start(batch, loader.batches(), total);
+  check_room();
+  Progress& at = progress_;
+  if (at.batch == loader.batches()) ++at.epoch, at.batch = 0;  // in data of another size
+  const auto [epoch, index] = loader.position();
+  check(epoch == at.epoch && index == at.batch, "start: expected batch ", at.batch, " of epoch ",
+        at.epoch, ", got a loader at batch ", index, " of epoch ", epoch,
+        ": one that loader() makes now begins where training stands, as does Loader::seek()");
+  start(next(loader), loader.batches(), total);
   under_way_.back().begin = begin;
 }
 
@@ -106,9 +109,8 @@ LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o,
 }
 
 LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
+  check_room();
   auto& outcomes = here().outcomes;
-  check(under_way() < int(outcomes.size()), "start: ", under_way(),
-        " steps are under way: expected finish()");
   UnderWay step{.result = {}, .begin = now(), .samples = batch.global_valid};
   StepResult& r = step.result;
   r.count = per_epoch;
@@ -147,6 +149,11 @@ LAMINA_INLINE StepResult Trainer::finish() {
         " steps in a row, with a loss scale of ", r.loss_scale ? r.loss_scale->scale : 1,
         ": a lower learning rate, warm-up, gradient clipping or bf16 may help");
   return r;
+}
+
+LAMINA_INLINE void Trainer::check_room() const {
+  check(under_way() < int(here().outcomes.size()), "start: ", under_way(),
+        " steps are under way: expected finish()");
 }
 
 LAMINA_INLINE void Trainer::check_finished(const char* what) const {
@@ -232,6 +239,8 @@ LAMINA_INLINE void Trainer::train_turns(const Batch& batch, double rate) {
   const bool records = options_.graph && on.steady_from > 0 && step >= on.steady_from;
   const bool steady = this->steady();
   const int turns = int(on.turns.size());
+  const bool compared = network.compared();
+  if (!compared) detail::check_weights(network, stream_);
   for (int i = 0; i < turns; ++i) {
     const double says = Outcome::says(stop_, std::exchange(announced_, 0), steady);
     Context context = load(batch, network, on.targets, says, i, turns);
@@ -244,12 +253,13 @@ LAMINA_INLINE void Trainer::train_turns(const Batch& batch, double rate) {
       network.run_turn(context);
       network.note_seconds(i, now() - begin);  // which the update has all ranks know
       if (!last) return;
-      if (!network.compared()) detail::check_ranks(network, stream_);
+      if (!compared) detail::check_loss(network, stream_);
       optimizer_.run_update(network, stream_);
       on.found = network.found(stream_);
     });
     network.end_turn();
   }
+  network.drop_gradients(), network.note_compared();
 }
 
 LAMINA_INLINE void Trainer::evaluate_turns(const Batch& batch, bool stop) {

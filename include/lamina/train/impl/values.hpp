@@ -18,8 +18,14 @@ inline const Communicator& together(const PlacedNetwork& network) {
   return o.workers.count > 0 ? o.workers.ranks : o.ranks;
 }
 
-/// By rank, the sum of squares of what it holds of each of all parameters; 0 of nothing.
-inline std::vector<std::vector<double>> squares_of_values(const PlacedNetwork& network) {
+/// What a rank holds of a parameter.
+struct Held {
+  double squares = 0;  ///< their sum
+  int replicas = 0;    ///< ranks that sum up its gradient
+};
+
+/// By rank, what it holds of each of all parameters.
+inline std::vector<std::vector<Held>> values_held(const PlacedNetwork& network) {
   const Backend& backend = *network.placing().backend;
   const auto& mine = network.parameters();
   const Form form{{1, std::int64_t(mine.size()), 1, 1}, DType::f64, {}};
@@ -31,11 +37,11 @@ inline std::vector<std::vector<double>> squares_of_values(const PlacedNetwork& n
   Stream stream;
   backend.squares(std::move(parts))->run(stream, Pass::update);
   copy_bytes(squares, found);
-  std::vector<double> all(network.all_parameters().size());
+  std::vector<Held> all(network.all_parameters().size());
   for (std::size_t i = 0; i < mine.size(); ++i)
-    all[std::size_t(mine[i].number)] = found.as<double>()[i];
-  std::vector<std::vector<double>> by_rank;
-  const std::string bytes(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(double));
+    all[std::size_t(mine[i].number)] = {found.as<double>()[i], mine[i].parameter->replicas.size()};
+  std::vector<std::vector<Held>> by_rank;
+  const std::string bytes(reinterpret_cast<const char*>(all.data()), all.size() * sizeof all[0]);
   for (const std::string& theirs : together(network).all_gather_text(bytes))
     std::memcpy(by_rank.emplace_back(all.size()).data(), theirs.data(), bytes.size());
   return by_rank;
@@ -46,24 +52,32 @@ inline bool about_equal(double a, double b) {
   return std::abs(a - b) <= 1e-6 * std::max(std::abs(a), std::abs(b));
 }
 
+/// Whether ranks that hold the same block of it have the same values. Where layers are split along
+/// their input, ranks have a bias each, which only the first of them reads: these are summed apart.
+inline bool are_alike(const PlacedNetwork& network, const WholeParameter& p, std::size_t rank,
+                      const Held& held) {
+  const bool workers = network.placing().workers.count > 0;
+  if (!p.trained) return p.frozen || (!workers && p.variants == 1);
+  return workers || std::ranges::count(p.blocks, p.blocks[rank]) <= held.replicas;
+}
+
 /// What is wrong where ranks hold the same block of a parameter, but other values; empty where
 /// nothing is. Those that are not finite are not compared.
 inline std::string unlike_values(const PlacedNetwork& network,
-                                 const std::vector<std::vector<double>>& squares) {
+                                 const std::vector<std::vector<Held>>& held) {
   const auto& all = network.all_parameters();
-  const bool workers = network.placing().workers.count > 0;  // who hold all, but statistics apart
+  const bool workers = network.placing().workers.count > 0;  // each rank has all there is
   for (std::size_t i = 0; i < all.size(); ++i) {
     const WholeParameter& p = all[i];
-    const bool weight = p.trained || p.frozen;
-    if (!weight && (workers || p.variants > 1)) continue;
-    for (std::size_t r = 1; r < squares.size(); ++r) {
+    for (std::size_t r = 1; r < held.size(); ++r) {
       std::size_t first = 0;
       while (!workers && p.blocks[first] != p.blocks[r]) ++first;
-      const double a = squares[first][i], b = squares[r][i];
+      if (first == r || !are_alike(network, p, first, held[first][i])) continue;
+      const double a = held[first][i].squares, b = held[r][i].squares;
       if (about_equal(a, b) || !std::isfinite(a) || !std::isfinite(b)) continue;
       return text(p.name, " has other values on rank ", r, " than on rank ", first,
                   " (sums of squares: ", format("%.6g", b), " and ", format("%.6g", a), "): ",
-                  weight
+                  p.trained || p.frozen
                       ? "expected initialize() with one seed, and load_parameters(), on all ranks"
                       : "expected `replicas` where ranks have statistics of their own");
     }
@@ -100,22 +114,29 @@ inline std::string unlike_loss(const PlacedNetwork& network) {
 
 LAMINA_INLINE void check_saved(const PlacedNetwork& network, const std::string& path,
                                std::int64_t step) {
-  const auto squares = squares_of_values(network);
+  const auto held = values_held(network);
   const auto& all = network.all_parameters();
   for (std::size_t i = 0; i < all.size(); ++i)
-    for (const std::vector<double>& of_rank : squares)
-      check(std::isfinite(of_rank[i]), path, ": not saved: after step ", step, ' ', all[i].name,
+    for (const std::vector<Held>& of_rank : held)
+      check(std::isfinite(of_rank[i].squares), path, ": not saved: after step ", step, ' ',
+            all[i].name,
             " has values that are not finite: a lower learning rate, warm-up or gradient clipping "
             "may help");
-  const std::string wrong = unlike_values(network, squares);
+  const std::string wrong = unlike_values(network, held);
   check(wrong.empty(), path, ": not saved: after step ", step, ' ', wrong);
 }
 
-LAMINA_INLINE void check_ranks(const PlacedNetwork& network, Stream& stream) {
+LAMINA_INLINE void check_weights(const PlacedNetwork& network, Stream& stream) {
   if (stream.silent() || together(network).size() == 1) return;
   stream.wait();
-  std::string wrong = unlike_values(network, squares_of_values(network));
-  if (wrong.empty()) wrong = unlike_loss(network);
+  const std::string wrong = unlike_values(network, values_held(network));
+  check(wrong.empty(), "update: ", wrong);
+}
+
+LAMINA_INLINE void check_loss(const PlacedNetwork& network, Stream& stream) {
+  if (stream.silent() || together(network).size() == 1) return;
+  stream.wait();
+  const std::string wrong = unlike_loss(network);
   check(wrong.empty(), "update: ", wrong);
 }
 

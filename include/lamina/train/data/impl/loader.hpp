@@ -207,6 +207,12 @@ struct Loader::Impl {
     return slot.batch;
   }
 
+  std::pair<std::int64_t, std::int64_t> position() {
+    const std::lock_guard lock(mutex);
+    const std::int64_t next = failed ? served : wanted;
+    return {next / batches, next % batches};
+  }
+
   void seek(std::int64_t epoch, std::int64_t index) {
     check(epoch >= 0 && index >= 0 && index <= batches, data.name(), ": no batch ", index,
           " in epoch ", epoch, ", an epoch has ", batches);
@@ -246,6 +252,9 @@ LAMINA_INLINE Loader& Loader::operator=(Loader&&) noexcept = default;
 
 LAMINA_INLINE std::int64_t Loader::batches() const { return impl_->batches; }
 LAMINA_INLINE const Batch& Loader::next() { return impl_->next(); }
+LAMINA_INLINE std::pair<std::int64_t, std::int64_t> Loader::position() const {
+  return impl_->position();
+}
 LAMINA_INLINE void Loader::seek(std::int64_t epoch, std::int64_t index) {
   impl_->seek(epoch, index);
 }
