@@ -361,6 +361,8 @@ int main(int argc, char** argv) {
 
     const DType dtype = parse_dtype(type);
     check(wide(dtype) == DType::f32, "--dtype: expected f32 or bf16, got ", type);
+    check(only.empty() || name == "auto" || name == "onednn",
+          "--only: expected --backend auto or onednn, got ", name);
     const auto backend =
         only.empty() ? make_backend(name, dtype) : onednn_backend({.only = std::move(only)});
     std::vector<std::string> rest = app.remaining();

@@ -148,6 +148,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   cli::count(app, "--steps", o.steps, 1, "of those that run for long")->capture_default_str();
   return cli::run(app, argc, argv, [&](World&) {
+    check(o.model.empty() || std::ranges::count(cases, o.model, &Case::model) > 0, "--model ",
+          o.model, ": it is not in the list");
     for (const Case& c : cases)
       if (o.model.empty() || o.model == c.model) bench(c, o);
     return 0;

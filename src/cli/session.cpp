@@ -157,6 +157,8 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   const bool on_gpu = o.device == "cuda" || o.backend.starts_with("cuda");
   check(!on_gpu || has_cuda(), "device cuda: no CUDA back end is built in; expected auto or cpu");
   check(!on_gpu || o.device != "cpu", "--backend ", o.backend, ": expected --device auto or cuda");
+  check(!on_gpu || o.backend == "auto" || o.backend.starts_with("cuda"),
+        "--device cuda: expected --backend auto or cuda, got ", o.backend);
   check(o.comm != "nccl" || has_nccl(),
         "--comm nccl: NCCL is not built in; expected auto, mpi or none");
   check(o.comm != "nccl" || on_gpu, "--comm nccl: it is for GPUs, expected --device cuda with it");

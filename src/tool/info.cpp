@@ -145,6 +145,8 @@ std::string cuda_line() {
 int info(const InfoOptions& o, World& world) {
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   check(!o.fused || !o.model.empty(), "--fused: expected --model NAME with it");
+  check(o.model.empty() || !(o.machine || o.measure),
+        "--model and --machine or --measure: expected one of the two");
   if (o.machine || o.measure) return print_machine(o, world), 0;
   const auto hosts = world.comm().all_gather_text(
       text(world.hosts()[std::size_t(world.rank())], ", device cpu, ", threads(),

@@ -28,6 +28,7 @@ struct Options : RunOptions {
   std::string cluster = "h100-ndr", cluster_out, svg, convergence, sweep;
   int devices = 0, most_devices = 4096;
   bool scaling = false, unseeded = false, calibrate = false, validate = false;
+  std::string for_training;  ///< of what was said, the flags that a training must have, too
   PlannerOptions planner;
   ValidateOptions validation;
 };
@@ -165,10 +166,10 @@ void write_files(const Prediction& p, const FoundPlan& found, const Options& o) 
   if (o.plan_out.empty()) return;
   naming(
       "--plan-out", [&] { write_plan(o.plan_out, plan_of(found, o.model)); }, " ");
-  std::fputs(remark(text("to run it: mpirun -n ", p.devices, " bench_network --model ", o.model,
-                         " --global-batch ", p.batch, " --plan ", o.plan_out))
-                 .c_str(),
-             stdout);
+  const std::string command = text("mpirun -n ", p.devices, " bench_network --model ", o.model,
+                                   o.for_training, o.dtype == "f32" ? "" : " --dtype " + o.dtype,
+                                   " --global-batch ", p.batch, " --plan ", o.plan_out);
+  std::printf("# to run it: %s\n", command.c_str());  // in one line, to be copied
 }
 
 /// What the ranks of this job are, and how long kernels take on them. Collective.
@@ -195,7 +196,7 @@ void check_validation(const Options& o, const World& world) {
         "start it with mpirun");
   check(o.devices == 0 && !o.scaling && o.sweep.empty() && o.plan_out.empty() &&
             o.cluster_out.empty() && o.convergence.empty() && o.micro_batch == 0 &&
-            !o.shard_optimizer && o.recompute.empty(),
+            !o.fits_memory && !o.shard_optimizer && o.recompute.empty(),
         "--validate runs many plans as they are: expected no --devices, --scaling, --sweep, "
         "--plan-out, --cluster-out, --convergence, --micro-batch, --shard-optimizer or --recompute "
         "with it");
@@ -261,6 +262,36 @@ void add_search_flags(CLI::App& app, Options& o) {
       });
 }
 
+/// What would have no effect.
+void check_said(const CLI::App& app, const Options& o) {
+  const bool measures = o.calibrate || o.validate;
+  for (const char* flag : {"--plans", "--rounds", "--longest"})
+    check(o.validate || app.count(flag) == 0, flag, " needs --validate, which runs plans");
+  check(measures || app.count("--backend") == 0,
+        "--backend needs --calibrate or --validate, which measure its kernels");
+  check(!measures || app.count("--cluster") == 0,
+        "--cluster: --calibrate and --validate plan for the ranks there are");
+  check(!o.calibrate || !o.validate, "--calibrate and --validate: expected one of the two");
+  check(o.workers == 0, "--workers: layers are split by samples there, and no plan is to be found");
+}
+
+/// Of what was said about the model and its update, but for its name: a training must be told, too.
+std::string flags_for_training(const CLI::App& said) {
+  CLI::App training;
+  RunOptions unused;
+  add_model_flags(training, unused), add_rule_flags(training, unused);
+  add_bucket_flags(training, unused);
+  std::string all;
+  for (const CLI::Option* flag : said.get_options()) {
+    const std::string name = flag->get_name();
+    if (flag->count() == 0 || name == "--model" || !training.get_option_no_throw(name)) continue;
+    append(all, ' ' + name);
+    if (flag->get_items_expected_max() == 0) continue;  // true
+    for (const std::string& value : flag->results()) append(all, ' ' + value);
+  }
+  return all;
+}
+
 }  // namespace
 
 Command plan_command(CLI::App& app) {
@@ -302,7 +333,11 @@ Command plan_command(CLI::App& app) {
   word(*sub, "--json", o->json, "FILE", "write all of it as JSON");
   word(*sub, "--svg", o->svg, "FILE", "draw the scaling");
   word(*sub, "--plan-out", o->plan_out, "FILE", "write the plan, which --plan FILE takes");
-  return {sub, [o](World& world) { return run_plan(*o, world); }};
+  return {sub, [o, sub](World& world) {
+            check_said(*sub, *o);
+            o->for_training = flags_for_training(*sub);
+            return run_plan(*o, world);
+          }};
 }
 
 }  // namespace lamina::cli

@@ -31,7 +31,7 @@ struct TrainOptions : RunOptions {
   int profile_steps = 10;
   int keep = 0;
   bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
-  bool keep_best = false;
+  bool keep_best = false, epochs_given = false;
   std::string save, resume, init, log;
   bool resumes = false;
   ElasticOptions elastic;
@@ -79,6 +79,12 @@ void check_flags(const TrainOptions& o) {
   check(o.save_every == 0 || !o.save.empty(), "--save-every needs --save FILE");
   check(o.keep == 0 || !o.save.empty(), "--keep needs --save FILE");
   check(!o.keep_best || !o.save.empty(), "--keep-best needs --save FILE");
+  check(!o.not_strict || !o.init.empty(), "--init-partly needs --init FILE");
+  check(o.init.empty() || !o.resumes,
+        "--init and --resume: a checkpoint has all parameters: expected one of the two");
+  const bool shows = !o.json.empty() || !o.csv.empty() || !o.trace.empty() || !o.report.empty();
+  check(o.profile_steps > 0 || !shows,
+        "--profile-steps 0: --json, --csv, --trace and --report are of recorded steps");
   const ElasticOptions& e = o.elastic;
   check(e.on || (e.ranks == 0 && e.max_ranks == 0 && e.events.empty() && e.job.empty()),
         "--ranks, --max-ranks, --events and --job need --elastic");
@@ -125,7 +131,15 @@ void settle_elastic(TrainOptions& o, const World& world) {
   settle_most(o, started);
   check(!o.fits_memory, "--elastic: expected a number of samples for --micro-batch");
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
-  if (o.workers == 0 && o.micro_batch == 0 && by_samples) o.workers = o.elastic.max_ranks;
+  if (o.workers == 0 && o.micro_batch == 0 && by_samples) {
+    check(
+        !std::getenv(lamina::detail::snapshot_variable),
+        "--elastic under lamina launch: expected --workers N, which stays the same when ranks are "
+        "lost");
+    o.workers = o.elastic.max_ranks;
+  }
+  check(o.balance == "even" || o.workers > 0, "--balance shares out workers, and --plan ", o.plan,
+        " has none");
   check(built_in(o.plan) || o.plan == "auto", "--elastic --plan ", o.plan,
         ": expected a plan for any number of ranks: auto, ", in_words(plan_names()));
 }
@@ -198,15 +212,37 @@ void log_evaluation(JsonLog& log, const Epoch& epoch, std::int64_t step) {
              {"samples", epoch.validation->samples}});
 }
 
-void show_files(const TrainOptions& o) {
+/// What --init-partly has left as it was.
+std::string in_words(const Unmatched& u, const std::string& file, std::size_t all) {
+  std::string s = text("--init ", file, ": ", all - u.missing.size() - u.reshaped.size(), " of ",
+                       all, " tensors");
+  const auto list = [&](const char* what, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    constexpr std::size_t most = 4;
+    append(s, text("; ", what));
+    for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+      append(s, text(i > 0 ? ", " : " ", names[i]));
+    if (names.size() > most) append(s, text(" and ", names.size() - most, " more"));
+  };
+  list("not in it:", u.missing);
+  list("of another shape there:", u.reshaped);
+  list("not in the network:", u.unexpected);
+  return s;
+}
+
+/// Those that were written: without recorded steps there are no profiles.
+void show_files(const TrainOptions& o, bool recorded, const World& world) {
   std::string best = o.keep_best ? best_checkpoint(o.save) : "";
   if (!std::filesystem::exists(best)) best.clear();  // no epoch was whole
-  for (const auto& [what, file] : {std::pair("checkpoint", o.save),
-                                   {"best checkpoint", best},
-                                   {"log", o.log},
-                                   {"profile", o.json},
+  for (const auto& [what, file] :
+       {std::pair("checkpoint", o.save), {"best checkpoint", best}, {"log", o.log}})
+    if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
+  if (!recorded) return;
+  std::string trace = o.trace.empty() ? "" : trace_path(o.trace, 0, world.size());
+  if (trace != o.trace) append(trace, ", and one of each other rank");
+  for (const auto& [what, file] : {std::pair("profile", o.json),
                                    {"profile", o.csv},
-                                   {"trace", o.trace},
+                                   {"trace", trace},
                                    {"report", o.report.empty() ? "" : o.report + "/index.html"}})
     if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
 }
@@ -237,6 +273,8 @@ int train(TrainOptions& o, World& world) {
     return 0;
   }
   check_flags(o);
+  check(o.comm != "none" || o.save.empty() || world.size() == 1,
+        "--comm none trains each rank by itself, for timing only: expected no --save");
   settle_elastic(o, world);
   prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
   const auto log = open_log(o, world);
@@ -256,8 +294,9 @@ int train(TrainOptions& o, World& world) {
   write_plan_out(o, plan, world);
   trainer.progress().settings["model"] = o.model;
   const bool active = trainer.active();
+  Unmatched unmatched;
   if (!o.init.empty() && active)
-    load_parameters(o.init, trainer.network(), !o.not_strict, trainer.ranks());
+    unmatched = load_parameters(o.init, trainer.network(), !o.not_strict, trainer.ranks());
   std::vector<std::string> averaged;
   if (o.resumes && active) averaged = trainer.resume(o.resume.empty() ? o.save : o.resume);
 
@@ -269,8 +308,10 @@ int train(TrainOptions& o, World& world) {
   const auto trace = o.elastic.on ? nullptr : open_trace(o, world, trainer.network());
   StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
+  // The earlier of the two, where both are given.
+  const std::int64_t in_epochs = o.epochs * (data->size() / batch);
   FitOptions fit{.epochs = o.epochs,
-                 .steps = o.steps,
+                 .steps = o.epochs_given ? std::min(o.steps, in_epochs) : o.steps,
                  .validation = validation.get(),
                  .shuffle = !o.no_shuffle,
                  .augment = !o.no_augment,
@@ -338,6 +379,8 @@ int train(TrainOptions& o, World& world) {
                           "; ask with: lamina resize ", requests->job(), " N"));
     if (o.resumes || trainer.progress().step > 0)
       more += remark(text("resumed at step ", trainer.progress().step));
+    if (!unmatched.empty())
+      more += remark(in_words(unmatched, o.init, trainer.network().all_parameters().size()));
     if (!averaged.empty())
       more += remark(text(averaged.size(),
                           " running statistics go on from their mean over the ranks: the "
@@ -369,7 +412,7 @@ int train(TrainOptions& o, World& world) {
   signals.reset();  // whoever signals from here on wants an end
   if (trainer.active())
     show_recorded(recorder, o, plan, number != 0, trainer, std::move(over_time), world);
-  if (first) show_files(o);
+  if (first) show_files(o, recorder.profiler().steps() > 0, world);
   if (number == 0) return 0;
   std::fflush(stdout);
   world.comm().barrier();  // where a status is not 0, nobody waits for long
@@ -385,7 +428,8 @@ Command train_command(CLI::App& app) {
   add_model_flags(*sub, *o);
   add_run_flags(*sub, *o);
   count(*sub, "--epochs", o->epochs, 1, "passes over the data")->capture_default_str();
-  count(*sub, "--steps", o->steps, 0, "end after this many steps in all; 0 = after the epochs");
+  count(*sub, "--steps", o->steps, 0,
+        "end after this many steps in all, or after --epochs, if that is earlier");
   add_optimizer_flags(*sub, *o);
   add_balance_flag(*sub, *o);
   add_elastic_flags(*sub, o->elastic);
@@ -415,6 +459,7 @@ Command train_command(CLI::App& app) {
   add_profile_flags(*sub, *o);
   return {sub, [o, sub](World& world) {
             o->resumes = sub->count("--resume") > 0;
+            o->epochs_given = sub->count("--epochs") > 0;
             return train(*o, world);
           }};
 }

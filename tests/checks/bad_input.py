@@ -213,6 +213,14 @@ def names():
     bad("--nesterov: expected --optimizer sgd, got adam",
         *train("--nesterov", "--optimizer", "adam"))
     bad("--save-every needs --save", *train("--save-every", "2"))
+    bad("--init-partly needs --init FILE", *train("--init-partly"))
+    bad("--init and --resume: .*expected one of the two",
+        *train("--init", good, "--resume", good))
+    bad("--profile-steps 0: --json, .* are of recorded steps",
+        *train("--profile-steps", "0", "--report", root / "report"))
+    bad("--comm none .*for timing only: expected no --save",
+        *train("--comm", "none", "--save", good), ranks=2)
+    bad("--model and --machine or --measure", "info", "--model", "lenet", "--measure")
     bad("--keep needs --save", *train("--keep", "2"))
     bad("--keep-best needs --save", *train("--keep-best"))
     bad("--resume needs", *train("--resume"))
@@ -283,6 +291,11 @@ def checkpoints():
     save = ("--save", good)
     bad("good.safetensors: checkpoint for another model.*conv1.weight 6x1x5x5/16x3x3x3", "train",
         "--model", "resnet20", "--init", good, *save)
+    out = fine("train", "--classes", "4", "--batch-size", "4", "--steps", "1", "--init", good,
+               "--init-partly", "--no-validation")
+    if not re.search(r"good.safetensors: 8 of 10 tensors;\s+#?\s*of another shape there: "
+                     r"fc3.weight 10x84/4x84, fc3.bias 10/4", out):
+        report("--init-partly", [], ["does not say what it left out"], out, "")
     bad("good.safetensors: was saved with model lenet, but this run has resnet20", "train",
         "--model", "resnet20", "--batch-size", "8", "--resume", *save)
     bad("good.safetensors.*another model.*fc3.weight 10x84/4x84",

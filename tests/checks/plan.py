@@ -283,6 +283,16 @@ impossible("--validate runs plans on the ranks of this job, and there is one onl
 impossible("--validate runs many plans as they are: expected no --devices, --scaling,",
            "--validate", ranks=2)
 bad("--svg needs --scaling", "--svg", "kept.svg", program=planner, ranks=1)
+impossible("--rounds needs --validate", "--rounds", "2")
+impossible("--backend needs --calibrate or --validate", "--backend", "reference")
+impossible("--workers: layers are split by samples there", "--workers", "4")
+impossible("--cluster: --calibrate and --validate plan for the ranks there are", "--calibrate",
+           "--cluster", "h100-ndr", ranks=2)
+told = ("--image-size", "32", "--optimizer", "adam", "--bucket-mb", "5")
+out = fine("--model", "lenet", *told, "--dtype", "bf16", "--cluster", "h100-ndr", "--devices", "2",
+           "--batch-size", "4", "--plan-out", "told.plan", program=planner, ranks=1)
+expect("# to run it: mpirun -n 2 bench_network --model lenet --image-size 32 --optimizer adam "
+       "--bucket-mb 5 --dtype bf16 --global-batch 8 --plan told.plan" in out, "not as planned", out)
 bad("--plan auto times plans, and so needs communication", "--plan", "auto", "--comm", "none")
 for expected, flag, value in (
         ("--devices: expected a whole number from 1", "--devices", "0"),
