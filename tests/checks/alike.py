@@ -72,8 +72,9 @@ def alike(*ranks):
     return out
 
 
-train = ("lamina", "train", "--batch-size", "8", "--steps", "2", "--profile-steps", "0",
-         "--no-validation")
+tiny = ("lamina", "train", "--batch-size", "8", "--no-validation")
+train = (*tiny, "--steps", "2", "--profile-steps", "0")
+recorded = (*tiny, "--steps", "5", "--profile-steps", "1", "--ceilings", "none")
 bench = ("bench_network", "--model", "lenet", "--batch-size", "4", "--warmup", "0", "--iters", "1",
          "--profile-steps", "0")
 
@@ -108,10 +109,10 @@ unlike("--data is synthetic on rank 0, but mnist on rank 1", train,
        (*train, "--data", "mnist:here"))
 
 # What may differ: threads, files of one rank, instruction sets, the other way to say the same.
-out = alike((*train, "--threads", "1", "--log", "log", "--save", "save", "--json", "json",
+out = alike((*recorded, "--threads", "1", "--log", "log", "--save", "save", "--json", "json",
              "--loader-threads", "2", "--seed", "1"),
-            (*train, "--threads", "2", "--save", "elsewhere/save", "--top", "3", "--wide"))
-if not (root / "save").exists() or (root / "elsewhere").exists():
+            (*recorded, "--threads", "2", "--save", "elsewhere/save", "--top", "3", "--wide"))
+if not all((root / f).exists() for f in ("log", "save", "json")) or (root / "elsewhere").exists():
     fail([], "not the files of rank 0", out, "")
 alike((*train, "--resume", "save"), (*train, "--resume", "nowhere"))
 alike(("+DNNL_MAX_CPU_ISA=SSE41", *train), ("+DNNL_MAX_CPU_ISA=AVX2", *train))
