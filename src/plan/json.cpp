@@ -32,21 +32,26 @@ void allow_only(const JsonPart& object, const char* what,
 }
 
 PlanPrediction prediction_in(const JsonPart& j, int ranks) {
-  allow_only(j, "a prediction", {"cluster", "batch", "step_s", "layers"});
+  allow_only(j, "a prediction", {"cluster", "dtype", "batch", "step_s", "layers"});
   PlanPrediction p{.cluster = one_line(j.at("cluster").string()),
+                   .dtype = one_line(j.at("dtype").string()),
                    .batch = j.at("batch").whole(1, INT64_MAX),
                    .seconds = j.at("step_s").number(0)};
   const JsonPart layers = j.at("layers");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const JsonPart layer = layers.at(i);
     allow_only(layer, "a layer's prediction",
-               {"layer", "split", "forward", "input_grad", "weight_grad", "recompute", "update",
-                "redistribution"});
+               {"layer", "split", "output", "forward", "input_grad", "weight_grad", "recompute",
+                "update", "redistribution"});
     PlanPrediction::Layer& its = p.layers.emplace_back();
     its.name = layer.at("layer").string();
     naming(one_line(text("prediction of layer '", its.name, "'")),
            [&] { its.split = parse_split(one_line(layer.at("split").string())); });
     if (its.split.ways() > ranks) layer.at("split").fail(text("a split of ", ranks, " ranks"));
+    const JsonPart output = layer.at("output");
+    if (output.size() != 3) output.fail("channels, height and width");
+    std::int64_t* const extents[] = {&its.output.c, &its.output.h, &its.output.w};
+    for (std::size_t k = 0; k < 3; ++k) *extents[k] = output.at(k).whole(1, INT32_MAX);
     for (const auto& [pass, seconds] : passes)
       if (const auto s = layer.find(pass)) its.passes.*seconds = s->number(0);
     if (const auto s = layer.find("redistribution")) its.redistribution = s->number(0);
@@ -71,11 +76,12 @@ std::string quoted(const std::string& s) {
 
 std::string json_of(const PlanPrediction& p) {
   std::string s = text(",\n  \"prediction\": {\n    \"cluster\": ", quoted(p.cluster),
-                       ",\n    \"batch\": ", p.batch, ",\n    \"step_s\": ", exact(p.seconds),
-                       ",\n    \"layers\": [");
+                       ",\n    \"dtype\": ", quoted(p.dtype), ",\n    \"batch\": ", p.batch,
+                       ",\n    \"step_s\": ", exact(p.seconds), ",\n    \"layers\": [");
   for (const PlanPrediction::Layer& layer : p.layers) {
     append(s, text(&layer == &p.layers[0] ? "\n" : ",\n", "      {\"layer\": ", quoted(layer.name),
-                   ", \"split\": ", quoted(layer.split.text())));
+                   ", \"split\": ", quoted(layer.split.text()), ", \"output\": [", layer.output.c,
+                   ", ", layer.output.h, ", ", layer.output.w, "]"));
     const auto add = [&](const char* what, double seconds) {
       if (seconds > 0) append(s, text(", \"", what, "\": ", exact(seconds)));
     };
@@ -89,7 +95,7 @@ std::string json_of(const PlanPrediction& p) {
 }  // namespace
 
 Plan parse_plan(const std::string& json) {
-  const Json j = JsonPart::parse_written(json, "plan", schema, version, 5, "layer", 10000);
+  const Json j = JsonPart::parse_written(json, "plan", schema, version, 6, "layer", 10000);
   const JsonPart whole(j);
   allow_only(whole, "a plan",
              {"schema", "version", "model", "ranks", "layers", "recompute", "shard_optimizer",

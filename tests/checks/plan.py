@@ -148,10 +148,11 @@ bad("--plan unknown.json: there is no layer 'conv9' (did you mean conv1?)",
 bad("--plan twice.json: 'fc1' is given twice", *plan(
     "twice.json", text='{"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": '
     '{"fc1": "channel:2", "fc1": "batch:2"}}'))
-bad("--plan why.json: 'steps' is no member of a prediction: expected cluster, batch, step_s, "
-    "layers", *plan("why.json", prediction={"steps": 1}))
+bad("--plan why.json: 'steps' is no member of a prediction: expected cluster, dtype, "
+    "batch, step_s, layers", *plan("why.json", prediction={"steps": 1}))
 bad("--plan why.json: prediction.step_s: expected a number of at least 0, got -1",
-    *plan("why.json", prediction={"cluster": "c", "batch": 1, "step_s": -1, "layers": []}))
+    *plan("why.json", prediction={"cluster": "c", "dtype": "f32", "batch": 1, "step_s": -1,
+                                  "layers": []}))
 bad("--plan why.json: timed: expected a list, got an object", *plan("why.json", timed={}))
 bad("--plan-out", "--plan-out", "no/such/folder/plan.json")
 bad("--recompute comv1: there is no layer 'comv1' (did you mean conv1?)", "--recompute", "comv1")
@@ -382,7 +383,8 @@ expect(kept_plan and kept_plan["predicted_s"] == found["step_s"] and
        abs(rows / found["step_s"] - 1) < 1e-9, f"{rows} s in rows", f"{kept_plan} {found}")
 expect(json.loads((root / "kept.json").read_text())["prediction"] == found,
        "--plan-out has another prediction")
-for arguments in ("--split", "fc3=none"), ("--shard-optimizer",), ("--global-batch", "64"):
+for arguments in (("--split", "fc3=none"), ("--shard-optimizer",), ("--global-batch", "64"),
+                  ("--dtype", "bf16"), ("--grad-dtype", "bf16"), ("--image-size", "36")):
     size = profiled.index("--batch-size") if "--global-batch" in arguments else len(profiled)
     fine("--plan", "found.json", *arguments, program=profiled[:size] + profiled[size + 2:],
          ranks=4)

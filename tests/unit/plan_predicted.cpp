@@ -144,6 +144,8 @@ TEST_CASE("a prediction of another step says nothing of this one") {
   CHECK_FALSE(with([](Plan& p) { p.ranks = 4; }));
   CHECK_FALSE(with([](Plan& p) { p.prediction->layers[1].split = {.height = 2}; }));
   CHECK_FALSE(with([](Plan& p) { p.prediction->layers[1].name = "conv1"; }));
+  CHECK_FALSE(with([](Plan& p) { p.prediction->layers[1].output.h *= 2; }));
+  CHECK_FALSE(with([](Plan& p) { p.prediction->dtype = "bf16"; }));
   CHECK_FALSE(with([](Plan& p) { p.prediction->layers.clear(); }));
   CHECK_FALSE(with([](Plan& p) { p.prediction.reset(); }));
 }
@@ -162,6 +164,7 @@ TEST_CASE("a plan that was found keeps what was predicted of it") {
     const PlanPrediction::Layer& layer = plan.prediction->layers[v];
     CHECK(layer.name == net.graph()[v].name);
     CHECK(layer.split == found.best.splits[v]);
+    CHECK(layer.output == net.graph()[v].shape);
     CHECK(layer.seconds() == Approx(found.best.step.layers[v].seconds()).epsilon(1e-12));
     all += layer.seconds();
   }

@@ -164,9 +164,9 @@ TEST_CASE("why a plan was chosen survives its file, to the last digit") {
   Plan plan{.ranks = 2};
   plan.split("conv1", {.height = 2});
   plan.timed = {{"auto", 1.0 / 3, 0.1}, {"data", 5e-324, 1.0 / 7}};
-  plan.prediction = {.cluster = "two \"boxes\"", .batch = 64, .seconds = 2.0 / 3};
-  plan.prediction->layers = {{"input", {.batch = 2}},
-                             {"conv1", {.height = 2}, {1.0 / 3, 0, 1e-7, 0.1, 1e22}, 1.0 / 9}};
+  plan.prediction = {.cluster = "two \"boxes\"", .dtype = "bf16", .batch = 64, .seconds = 2.0 / 3};
+  plan.prediction->layers = {{"input", {.batch = 2}, {.c = 3, .h = 8, .w = 6}},
+                             {"conv1", {.height = 2}, {}, {1.0 / 3, 0, 1e-7, 0.1, 1e22}, 1.0 / 9}};
   const Plan read = parse_plan(plan_json(plan));
   CHECK(plan_json(read) == plan_json(plan));
   REQUIRE(read.timed.size() == 2);
@@ -176,9 +176,11 @@ TEST_CASE("why a plan was chosen survives its file, to the last digit") {
   CHECK(read.timed[1].median == 1.0 / 7);
   REQUIRE(read.prediction);
   CHECK(read.prediction->cluster == "two \"boxes\"");
+  CHECK(read.prediction->dtype == "bf16");
   CHECK(read.prediction->batch == 64);
   CHECK(read.prediction->seconds == 2.0 / 3);
   REQUIRE(read.prediction->layers.size() == 2);
+  CHECK(read.prediction->layers[0].output == Shape{1, 3, 8, 6});
   const PlanPrediction::Layer& conv = read.prediction->layers[1];
   CHECK(conv.name == "conv1");
   CHECK(conv.split == Split{.height = 2});
@@ -240,7 +242,7 @@ TEST_CASE("a file that is no good plan says so in one line") {
   CHECK_THAT(why(plan_with(R"("a": 2)")), ContainsSubstring("layer 'a': expected a split such as"));
   CHECK_THAT(why(plan_with(R"("a": {"batch": 2})")),
              ContainsSubstring("layer 'a': expected a split"));
-  CHECK_THAT(why(plan_with(R"("a": {"b": {"c": {"d": {}}}})")), ContainsSubstring("nested"));
+  CHECK_THAT(why(plan_with(R"("a": {"b": {"c": {"d": {"e": {}}}}})")), ContainsSubstring("nested"));
   CHECK_THAT(why(plan_with(R"("": "batch:2")")), ContainsSubstring("expected the name of a layer"));
   const auto with = [&](const std::string& member) {
     return why(R"({"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": {}, )" + member +
@@ -265,19 +267,25 @@ TEST_CASE("a file that is no good plan says so in one line") {
   CHECK(with(R"("prediction": [])") == "prediction: expected an object, got a list of 0");
   CHECK(with(R"("prediction": {"batch": 1})") == "prediction: expected a member 'cluster'");
   CHECK(with(R"("prediction": {"steps": 1})") ==
-        "'steps' is no member of a prediction: expected cluster, batch, step_s, layers");
+        "'steps' is no member of a prediction: expected cluster, dtype, batch, step_s, layers");
   const auto layer = [&](const std::string& s) {
-    return with(R"("prediction": {"cluster": "c", "batch": 2, "step_s": 1, "layers": [)" + s +
-                "]}");
+    return with(
+        R"("prediction": {"cluster": "c", "dtype": "f32", "batch": 2, "step_s": 1, "layers": [)" +
+        s + "]}");
   };
-  CHECK(layer(R"({"layer": "a", "split": "batch:2"})").empty());
-  CHECK(layer(R"({"layer": "a", "split": "batch:2", "forward": "1"})") ==
+  const std::string a = R"({"layer": "a", "output": [1, 2, 3], "split": )";
+  CHECK(layer(a + R"("batch:2"})").empty());
+  CHECK(layer(R"({"layer": "a", "split": "batch:2"})") ==
+        "prediction.layers[0]: expected a member 'output'");
+  CHECK(layer(R"({"layer": "a", "split": "batch:2", "output": [1, 2]})") ==
+        "prediction.layers[0].output: expected channels, height and width, got a list of 2");
+  CHECK(layer(a + R"("batch:2", "forward": "1"})") ==
         "prediction.layers[0].forward: expected a number of at least 0, got \"1\"");
-  CHECK(layer(R"({"layer": "a", "split": "batch:3"})") ==
+  CHECK(layer(a + R"("batch:3"})") ==
         "prediction.layers[0].split: expected a split of 2 ranks, got \"batch:3\"");
-  CHECK_THAT(layer(R"({"layer": "a", "split": "rows:2"})"),
+  CHECK_THAT(layer(a + R"("rows:2"})"),
              ContainsSubstring("prediction of layer 'a': ") && ContainsSubstring("'rows'"));
-  CHECK(layer(R"({"layer": "a", "split": "none", "backward": 1})")
+  CHECK(layer(a + R"("none", "backward": 1})")
             .starts_with("'backward' is no member of a layer's prediction: expected layer, split"));
   CHECK_THAT(error_of([] { read_plan("there/is/none.json"); }),
              ContainsSubstring("there/is/none.json"));
@@ -287,7 +295,7 @@ TEST_CASE("no byte of a plan can do harm", "[fuzz]") {
   Plan plan{.model = "lenet", .ranks = 4};
   plan.split("conv*", {.batch = 2, .height = 2}).split("f", {});
   plan.timed = {{"auto", 1, 2}};
-  plan.prediction = {.cluster = "c", .layers = {{"f", {.batch = 2}, {.forward = 0.5}, 0.25}}};
+  plan.prediction = {.cluster = "c", .layers = {{"f", {.batch = 2}, {}, {.forward = 0.5}, 0.25}}};
   const std::string good = plan_json(plan);
   REQUIRE(error_of([&] { parse_plan(good); }).empty());
   for (std::size_t i = 0; i < good.size(); ++i) {

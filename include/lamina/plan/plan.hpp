@@ -25,6 +25,7 @@ struct PlanPrediction {
   struct Layer {
     std::string name = {};
     Split split = {};
+    Shape output = {};          ///< of one sample
     LayerSeconds passes = {};   ///< kernels, and waiting for all but redistribution
     double redistribution = 0;  ///< waiting for inputs, and for the way back of their gradients
 
@@ -32,10 +33,14 @@ struct PlanPrediction {
   };
 
   std::string cluster = {};        ///< by name
+  std::string dtype = {};          ///< as placed_dtype() has it
   std::int64_t batch = 1;          ///< samples of a step
   double seconds = 0;              ///< of a step: all layers together
   std::vector<Layer> layers = {};  ///< of each vertex, the input first
 };
+
+/// "bf16"; where gradients go from node to node in less, "f32, gradients sent in bf16".
+std::string placed_dtype(const PlaceOptions& placing);
 
 /// Rules, of which the later ones win; a layer that none of them matches is split as the input is,
 /// by samples (input_split), which is the plan `data`. A rule for "input", by that very name, gives

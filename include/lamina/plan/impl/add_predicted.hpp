@@ -22,10 +22,13 @@ inline bool is_of(const PlanPrediction& prediction, int ranks, const Profile& pr
                   const PlacedNetwork& network) {
   const auto& graph = network.network().graph();
   const auto& layers = prediction.layers;  // a loss may have been added to the network since
-  bool same = profile.ranks == ranks && profile.batch == prediction.batch && !layers.empty() &&
+  const PlaceOptions& placing = network.placing();
+  bool same = profile.ranks == ranks && profile.batch == prediction.batch &&
+              placed_dtype(placing) == prediction.dtype && !layers.empty() &&
               layers.size() <= graph.size();
   for (std::size_t v = 0; same && v < layers.size(); ++v)
-    same = layers[v].name == graph[v].name && layers[v].split == network.placing().splits[v];
+    same = layers[v].name == graph[v].name && layers[v].split == placing.splits[v] &&
+           layers[v].output == graph[v].shape;
   return same;
 }
 

@@ -232,10 +232,13 @@ LAMINA_INLINE FoundPlan find_plan(const Network& network, const PlaceOptions& op
 LAMINA_INLINE PlanPrediction plan_prediction(const StepModel& model, const PredictedStep& step) {
   const PlaceOptions& placing = model.options();
   PlanPrediction p{.cluster = model.cluster().name,
+                   .dtype = placed_dtype(placing),
                    .batch = placing.batch * std::max(1, placing.micro_batches),
                    .seconds = step.seconds};
-  for (const PredictedLayer& l : step.layers) {
-    p.layers.push_back({l.name, l.split, l.kernels, l.redistribution});
+  for (std::size_t v = 0; v < step.layers.size(); ++v) {
+    const PredictedLayer& l = step.layers[v];
+    p.layers.push_back(
+        {l.name, l.split, model.network().graph()[v].shape, l.kernels, l.redistribution});
     p.layers.back().passes += l.waiting;
   }
   return p;

@@ -170,6 +170,11 @@ LAMINA_INLINE std::vector<bool> recompute_of(const std::vector<Decision>& decisi
   return recompute;
 }
 
+LAMINA_INLINE std::string placed_dtype(const PlaceOptions& placing) {
+  const std::string all = placing.dtype.text();
+  return placing.narrow() ? text(all, ", gradients sent in ", name(*placing.sent_gradients)) : all;
+}
+
 LAMINA_INLINE Plan plan_of(const std::vector<Decision>& decisions, std::string model, int ranks) {
   Plan plan{.model = std::move(model), .ranks = ranks};
   if (!decisions[0].used.shares.batch.empty()) plan.split(decisions[0].layer, decisions[0].used);

@@ -29,11 +29,13 @@ struct Candidates {
 };
 
 inline void put(std::ostream& to, const PlanPrediction& p) {
-  to << std::quoted(p.cluster) << ' ' << p.batch << ' ' << exact(p.seconds) << ' '
-     << p.layers.size() << '\n';
+  to << std::quoted(p.cluster) << ' ' << std::quoted(p.dtype) << ' ' << p.batch << ' '
+     << exact(p.seconds) << ' ' << p.layers.size() << '\n';
   for (const PlanPrediction::Layer& layer : p.layers) {
     const LayerSeconds& s = layer.passes;
+    const Shape& y = layer.output;
     to << std::quoted(layer.name) << ' ' << layer.split.text();
+    for (const auto extent : {y.n, y.c, y.h, y.w}) to << ' ' << extent;
     for (const double seconds :
          {s.forward, s.input_grad, s.weight_grad, s.recompute, s.update, layer.redistribution})
       to << ' ' << exact(seconds);
@@ -44,13 +46,14 @@ inline void put(std::ostream& to, const PlanPrediction& p) {
 inline PlanPrediction prediction_in(std::istream& from) {
   PlanPrediction p;
   std::size_t layers = 0;
-  from >> std::quoted(p.cluster) >> p.batch >> p.seconds >> layers;
+  from >> std::quoted(p.cluster) >> std::quoted(p.dtype) >> p.batch >> p.seconds >> layers;
   for (std::size_t i = 0; i < layers; ++i) {
     PlanPrediction::Layer layer;
     LayerSeconds& s = layer.passes;
+    Shape& y = layer.output;
     std::string split;
-    from >> std::quoted(layer.name) >> split >> s.forward >> s.input_grad >> s.weight_grad >>
-        s.recompute >> s.update >> layer.redistribution;
+    from >> std::quoted(layer.name) >> split >> y.n >> y.c >> y.h >> y.w >> s.forward >>
+        s.input_grad >> s.weight_grad >> s.recompute >> s.update >> layer.redistribution;
     layer.split = parse_split(split);
     p.layers.push_back(std::move(layer));
   }
