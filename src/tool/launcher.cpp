@@ -152,7 +152,10 @@ Launcher::Reached Launcher::reached() const {
 }
 
 void Launcher::note_restart(const std::string& why) {
-  if (restart_)  // the ranks that were to go on did not come to a step
+  if (furthest_ == Reached())  // there is nothing to go on from, and there may never be
+    std::fprintf(stderr, "lamina launch: %s before the first step of a training: starting anew\n",
+                 why.c_str());
+  else if (restart_)  // the ranks that were to go on did not come to a step
     restart_->why += ", then " + why;
   else
     restart_ = Restart{why, reached(), memory_.board().last};

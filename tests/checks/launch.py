@@ -130,6 +130,9 @@ def script(name, text):
     return root / name
 
 
+anew = " before the first step of a training: starting anew"
+
+
 def goes_on(why, ranks):
     return (rf"lamina launch: {why}: going on with {ranks} from step (\d+), (\d+) steps? repeated, "
             r"[0-9.]+ s")
@@ -186,6 +189,10 @@ def fewer_and_more():
     expect("# SIGTERM: ended after step" in (job.folder / "out").read_text(), "not told to end")
 
 
+# A program that trains nothing, as far as the launcher can know, and is lost the first time.
+ONCE = "[ -e been ] || { >been; kill -9 $$; }"
+
+
 def given_up():
     job = Job("below-min", ("--min", 2, "--max", 2), *training)
     job.kill(1, after=20)
@@ -198,11 +205,17 @@ def given_up():
     Job("bad-flags", ("--max", 2), lamina, "train", "--modle", "lenet").ends(
         2, r"lamina: error: unknown flag --modle \(did you mean --model\?\): see --help",
         "lamina: error: .*/lamina ended with status 2 before its first step: not tried again")
+    Job("no-workers", ("--max", 1), *training, "--elastic").ends(
+        1, "lamina: error: --elastic under lamina launch: expected --workers N, .*",
+        "lamina: error: .*/lamina ended with status 1 before its first step: not tried again")
     Job("more-than-max", ("--min", 3, "--max", 2), lamina).ends(
         1, "lamina: error: launch: --min 3, but --max is 2")
+    lost = r"(rank \d|a rank) was lost \(signal 9\)"
     Job("crashes", ("--max", 2, "--regrow", 0), "sh", "-c", "kill -9 $$").ends(
-        137, r"lamina: error: (rank \d|a rank) was lost \(signal 9\): 3 times in a row without a "
-        "new step: given up")
+        137, *[f"lamina launch: {lost}{anew}"] * 2,
+        f"lamina: error: {lost}: 3 times in a row without a new step: given up")
+    Job("no-training", ("--max", 1, "--regrow", 0), "sh", "-c", ONCE).ends(
+        0, f"lamina launch: {lost}{anew}")
     # An error of its own, at the same step each time.
     error = "lamina: error: step .*: the loss is .*"
     job = Job("diverges", ("--max", 1, "--snapshot-every", 2), *training, "--lr", "1e9")
@@ -346,7 +359,7 @@ exec sleep 1000
 def stuck_mpirun():
     job = Job("stuck", ("--max", 1, "--mpirun", script("stuck.sh", STUCK)), *training, "--steps",
               20)
-    job.ends(0, r"lamina launch: mpirun was lost \(signal 9\): going on with 1 rank")
+    job.ends(0, r"lamina launch: mpirun was lost \(signal 9\)" + anew)
     expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
 
 
