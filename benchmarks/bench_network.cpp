@@ -147,6 +147,6 @@ int main(int argc, char** argv) {
              "steps recorded for the table, each beside a clean one; 0 = none")
       ->capture_default_str();
   cli::add_optimizer_flags(app, o);
-  cli::add_profile_flags(app, o);
+  cli::add_output_flags(app, o);
   return cli::run(app, argc, argv, [&](World& world) { return bench(o, world); });
 }

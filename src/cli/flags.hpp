@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -27,7 +26,7 @@ CLI::Validator one_of(std::vector<std::string> names);
 
 /// --flag N: a whole number from `least` to `most`. Counts are multiplied with each other: 31 bits
 /// leave room for that.
-template <std::integral T>
+template <class T>
 CLI::Option* count(CLI::App& app, const char* flag, T& to, std::uint64_t least, const char* help,
                    std::uint64_t most = 0x7FFFFFFF) {
   return app.add_option(flag, to, help)->type_name("N")->check(detail::whole(least, most));

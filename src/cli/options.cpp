@@ -71,10 +71,13 @@ std::optional<DType> RunOptions::sent_gradients() const {
 }
 
 LossScaling RunOptions::loss_scaling() const {
-  if (loss_scale == "off") return LossScaling();
   LossScaling how = LossScaling::usual(loss_scale == "auto" ? parse_dtype(dtype) : DType::f16);
-  how.double_after = loss_scale_steps;
-  if (loss_scale == "auto" || loss_scale == "dynamic") return how;
+  if (loss_scale == "off") how = LossScaling();
+  const bool dynamic = how.on() && (loss_scale == "auto" || loss_scale == "dynamic");
+  check(dynamic || !loss_scale_steps, "--loss-scale-steps: expected --loss-scale dynamic, got ",
+        loss_scale == "auto" ? "none with --dtype " + dtype : loss_scale);
+  if (loss_scale_steps) how.double_after = *loss_scale_steps;
+  if (dynamic || !how.on()) return how;
   const char* const end = loss_scale.data() + loss_scale.size();
   const auto [at, error] = std::from_chars(loss_scale.data(), end, how.start);
   check(error == std::errc() && at == end && how.start > 0, "--loss-scale ", loss_scale,
@@ -108,7 +111,7 @@ void add_memory_flags(CLI::App& app, RunOptions& o) {
 void add_rule_flags(CLI::App& app, RunOptions& o) {
   choice(app, "--optimizer", o.optimizer, {"sgd", "adam", "adamw", "lars"}, "the update rule")
       ->capture_default_str();
-  number(app, "--momentum", o.momentum, "of sgd and lars", 0, 0.9999)->capture_default_str();
+  number(app, "--momentum", o.momentum, "of sgd and lars", 0, 0.9999)->default_str("0.9");
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum");
 }
 
@@ -144,7 +147,6 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
   choice(app, "--graph", o.graph, {"on", "off"},
          "on = where a GPU can record a training step it runs that as a whole, as a CUDA graph")
       ->capture_default_str();
-  app.add_flag("--nvtx", o.nvtx, "mark layers as ranges of NVTX; steps then run kernel by kernel");
   choice(app, "--comm", o.comm, {"auto", "mpi", "nccl", "none"},
          "none = no communication at all, for timing only")
       ->capture_default_str();
@@ -160,7 +162,6 @@ void add_run_flags(CLI::App& app, RunOptions& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--allow-fallback", o.allow_fallback,
                "split by samples where what --split or a plan's FILE says is impossible");
-  word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
   add_memory_flags(app, o);
 }
 
@@ -195,17 +196,19 @@ void add_optimizer_flags(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   count(app, "--loss-scale-steps", o.loss_scale_steps, 1,
         "so many steps without overflow double a dynamic scale")
-      ->capture_default_str();
+      ->default_str(text(LossScaling().double_after));
   number(app, "--clip-norm", o.clip_norm, "scale gradients down to this norm; 0 = never");
 }
 
-void add_profile_flags(CLI::App& app, RunOptions& o) {
+void add_output_flags(CLI::App& app, RunOptions& o) {
   word(app, "--json", o.json, "FILE", "write the per-layer profile as JSON");
   word(app, "--csv", o.csv, "FILE", "write the per-layer profile as CSV");
   word(app, "--trace", o.trace, "FILE",
        "write the recorded steps as a Chrome trace; a file per rank, FILE.RANK, where there are "
        "some");
   word(app, "--report", o.report, "DIR", "write the report: open DIR/index.html");
+  word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
+  app.add_flag("--nvtx", o.nvtx, "mark layers as ranges of NVTX; steps then run kernel by kernel");
   choice(app, "--ceilings", o.ceilings, {"auto", "measure", "none"},
          "what the machine can do at most: auto = from the cache, measured if it is not there")
       ->capture_default_str();

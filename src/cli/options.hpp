@@ -33,7 +33,7 @@ struct RunOptions {
 
   std::string dtype = "f32", device = "auto", backend = "auto", comm = "auto";
   std::string grad_dtype = "auto", loss_scale = "auto";
-  int loss_scale_steps = LossScaling().double_after;
+  std::optional<int> loss_scale_steps;  // by default LossScaling's
   std::string agreed;  // no flag: what prepare() has to say about the ranks' instruction sets
   double bucket_mb = 25, first_bucket_mb = 1;
   std::vector<std::string> recompute;  // layers or patterns
@@ -50,8 +50,9 @@ struct RunOptions {
   std::uint64_t seed = 1;
 
   std::string optimizer = "sgd", schedule = "constant", decay = "all";
-  std::optional<double> lr;  // by default the optimizer's
-  double momentum = 0.9, weight_decay = 0;
+  std::optional<double> lr;        // by default the optimizer's
+  std::optional<double> momentum;  // by default 0.9
+  double weight_decay = 0;
   bool nesterov = false;
   double warmup_epochs = 0, clip_norm = 0;
 
@@ -66,7 +67,8 @@ struct RunOptions {
 
   /// Of --grad-dtype; none for auto.
   std::optional<DType> sent_gradients() const;
-  /// Of --loss-scale and --dtype. Throws Error for what is no number.
+  /// Of --loss-scale and --dtype. Throws Error for what is no number, and for --loss-scale-steps
+  /// where nothing is doubled.
   LossScaling loss_scaling() const;
   /// Samples of the global batch; `fallback` per rank where no flag says.
   std::int64_t batch(int ranks, std::int64_t fallback) const;
@@ -86,7 +88,7 @@ void add_bucket_flags(CLI::App& app, RunOptions& o);
 void add_memory_flags(CLI::App& app, RunOptions& o);
 void add_rule_flags(CLI::App& app, RunOptions& o);
 void add_optimizer_flags(CLI::App& app, RunOptions& o);
-void add_profile_flags(CLI::App& app, RunOptions& o);
+void add_output_flags(CLI::App& app, RunOptions& o);
 
 /// Parses and runs a command on all ranks: --help and --version print on rank 0; a wrong flag is
 /// one line that suggests the nearest one, and exit status 2. `body` runs when parsing succeeded

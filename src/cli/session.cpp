@@ -164,8 +164,6 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check(o.comm != "nccl" || on_gpu, "--comm nccl: it is for GPUs, expected --device cuda with it");
   check(o.comm != "mpi" || world.size() > 1,
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
-  check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
-        o.optimizer);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (world.local_size() == 1) bind_threads();
   if (world.late()) return choose_dtype(o);  // the others have seen to it
@@ -242,16 +240,18 @@ void add_group(Optimizer& optimizer, const std::string& s) {
 
 Optimizer make_optimizer(const RunOptions& o) {
   const bool adam = o.optimizer.starts_with("adam");
+  check(!o.nesterov || o.optimizer == "sgd", "--nesterov: expected --optimizer sgd, got ",
+        o.optimizer);
+  check(!o.momentum || !adam, "--momentum: expected --optimizer sgd or lars, got ", o.optimizer);
   const double rate = o.lr.value_or(adam ? 1e-3 : o.optimizer == "lars" ? 0.1 : 0.01);
+  const double momentum = o.momentum.value_or(0.9);
   const auto made = [&]() -> Optimizer {
     if (o.optimizer == "adam") return Adam{.rate = rate, .weight_decay = o.weight_decay};
     if (o.optimizer == "adamw") return AdamW{.rate = rate, .weight_decay = o.weight_decay};
     if (o.optimizer == "lars")
-      return LARS{.rate = rate, .momentum = o.momentum, .weight_decay = o.weight_decay};
-    return SGD{.rate = rate,
-               .momentum = o.momentum,
-               .weight_decay = o.weight_decay,
-               .nesterov = o.nesterov};
+      return LARS{.rate = rate, .momentum = momentum, .weight_decay = o.weight_decay};
+    return SGD{
+        .rate = rate, .momentum = momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
   };
   Optimizer optimizer = made();
   optimizer.decay_weights_only(o.decay == "weights").clip_norm(o.clip_norm);

@@ -456,7 +456,7 @@ Command train_command(CLI::App& app) {
   word(*sub, "--log", o->log, "FILE", "write a JSON object per step and per evaluation");
   count(*sub, "--profile-steps", o->profile_steps, 0, "steps recorded for the table; 0 = none")
       ->capture_default_str();
-  add_profile_flags(*sub, *o);
+  add_output_flags(*sub, *o);
   return {sub, [o, sub](World& world) {
             o->resumes = sub->count("--resume") > 0;
             o->epochs_given = sub->count("--epochs") > 0;

@@ -200,18 +200,27 @@ def names():
         *train("--loss-scale", "1000"))
     bad("--loss-scale big: expected dynamic, off, or a power of two",
         *train("--loss-scale", "big"))
+    for scale, got in (("auto", "none with --dtype f32"), ("off", "off"), ("64", "64")):
+        bad(f"--loss-scale-steps: expected --loss-scale dynamic, got {got}",
+            *train("--loss-scale", scale, "--loss-scale-steps", "10"))
     bad("onednn.*f64", *train("--dtype", "f64", "--backend", "onednn"))
     gpu = shutil.which("nvidia-smi")
     if not gpu:
         bad("device cuda.*not built in|no GPU can be used", *train("--device", "cuda"))
         bad("cuda.*not built in|no GPU can be used", *train("--backend", "cuda"))
         bad("cuda.*not built in|no GPU can be used", *train("--backend", "cuda:1"))
+    bad("--backend cuda: expected --device auto or cuda|not built in",
+        *train("--device", "cpu", "--backend", "cuda"))
+    bad("--device cuda: expected --backend auto or cuda, got onednn|no.* built in",
+        *train("--device", "cuda", "--backend", "onednn"))
     bad("back end 'cuda:x'.*expected.*cuda:N|not built in", *train("--backend", "cuda:x"))
     bad("--comm nccl.*(not built in|expected --device cuda)", *train("--comm", "nccl"))
     bad("--comm mpi.*mpirun", *train("--comm", "mpi"))
     bad("--batch-size.*--global-batch", *train("--global-batch", "8"))
     bad("--nesterov: expected --optimizer sgd, got adam",
         *train("--nesterov", "--optimizer", "adam"))
+    bad("--momentum: expected --optimizer sgd or lars, got adamw",
+        *train("--momentum", "0.9", "--optimizer", "adamw"))
     bad("--save-every needs --save", *train("--save-every", "2"))
     bad("--init-partly needs --init FILE", *train("--init-partly"))
     bad("--init and --resume: .*expected one of the two",
