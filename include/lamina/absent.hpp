@@ -166,6 +166,7 @@ inline Resumed load_checkpoint(const std::string&, PlacedNetwork&, const Communi
 inline Progress read_progress(const std::string&, const Communicator&) {
   detail::absent(detail::no_checkpoints);
 }
+inline std::string Unmatched::text() const { return {}; }
 inline Unmatched load_parameters(const std::string&, PlacedNetwork&, bool, const Communicator&) {
   detail::absent(detail::no_checkpoints);
 }

@@ -114,9 +114,6 @@ void settle_balance(TrainOptions& o, int ranks, const World& world) {
 
 /// By default there is a worker for each rank that may come.
 void settle_elastic(TrainOptions& o, const World& world) {
-  check(o.balance == "even" || o.workers > 0 || o.elastic.on,
-        "--balance shares out workers: expected "
-        "--workers");
   if (!o.elastic.on) return settle_balance(o, world.size(), world);
   check(o.trace.empty(),
         "--elastic: there is no --trace of ranks that come and go: expected "
@@ -138,8 +135,6 @@ void settle_elastic(TrainOptions& o, const World& world) {
         "lost");
     o.workers = o.elastic.max_ranks;
   }
-  check(o.balance == "even" || o.workers > 0, "--balance shares out workers, and --plan ", o.plan,
-        " has none");
   check(built_in(o.plan) || o.plan == "auto", "--elastic --plan ", o.plan,
         ": expected a plan for any number of ranks: auto, ", in_words(plan_names()));
 }
@@ -212,38 +207,21 @@ void log_evaluation(JsonLog& log, const Epoch& epoch, std::int64_t step) {
              {"samples", epoch.validation->samples}});
 }
 
-/// What --init-partly has left as it was.
-std::string in_words(const Unmatched& u, const std::string& file, std::size_t all) {
-  std::string s = text("--init ", file, ": ", all - u.missing.size() - u.reshaped.size(), " of ",
-                       all, " tensors");
-  const auto list = [&](const char* what, const std::vector<std::string>& names) {
-    if (names.empty()) return;
-    constexpr std::size_t most = 4;
-    append(s, text("; ", what));
-    for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
-      append(s, text(i > 0 ? ", " : " ", names[i]));
-    if (names.size() > most) append(s, text(" and ", names.size() - most, " more"));
-  };
-  list("not in it:", u.missing);
-  list("of another shape there:", u.reshaped);
-  list("not in the network:", u.unexpected);
-  return s;
-}
-
 /// Those that were written: without recorded steps there are no profiles.
 void show_files(const TrainOptions& o, bool recorded, const World& world) {
   std::string best = o.keep_best ? best_checkpoint(o.save) : "";
-  if (!std::filesystem::exists(best)) best.clear();  // no epoch was whole
-  for (const auto& [what, file] :
-       {std::pair("checkpoint", o.save), {"best checkpoint", best}, {"log", o.log}})
-    if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
-  if (!recorded) return;
+  if (!std::filesystem::exists(best)) best.clear();  // no epoch was whole; another run's is refused
+  const auto of_steps = [&](const std::string& file) { return recorded ? file : ""; };
   std::string trace = o.trace.empty() ? "" : trace_path(o.trace, 0, world.size());
   if (trace != o.trace) append(trace, ", and one of each other rank");
-  for (const auto& [what, file] : {std::pair("profile", o.json),
-                                   {"profile", o.csv},
-                                   {"trace", trace},
-                                   {"report", o.report.empty() ? "" : o.report + "/index.html"}})
+  for (const auto& [what, file] :
+       {std::pair("checkpoint", o.save),
+        {"best checkpoint", best},
+        {"log", o.log},
+        {"profile", of_steps(o.json)},
+        {"profile", of_steps(o.csv)},
+        {"trace", of_steps(trace)},
+        {"report", of_steps(o.report.empty() ? "" : o.report + "/index.html")}})
     if (!file.empty()) std::printf("%s: %s\n", what, file.c_str());
 }
 
@@ -276,6 +254,7 @@ int train(TrainOptions& o, World& world) {
   check(o.comm != "none" || o.save.empty() || world.size() == 1,
         "--comm none trains each rank by itself, for timing only: expected no --save");
   settle_elastic(o, world);
+  check(o.balance == "even" || o.workers > 0, "--balance shares out workers: expected --workers");
   prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
   const auto log = open_log(o, world);
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});

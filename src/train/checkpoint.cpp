@@ -141,14 +141,6 @@ void add_list(std::string& to, const std::vector<std::string>& names, const char
   to += names.size() > shown ? ", ...)" : ")";
 }
 
-std::string describe(const Unmatched& u) {
-  std::string s;
-  add_list(s, u.missing, "missing");
-  add_list(s, u.unexpected, "unexpected");
-  add_list(s, u.reshaped, "of another shape, file/network");
-  return s;
-}
-
 /// Takes out the slots of local values that the file does not have, or not of as many ranks, and
 /// returns the names of these values; also of those that the file alone has by rank.
 std::set<std::string> take_out_local(const SafetensorsFile& file, std::vector<Slot>& slots) {
@@ -319,6 +311,14 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
 
 Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
                         const Communicator& ranks) {
+std::string Unmatched::text() const {
+  std::string s;
+  add_list(s, missing, "missing");
+  add_list(s, unexpected, "unexpected");
+  add_list(s, reshaped, "of another shape, file/network");
+  return s;
+}
+
   check(!network.borrows(), path, ": the network has the parameters of another one: expected that");
   std::vector<Slot> slots = slots_of(network, true);
   std::optional<SafetensorsFile> file;
@@ -327,7 +327,7 @@ Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
     to_progress(path, file->metadata());
     const std::set<std::string> averaged = take_out_local(*file, slots);
     const Unmatched u = match(*file, slots, true);
-    check(u.empty(), path, ": checkpoint for another model or optimizer: ", describe(u));
+    check(u.empty(), path, ": checkpoint for another model or optimizer: ", u.text());
     return json{file->metadata(), averaged};
   });
   const auto averaged = answer[1].get<std::set<std::string>>();
@@ -358,8 +358,8 @@ Unmatched load_parameters(const std::string& path, PlacedNetwork& network, bool 
   const json answer = from_first(ranks, [&] {
     file.emplace(path);
     const Unmatched u = match(*file, slots, false);
-    check(!strict || u.empty(), path, ": checkpoint for another model: ", describe(u));
-    check(!slots.empty(), path, ": nothing in it fits the network: ", describe(u));
+    check(!strict || u.empty(), path, ": checkpoint for another model: ", u.text());
+    check(!slots.empty(), path, ": nothing in it fits the network: ", u.text());
     std::vector<std::string> names;
     for (const Slot& s : slots) names.push_back(s.name);
     return json{names, u.missing, u.unexpected, u.reshaped};

@@ -51,7 +51,7 @@ constexpr Box common(const Box& a, const Box& b) {
 }
 
 /// With its axes in another order, as what lies so is a plain block of.
-constexpr Box in_order(const Box& b, const std::array<int, 4>& order) {
+constexpr Box in_order(const Box& b, const AxisOrder& order) {
   const std::array parts{b.n, b.c, b.h, b.w};
   const auto at = [&](std::size_t i) { return parts[std::size_t(order[i])]; };
   return {at(0), at(1), at(2), at(3)};

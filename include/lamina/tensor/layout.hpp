@@ -5,16 +5,12 @@
 #include <lamina/tensor/dtype.hpp>
 #include <lamina/tensor/shape.hpp>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace lamina {
-
-/// Axes by number: n, c, h, w.
-using AxisOrder = std::array<int, 4>;
 
 /// What a back end derives its own layouts from (oneDNN's blocked formats, for example).
 class LayoutKind {

@@ -3,6 +3,7 @@
 
 #include <lamina/base/text.hpp>
 
+#include <array>
 #include <cstdint>
 
 namespace lamina {
@@ -18,5 +19,8 @@ struct Shape {
   constexpr bool operator==(const Shape&) const = default;
   std::string text() const { return lamina::text(n, 'x', c, 'x', h, 'x', w); }
 };
+
+/// Axes by number, in some order: n, c, h, w are 0 to 3.
+using AxisOrder = std::array<int, 4>;
 
 }  // namespace lamina

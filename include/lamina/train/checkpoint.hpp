@@ -83,6 +83,8 @@ struct Unmatched {
 
   bool empty() const { return missing.empty() && unexpected.empty() && reshaped.empty(); }
 };
+  /// "2 missing (fc.weight, fc.bias), 1 unexpected (...)"; of many names the first three.
+  std::string text() const;
 
 /// Loads parameters and running statistics from any safetensors file with torchvision's names.
 /// Optimizer states and `num_batches_tracked` in it are ignored. With `strict`, anything unmatched

@@ -85,7 +85,8 @@ inline std::vector<std::string> all_lie(const std::vector<Slot>& before,
   std::vector<Lies> mine;
   for (const std::vector<Slot>* slots : {&before, &after})
     for (const Slot& s : *slots) mine.push_back(lies(s));
-  return ranks.all_gather_text({reinterpret_cast<const char*>(mine.data()), 8 * mine.size()});
+  return ranks.all_gather_text(
+      {reinterpret_cast<const char*>(mine.data()), sizeof(Lies) * mine.size()});
 }
 
 /// Turns boxes into those in which a tensor moves as it lies, where all say that it can. `of` is
@@ -128,10 +129,10 @@ inline std::vector<Common> common_to(const std::vector<Slot>& before,
       std::vector<Lies> all;
       const auto note = [&](const Slot& s, std::size_t rank, bool later) {
         // A rank without the network before begins with that after.
-        const bool both = texts[rank].size() == 8 * (before.size() + after.size());
+        const bool both = texts[rank].size() == sizeof(Lies) * (before.size() + after.size());
         const std::size_t at = later ? i + (both ? before.size() : 0) : std::size_t(c.before);
         if (!s.held(int(rank))) return;
-        std::memcpy(&all.emplace_back(), texts[rank].data() + 8 * at, 8);
+        std::memcpy(&all.emplace_back(), texts[rank].data() + sizeof(Lies) * at, sizeof(Lies));
       };
       for (std::size_t r = 0; r < c.had.size(); ++r) note(*same, r, false);
       for (std::size_t r = 0; r < c.wanted.size(); ++r) note(slot, r, true);

@@ -126,16 +126,21 @@ LAMINA_INLINE void check_saved(const PlacedNetwork& network, const std::string& 
   check(wrong.empty(), path, ": not saved: after step ", step, ' ', wrong);
 }
 
-LAMINA_INLINE void check_weights(const PlacedNetwork& network, Stream& stream) {
-  if (stream.silent() || together(network).size() == 1) return;
+/// Whether there are ranks to be compared; what was started is done then.
+inline bool compares(const PlacedNetwork& network, Stream& stream) {
+  if (stream.silent() || together(network).size() == 1) return false;
   stream.wait();
+  return true;
+}
+
+LAMINA_INLINE void check_weights(const PlacedNetwork& network, Stream& stream) {
+  if (!compares(network, stream)) return;
   const std::string wrong = unlike_values(network, values_held(network));
   check(wrong.empty(), "update: ", wrong);
 }
 
 LAMINA_INLINE void check_loss(const PlacedNetwork& network, Stream& stream) {
-  if (stream.silent() || together(network).size() == 1) return;
-  stream.wait();
+  if (!compares(network, stream)) return;
   const std::string wrong = unlike_loss(network);
   check(wrong.empty(), "update: ", wrong);
 }
