@@ -129,7 +129,6 @@ class Pool final : public UnaryOps {
  public:
   Pool(const RuntimePtr& runtime, const PoolGeometry& g, const Form& x)
       : UnaryOps(g.kind == PoolGeometry::Kind::max ? "max_pool" : "average_pool") {
-    check_input(x, "pool");
     g.check(x.shape);
     const Shape y = g.output(x.shape);
     const auto kind = g.kind == PoolGeometry::Kind::max ? dnnl::algorithm::pooling_max
@@ -277,6 +276,8 @@ std::unique_ptr<UnaryKernel> make_activation(RuntimePtr runtime, const Activatio
 }
 
 std::unique_ptr<UnaryKernel> make_pool(RuntimePtr runtime, const PoolGeometry& g, const Form& x) {
+  check_input(x, "pool");
+  if (auto own = make_max_pool(g, x)) return own;
   return std::make_unique<Pool>(runtime, g, x);
 }
 std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr runtime, const LrnGeometry& g, const Form& x) {

@@ -352,6 +352,9 @@ void add_pools() {
   pools("over the whole image", {2, 5, 4, 3}, {max, {4, 3}, 1});
   pools("stride larger than the window", {1, 2, 8, 8}, {max, 2, 3});
   pools("of ResNet", {2, 35, 14, 14}, {max, 3, 2, 1});
+  // Places of maxima within a window fit into a byte, or just do not.
+  pool("16x16", {1, 9, 18, 17}, {max, 16, 1});
+  pool("17x16", {1, 9, 18, 17}, {max, {17, 16}, 1});
 }
 
 std::vector<Case> all_cases() {

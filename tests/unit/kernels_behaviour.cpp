@@ -100,6 +100,20 @@ TEST_CASE("max pooling gives the first of equal elements the gradient, and paddi
   });
 }
 
+TEST_CASE("max pooling of our own lets a NaN through, and gives the first one the gradient") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  int own = 0;
+  on_all([&](Setup& s) {
+    const std::string how = s.backend.pool({}, s.form({1, 1, 2, 2}))->algorithm;
+    if (how != "loops" && how != "lamina:simd") return;
+    ++own;
+    const auto [y, dx] = max_pool(s, {1, 1, 2, 4}, 2, 0, {1, nan, 9, 1, nan, 2, nan, nan}, {5, 7});
+    CHECK((std::isnan(y[0]) && std::isnan(y[1])));
+    CHECK(dx == Values{0, 5, 0, 0, 0, 0, 7, 0});
+  });
+  CHECK(own >= 4);  // of the reference at least
+}
+
 TEST_CASE("in-place kernels give the same results in place") {
   using Kind = Activation::Kind;
   on_all([](Setup& s) {
