@@ -4,6 +4,7 @@
 #include <png.h>
 #include <turbojpeg.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -38,39 +39,69 @@ void cmyk_to_rgb(std::vector<std::uint8_t>& p) {
   p.resize(3 * count);
 }
 
+/// Cuts out the bytes between the segments of the header, which libjpeg passes over with a warning.
+void cut_stray_bytes(std::vector<std::uint8_t>& file) {
+  const auto segment = [&](std::size_t at) {
+    const int marker = file[at + 1];
+    const bool restart = marker >= 0xD0 && marker <= 0xD7;  // has no segment
+    return file[at] == 0xFF && marker >= 0xC0 && marker != 0xFF && !restart;
+  };
+  std::size_t to = 2, from = 2;
+  for (;;) {
+    while (from + 4 < file.size() && !segment(from)) ++from;
+    if (from + 4 >= file.size() || file[from + 1] == 0xDA) break;  // the first scan
+    const auto bytes =
+        std::min<std::size_t>(2 + 256 * file[from + 2] + file[from + 3], file.size() - from);
+    std::memmove(file.data() + to, file.data() + from, bytes);
+    to += bytes, from += bytes;
+  }
+  file.erase(file.begin() + std::ptrdiff_t(to), file.begin() + std::ptrdiff_t(from));
+}
+
 /// A picture is shrunk, if it may be, by leaving out the higher of its frequencies, which takes
 /// less time to decode.
 void decode_jpeg(const std::string& path, Sample& s) {
   struct Destroy {
     void operator()(void* handle) const { tjDestroy(handle); }
   };
-  thread_local const std::unique_ptr<void, Destroy> jpeg(tjInitDecompress());
+  // A new one for each picture, which takes no time that can be measured: an old one would fill in
+  // the tables that a damaged file lacks with those of the picture before.
+  const std::unique_ptr<void, Destroy> jpeg(tjInitDecompress());
   check(jpeg != nullptr, path, ": libjpeg-turbo: ", tjGetErrorStr2(nullptr));
-  // Bytes between markers are common in photographs and do no harm; any other complaint means that
-  // pixels are missing.
-  const auto good = [&](int status) {
-    if (status == 0) return true;
-    const std::string_view message = tjGetErrorStr2(jpeg.get());
+  unsigned stray = 0, marker = 0;
+  const auto only_stray_bytes = [&] {
     return tjGetErrorCode(jpeg.get()) == TJERR_WARNING &&
-           message.find("extraneous bytes") != message.npos;
+           std::sscanf(tjGetErrorStr2(jpeg.get()),
+                       "Corrupt JPEG data: %u extraneous bytes before marker 0x%x", &stray,
+                       &marker) == 2;
   };
   int width = 0, height = 0, sampling = 0, colours = 0;
-  const auto size = static_cast<unsigned long>(s.file.size());
-  check(good(tjDecompressHeader3(jpeg.get(), s.file.data(), size, &width, &height, &sampling,
-                                 &colours)) &&
-            width > 0 && height > 0,
-        path, ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
+  const auto header = [&] {
+    return tjDecompressHeader3(jpeg.get(), s.file.data(), s.file.size(), &width, &height, &sampling,
+                               &colours) == 0;
+  };
+  bool good = header();
+  // Stray bytes in the header are common in photographs and do no harm. But libjpeg tells only its
+  // first warning, and this one must not hide that pixels are missing.
+  if (!good && only_stray_bytes()) {
+    cut_stray_bytes(s.file);
+    good = header();
+  }
+  check(good && width > 0 && height > 0, path, ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
   const bool cmyk = colours == TJCS_CMYK || colours == TJCS_YCCK;
   const int channels = cmyk ? 4 : colours == TJCS_GRAY ? 1 : 3;
   if (s.shrink) s.shrunk = s.shrink(height, width);
   set_size(path, s, width, height, channels);
-  check(good(tjDecompress2(jpeg.get(), s.file.data(), size, s.pixels.data(), int(s.columns()), 0,
-                           int(s.rows()),
-                           cmyk            ? TJPF_CMYK
-                           : channels == 1 ? TJPF_GRAY
-                                           : TJPF_RGB,
-                           0)),
-        path, ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
+  good = tjDecompress2(jpeg.get(), s.file.data(), s.file.size(), s.pixels.data(), int(s.columns()),
+                       0, int(s.rows()),
+                       cmyk            ? TJPF_CMYK
+                       : channels == 1 ? TJPF_GRAY
+                                       : TJPF_RGB,
+                       0) == 0;
+  // Some cameras pad the last pixel with a byte or two. More than that held pixels: after a wrong
+  // bit, the picture seemed complete too early.
+  check(good || (only_stray_bytes() && marker == 0xD9 && stray <= 4), path,
+        ": corrupt JPEG: ", tjGetErrorStr2(jpeg.get()));
   if (cmyk) cmyk_to_rgb(s.pixels), s.channels = 3;
 }
 

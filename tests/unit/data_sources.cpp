@@ -10,7 +10,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <iterator>
+#include <memory>
 #include <set>
 
 namespace {
@@ -41,11 +44,11 @@ Bytes cifar(std::size_t records, std::size_t label_bytes) {
   return bytes;
 }
 
-Bytes jpeg_of(const Bytes& pixels, int width, int height, int format, int colours) {
+Bytes jpeg_of(const Bytes& pixels, int width, int height, int format, int colours, int flags = 0) {
   void* encoder = tjInitCompress();
   unsigned char* packed = nullptr;
   unsigned long size = 0;
-  tjCompress2(encoder, pixels.data(), width, 0, height, format, &packed, &size, colours, 95, 0);
+  tjCompress2(encoder, pixels.data(), width, 0, height, format, &packed, &size, colours, 95, flags);
   Bytes bytes(packed, packed + size);
   tjFree(packed);
   tjDestroy(encoder);
@@ -59,6 +62,30 @@ Bytes jpeg(int width, int height, int format, int colours) {
     pixels[i] = std::uint8_t(50 * (i % std::size_t(channels)) + 40);
   }
   return jpeg_of(pixels, width, height, format, colours);
+}
+
+// 64 x 48 pixels that take many bytes.
+Bytes drawn_jpeg(int flags = 0) {
+  Bytes pixels(64 * 48 * 3);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = std::uint8_t(i * i / 97 + i % 3 * 80);
+  return jpeg_of(pixels, 64, 48, TJPF_RGB, TJSAMP_420, flags);
+}
+
+// What is thrown as these bytes are read to `sample`.
+std::string reading_jpeg(const Folder& folder, const Bytes& bytes, Sample& sample) {
+  files::write(folder / "a/x.jpg", bytes);
+  const auto data = open_data("images:" + folder.path);
+  return error_of([&] { data->read(0, sample); });
+}
+
+std::ptrdiff_t place(const Bytes& bytes, std::uint8_t marker) {
+  const Bytes mark{0xFF, marker};
+  return std::search(bytes.begin(), bytes.end(), mark.begin(), mark.end()) - bytes.begin();
+}
+
+Bytes with(Bytes bytes, std::ptrdiff_t at, const Bytes& more) {
+  bytes.insert(bytes.begin() + at, more.begin(), more.end());
+  return bytes;
 }
 
 Bytes png(std::uint32_t width, std::uint32_t height, std::uint32_t format, const Bytes& pixels) {
@@ -378,6 +405,80 @@ TEST_CASE("what is wrong with an image folder is said in one line") {
   }();
   std::filesystem::remove(file);
   CHECK(error_of([&] { read(*data, 0); }) == file + ": cannot open: No such file or directory");
+}
+
+TEST_CASE("stray bytes in the header and padding at the end of a JPEG change no pixel") {
+  const Folder folder;
+  Sample sample;
+  const auto good = drawn_jpeg();
+  REQUIRE(reading_jpeg(folder, good, sample) == "nothing thrown");
+  const auto pixels = sample.pixels;
+  const auto same = [&](const Bytes& bytes) {
+    CHECK(reading_jpeg(folder, bytes, sample) == "nothing thrown");
+    CHECK(sample.pixels == pixels);
+  };
+  const auto refused = ContainsSubstring("/x.jpg: corrupt JPEG: ");
+
+  const Bytes stray{0, 0xFF, 0, 1, 0xFF, 0xD3, 7, 0xFF};
+  for (const std::uint8_t marker : {0xE0, 0xDB, 0xC0, 0xC4, 0xDA}) {
+    const auto bytes = with(good, place(good, marker), stray);
+    same(bytes);
+    // Nor do they hide that a third of the picture is missing.
+    const Bytes cut{bytes.begin(), bytes.end() - std::ssize(good) / 3};
+    CHECK_THAT(reading_jpeg(folder, cut, sample), refused);
+  }
+  const auto once = with(good, place(good, 0xDA), stray);
+  same(with(once, place(once, 0xDB), stray));
+
+  // A table whose marker is damaged is not replaced by that of the picture before.
+  auto bare = good;
+  bare[std::size_t(place(good, 0xDB))] = 0;
+  CHECK_THAT(reading_jpeg(folder, bare, sample), refused);
+
+  for (const Bytes& padding : {Bytes{0}, Bytes{0, 0}, Bytes{0xFF}, Bytes{0xFF, 0xFF}})
+    same(with(good, std::ssize(good) - 2, padding));
+}
+
+TEST_CASE("a JPEG whose pixels end before its bytes do is refused") {
+  const Folder folder;
+  Sample sample;
+  const auto refused = ContainsSubstring("/x.jpg: corrupt JPEG: ");
+  // How many bytes libjpeg says are left before `marker`.
+  const std::unique_ptr<void, int (*)(void*)> decoder(tjInitDecompress(), tjDestroy);
+  const auto left_before = [&](unsigned marker, const Bytes& bytes) {
+    Bytes pixels(64 * 48 * 3);
+    unsigned left = 0, next = 0;
+    if (tjDecompress2(decoder.get(), bytes.data(), bytes.size(), pixels.data(), 64, 0, 48, TJPF_RGB,
+                      0) != 0)
+      std::sscanf(tjGetErrorStr2(decoder.get()),
+                  "Corrupt JPEG data: %u extraneous bytes before marker 0x%x", &left, &next);
+    return next == marker ? left : 0;
+  };
+
+  // One wrong bit.
+  const auto good = drawn_jpeg();
+  int early = 0;
+  for (auto at = std::size_t(place(good, 0xDA)) + 14; at + 2 < good.size() && early < 5; ++at) {
+    auto damaged = good;
+    damaged[at] ^= 16;
+    if (left_before(0xD9, damaged) < 17) continue;
+    ++early;
+    CHECK_THAT(reading_jpeg(folder, damaged, sample), refused);
+  }
+  CHECK(early == 5);
+
+  // Between the scans of a progressive picture, a single byte is too many.
+  const auto scans = drawn_jpeg(TJFLAG_PROGRESSIVE);
+  const auto first = place(scans, 0xDA);
+  const auto second = first + place({scans.begin() + first, scans.end()}, 0xC4);
+  bool single = false;
+  for (std::size_t bytes = 0; bytes < 20; ++bytes) {
+    const auto damaged = with(scans, second, Bytes(bytes));
+    const auto left = left_before(0xC4, damaged);
+    CHECK((reading_jpeg(folder, damaged, sample) == "nothing thrown") == (left == 0));
+    single |= left == 1;
+  }
+  CHECK(single);
 }
 
 TEST_CASE("damaged data files load or throw Error, whatever the damage", "[fuzz]") {
