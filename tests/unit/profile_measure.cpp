@@ -2,6 +2,7 @@
 // the last step.
 #include "catch.hpp"
 #include "profile_small.hpp"
+#include "support/splits.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/profile/listen.hpp>
@@ -72,6 +73,8 @@ TEST_CASE("the weights that a sharded optimizer gathers are shared likewise") {
   for (const Profile& profile : profiles) {
     const ProfileRow& first = row(profile, "conv", Pass::update);
     const ProfileRow& last = row(profile, "fc", Pass::update);
+    CHECK(first.work.flops == 2 * 112 / 2);  // each rank updates a half
+    CHECK(last.work.bytes == 3 * 4 * 1285 / 2.0);
     CHECK(first.time.mean == Approx(part));
     CHECK(last.time.mean == Approx(1 - part));
     CHECK(first.comm_bytes == Approx(4096 * part));
@@ -81,6 +84,61 @@ TEST_CASE("the weights that a sharded optimizer gathers are shared likewise") {
     CHECK(last.exposed.mean == Approx(0.5 * (1 - part)));
     CHECK(profile.sum_layers.mean == Approx(1.5));
   }
+}
+
+TEST_CASE("a rank that has less of a layer, or nothing, counts for as much less") {
+  const double whole = 2.0 * 4 * (4 * 64) * 27;  // FLOP of the convolution, of four images
+  std::vector<Profile> profiles(2);
+  const auto run = [&](TrainerOptions how, const std::map<std::string, Split>& splits) {
+    run_ranks(2, [&](World& world) {
+      how.batch = 4, how.backend = "reference";
+      if (!splits.empty()) how.splits = splits_of(small(), {.splits = splits}, 2);
+      Trainer trainer(small(), world, SGD{.rate = 0.1}, how);
+      Profiler p;
+      const int conv = step_of(trainer.network(), "conv");
+      const bool runs = splits.empty() || world.rank() == 0;
+      p.begin_step();
+      if (runs) p.record({conv, Pass::forward, Lane::compute, "conv", 0, 1, 0});
+      p.end_step();
+      profiles[std::size_t(world.rank())] = make_profile(trainer.network(), p, {}, world.comm());
+    });
+  };
+  const auto check_all = [&](double flops, double per_second) {
+    for (const Profile& profile : profiles) {
+      const ProfileRow& conv = row(profile, "conv", Pass::forward);
+      CHECK(conv.work.flops == Approx(flops));
+      CHECK(conv.flops_per_second() == Approx(per_second));
+    }
+  };
+  run({}, {{"conv", {}}});  // all on rank 0, in a second
+  check_all(whole / 2, whole);
+  run({}, {{"conv", {.channel = 2, .shares = {.channel = {3, 1}}}}});
+  check_all(whole / 2, whole);
+  run({.workers = 4, .balance = {1, 3}}, {});  // a second on each
+  check_all(whole / 2, whole / 2);
+}
+
+TEST_CASE("in bf16 gradients of weights have bytes of f32") {
+  World world;
+  Trainer trainer(small(), world, SGD{.rate = 0.1},
+                  {.batch = 4, .backend = "reference", .dtype = DType::bf16});
+  Profiler p;
+  p.begin_step();
+  double at = 0;
+  for (const char* layer : {"conv", "fc"})
+    for (const Pass pass : {Pass::forward, Pass::weight_grad}) {
+      p.record({step_of(trainer.network(), layer), pass, Lane::compute, "kernel", at, at + 1, 0});
+      at += 1;
+    }
+  p.end_step();
+  const Profile profile = make_profile(trainer.network(), p, {}, {});
+  const auto bytes = [&](const char* layer, Pass pass) {
+    return row(profile, layer, pass).work.bytes;
+  };
+  const double conv = 2 * (4 * 3 * 64 + 4 * 4 * 64 + 108), fc = 2 * (4 * 256 + 4 * 5 + 256 * 5);
+  CHECK(bytes("conv", Pass::forward) == conv);
+  CHECK(bytes("conv", Pass::weight_grad) == conv + 2 * 112);
+  CHECK(bytes("fc", Pass::weight_grad) == fc + 2 * 1285);
 }
 
 TEST_CASE("the update of a bucket is shared likewise, with all that is known of it") {

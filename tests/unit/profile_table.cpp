@@ -191,7 +191,23 @@ TEST_CASE("a row above its roof is marked, and explained below") {
              ContainsSubstring("^ above the roof: 2 rows, most of all faster forward (200 %); "
                                "Winograd: FLOPs are counted as those of a direct convolution\n"));
   CHECK_THAT(s, ContainsSubstring("^ above the roof: wonder forward (250 %), unexplained\n"));
-  // Only what nothing explains is red.
+  // A pass that runs forward again has forward's algorithm.
+  p.rows.clear();
+  add("excused", 25, "wino|jit|jit"), p.rows.back().pass = Pass::recompute;
+  CHECK_THAT(table(p, {.width = 200}), ContainsSubstring("Winograd"));
+  p.rows.clear();
+  add("wonder", 20, "jit|jit|wino"), p.rows.back().pass = Pass::recompute;
+  CHECK_THAT(table(p, {.width = 200}), ContainsSubstring("unexplained"));
+}
+
+TEST_CASE("only what nothing explains is red") {
+  Profile p = made_profile_on_machine();
+  p.rows.clear();
+  for (const auto& [us, algorithm] : {std::pair(25.0, "wino"), {20.0, "jit"}}) {
+    p.rows.push_back(
+        test::made_row(int(p.rows.size()), algorithm, "Conv2D", Pass::forward, us, {10e6, 1e3}));
+    p.rows.back().algorithm = algorithm;
+  }
   const std::string coloured = table(p, {.colour = true});
   CHECK_THAT(coloured, ContainsSubstring("\033[31m250^\033[0m"));
   CHECK_THAT(coloured, !ContainsSubstring("\033[31m200^"));

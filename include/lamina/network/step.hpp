@@ -122,8 +122,13 @@ struct Step {
   Split split() const {
     return kind == Kind::reshard ? Split{.batch = blocks.ranks()} : output.split;
   }
-  /// The layer's, without what is frozen, with what it absorbs and without what absorbs it.
-  Cost cost(const Precision& precision) const;
+  /// The layer's, without what is frozen, with what it absorbs and without what absorbs it: on a
+  /// rank that has so many samples, and the largest part of each.
+  Cost cost(const Precision& precision, std::int64_t samples) const;
+  /// On the rank that has most of them.
+  Cost cost(const Precision& precision) const {
+    return cost(precision, split().largest(Axis::batch, input_shapes[0].n));
+  }
   /// Of this rank; none where it takes no part.
   std::vector<Parameter*> parameters() const {
     return active() ? placement.layer->parameters() : std::vector<Parameter*>();

@@ -41,7 +41,7 @@ struct ProfileRow {
   std::string fused_into = {};  ///< of forward: the layer whose kernel did it, and has its time
   Shape output;                 ///< of the layer, whole, across all ranks
   double workspace = 0;         ///< bytes, of the layer and of the shared scratch that it uses
-  Work work;                    ///< of the rank with the largest part; compulsory bytes
+  Work work;                    ///< mean over the ranks, as of times; compulsory bytes
   Spread time;                  ///< in kernels
   Spread comm;                  ///< in collectives, on the communication thread
   Spread exposed;         ///< on the compute thread: handing collectives over, waiting, waking up

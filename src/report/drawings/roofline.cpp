@@ -127,7 +127,7 @@ class Picture {
   /// Names of the dots that take the longest, where there is room.
   void dot_names(const Dots& dots) {
     for (const Dot& d : dots.dots) around(d);
-    constexpr std::array<const char*, 4> passes = {"", " dx", " dw", " update"};
+    constexpr std::array<const char*, pass_count> passes = {"", " dx", " dw", " update", " again"};
     int named = 0;
     svg_.open("g", {{"class", "dot-names"}});
     for (std::size_t i = 0; i < std::min<std::size_t>(dots.dots.size(), 12) && named < 6; ++i) {

@@ -26,6 +26,7 @@ struct RankRow {
   double time = 0, comm = 0, exposed = 0;  // seconds
   double comm_bytes = 0, wire_bytes = 0;
   double late = 0, transfer = 0;  // seconds of `exposed`
+  Work work = {};
 };
 
 /// Seconds of each step: of this rank's rows, and of all of them together.
@@ -79,6 +80,13 @@ inline Spread spread(const std::vector<RankRow>& rows, double RankRow::*member) 
   return Spread::of(values);
 }
 
+inline Work mean_work(const std::vector<RankRow>& rows) {
+  Work sum;
+  for (const RankRow& r : rows) sum += r.work;
+  for (double* all : {&sum.flops, &sum.bytes, &sum.padding}) *all /= double(rows.size());
+  return sum;
+}
+
 /// Minimum, median and standard deviation over the steps; those without a span count as zero.
 inline void spread_over_steps(ProfileRow& row, std::vector<double> values, int steps) {
   values.resize(std::size_t(steps));
@@ -87,8 +95,40 @@ inline void spread_over_steps(ProfileRow& row, std::vector<double> values, int s
   row.step_std = std::max(0.0, deviation(values));
 }
 
-/// What the arithmetic says about a pass of a step, which but for the update runs once for each
-/// micro-batch; all rows of a step share the description.
+/// What this rank has of a step: so many samples, and of each a part of what the rank has that has
+/// most of it. It is the part of y, or where y is whole on all ranks, of the input.
+struct OwnPart {
+  std::int64_t samples;
+  double of_sample;
+};
+inline OwnPart own_part(const Step& step, const PlaceOptions& placing) {
+  const std::int64_t most_samples = step.split().largest(Axis::batch, step.input_shapes[0].n);
+  if (!step.active()) return {most_samples, 0};
+  if (step.kind == Step::Kind::reshard) return {most_samples, 1};
+  const int ranks = placing.ranks.size();
+  const Blocks blocks = step.blocks.largest() < step.blocks.whole.size()
+                            ? step.blocks
+                            : step.layer->input_blocks(0, step.input_shapes, step.split(), ranks);
+  const auto of_sample = [](const Box& b) { return double(b.size()) / double(b.n.size); };
+  double most = 0;
+  for (const Box& b : blocks.box)
+    if (b.n.size > 0) most = std::max(most, of_sample(b));
+  const Box& own = blocks.box[std::size_t(placing.ranks.rank())];
+  if (most == 0 || own.n.size == 0) return {most_samples, 0};
+  return {own.n.size, of_sample(own) / most};
+}
+
+/// The elements that this rank updates: where they are shared out, one rank like the others.
+inline double updated_by(const Step& step) {
+  double elements = 0;
+  for (const Parameter* p : step.parameters())
+    if (p->bucket)
+      elements += double(p->size()) / (p->bucket->sharded ? p->bucket->ranks.size() : 1);
+  return elements;
+}
+
+/// What the arithmetic says about a pass of a step on this rank, which but for the update runs once
+/// for each micro-batch; all rows of a step share the description.
 inline ProfileRow describe_row(const Step& step, int index, Pass pass, const UpdateRule& rule,
                                const PlaceOptions& placing) {
   ProfileRow row;
@@ -97,21 +137,26 @@ inline ProfileRow describe_row(const Step& step, int index, Pass pass, const Upd
   row.split = step.output.split.text();
   row.algorithm = step.placement.algorithm;
   row.workspace = double(step.placement.workspace + step.placement.scratch);
-  Cost cost = step.cost(placing.dtype);
+  const OwnPart own = own_part(step, placing);
+  Cost cost = step.cost(placing.dtype, own.samples);
   const auto& dx = step.buffers.dx;
   if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
     cost.input_grad = {};  // nobody needs it: the network starts here
   if (step.buffers.sum) {  // several layers read y: their gradients are added up in this pass
-    const std::vector<Shape> parts(step.buffers.parts.size(), step.output.whole);
-    cost.input_grad += Add({}).cost(parts, step.output.split, placing.dtype.compute).forward;
+    std::vector<Shape> parts(step.buffers.parts.size(), step.output.whole);
+    for (Shape& part : parts) part.n = own.samples * step.output.split.batch;
+    Split alike = step.output.split;
+    alike.shares.batch = {};
+    cost.input_grad += Add({}).cost(parts, alike, placing.dtype.compute).forward;
   }
   row.work = pass == Pass::forward       ? cost.forward
              : pass == Pass::recompute   ? cost.recompute
              : pass == Pass::input_grad  ? cost.input_grad
              : pass == Pass::weight_grad ? cost.weight_grad
-                                         : update_work(rule, cost.parameters, placing.dtype);
+                                         : update_work(rule, updated_by(step), placing.dtype);
   if (pass == Pass::update) return row;
-  for (double* all : {&row.work.flops, &row.work.bytes, &row.work.padding}) *all *= placing.turns();
+  const double times = placing.turns() * own.of_sample;
+  for (double* all : {&row.work.flops, &row.work.bytes, &row.work.padding}) *all *= times;
   return row;
 }
 
@@ -391,6 +436,7 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
   detail::making::share_buckets(network, p.rows, mine, times);
   for (std::size_t i = 0; i < mine.size(); ++i) {
     mine[i].comm_bytes = p.rows[i].comm_bytes, mine[i].wire_bytes = p.rows[i].wire_bytes;
+    mine[i].work = p.rows[i].work;
     p.rows[i].step_total_std = times.deviation_of(i);
   }
   p.step_spread = {.kernels = deviation(times.kernels),
@@ -409,6 +455,7 @@ LAMINA_INLINE Profile make_profile(const PlacedNetwork& network, const Profiler&
     p.rows[i].transfer = detail::making::spread(rows, &detail::making::RankRow::transfer);
     p.rows[i].comm_bytes = detail::making::spread(rows, &detail::making::RankRow::comm_bytes).max;
     p.rows[i].wire_bytes = detail::making::spread(rows, &detail::making::RankRow::wire_bytes).max;
+    p.rows[i].work = detail::making::mean_work(rows);
   }
   std::erase_if(p.rows, [](const ProfileRow& r) {
     return r.time.max <= 0 && r.comm.max <= 0 && r.exposed.max <= 0 && r.fused_into.empty();

@@ -36,7 +36,8 @@ inline std::string alone_reason(double rate, const char* unit) {
 inline std::string_view algorithm_of(const ProfileRow& r) {
   std::string_view all = r.algorithm;
   if (std::count(all.begin(), all.end(), '|') != 2 || r.pass == Pass::update) return all;
-  for (int k = 0; k < int(r.pass); ++k) all.remove_prefix(all.find('|') + 1);
+  const int number = r.pass == Pass::recompute ? 0 : int(r.pass);
+  for (int k = 0; k < number; ++k) all.remove_prefix(all.find('|') + 1);
   return all.substr(0, all.find('|'));
 }
 

@@ -203,8 +203,7 @@ inline std::string ceilings(const Profile& p) {
       format("peak %.1f GFLOP/s ", m.peak(p.arithmetic) / 1e9), name(p.arithmetic),
       format(" FMA, memory %.1f GB/s (", m.bandwidth() / 1e9), m.threads,
       m.threads == 1 ? " thread" : " threads", m.ranks > 1 ? ", all ranks at once" : "", ")\n",
-      m.disturbed(p.arithmetic) ? "DISTURBED when they were measured: roofs may be too low\n"
-                                  : "");
+      m.disturbed(p.arithmetic) ? "DISTURBED when they were measured: roofs may be too low\n" : "");
 }
 
 /// A line for each kind of reason (what stands before its colon), with the worst row as an example.
