@@ -18,6 +18,9 @@ class Shift final : public Layer {
     std::string other = "other";  ///< parameter that is not trained
     bool apart = false;           ///< it becomes what each rank's samples say
     bool says_so = true;          ///< by `replicas`
+    std::int64_t channels = 0;    ///< of y as placed, if not those of x
+    DType wants = DType::f64;     ///< x in this type
+    int inputs = 1;               ///< it says how so many lie
   };
   explicit Shift(Options o) : o_(o) {}
   std::string_view type() const override { return "Shift"; }
@@ -37,7 +40,9 @@ class Shift final : public Layer {
     placed->apart = o_.apart;
     if (!o_.says_so) placed->other.replicas = Communicator();
     Placement p;
-    p.output = p.inputs.emplace_back(Form{xs[0].shape, xs[0].dtype, {}});
+    p.output = Form{xs[0].shape, xs[0].dtype, {}};
+    p.inputs.assign(std::size_t(o_.inputs), {xs[0].shape, o_.wants, {}});
+    if (o_.channels > 0) p.output.shape.c = o_.channels;
     p.layer = std::move(placed);
     return p;
   }
@@ -172,10 +177,23 @@ TEST_CASE("what a layer of one's own says of itself is checked where it is place
   const auto place = [](auto&& add) {
     Network net({.c = 2});
     add(net);
-    return error_of([&] { net.place({.batch = 2, .backend = reference_backend()}); });
+    return error_of(
+        [&] { net.place({.batch = 2, .backend = reference_backend(), .dtype = DType::f64}); });
   };
   CHECK(place([](Network& net) { net.add<Shift>({.other = "bias"}, "shift"); }) ==
         "shift (Shift): two parameters are named 'bias': files could not tell them apart");
+  const auto shift = [&](Shift::Options o) {
+    return place([&](Network& net) { net.add<Shift>(o, "shift"); });
+  };
+  CHECK(shift({}) == "");
+  CHECK(shift({.channels = 1}) ==
+        "shift (Shift): place() makes y 2x1x1x1: expected 2x2x1x1, as output() and "
+        "output_blocks() say");
+  CHECK(shift({.channels = 4}).starts_with("shift (Shift): place() makes y 2x4x1x1: expected"));
+  CHECK(shift({.wants = DType::f32}) ==
+        "shift (Shift): place() wants input 0 in f32: expected f64, as it comes");
+  CHECK(shift({.inputs = 2}) ==
+        "shift (Shift): place() says how 2 inputs lie: expected all 1 or none");
   CHECK(place([](Network& net) {
           net.add<Loss>({}, "mine");
         }).starts_with("mine (Loss): its y is 1x1x1x1 f64"));

@@ -25,6 +25,7 @@ class Placer {
  private:
   Step place_input();
   static void check_parameters(const Step& step, bool trained);
+  static void check_placement(const Step& step, const std::vector<Spec>& xs, const Shape& y);
   Step place_vertex(int vertex);
   Step place_absorbed(int vertex);
   void take_no_part(Step& step) const;

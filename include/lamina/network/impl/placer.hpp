@@ -82,6 +82,7 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
       step.placement =
           role.epilogue ? v.layer->place_with(role.epilogue, xs, site) : v.layer->place(xs, site);
       check(step.active(), "place() gave no PlacedLayer");
+      check_placement(step, xs, step.blocks.box[std::size_t(options_.ranks.rank())].shape());
       check_parameters(step, trained);
       const Form &y = step.placement.output, found = StepNumbers::form();
       check(!v.layer->is_loss() || (y.shape == found.shape && y.dtype == found.dtype), "its y is ",
@@ -96,6 +97,20 @@ LAMINA_INLINE Step Placer::place_vertex(int vertex) {
   step.needs_grad = trained && step.trained > 0;
   for (const int input : step.inputs) step.needs_grad |= steps_[std::size_t(input)].needs_grad;
   return step;
+}
+
+/// Whether place() says what output() and the inputs say. Their shapes are left out: a halo may
+/// have changed them.
+LAMINA_INLINE void Placer::check_placement(const Step& step, const std::vector<Spec>& xs,
+                                           const Shape& y) {
+  const Placement& p = step.placement;
+  check(p.output.shape == y, "place() makes y ", p.output.shape, ": expected ", y,
+        ", as output() and output_blocks() say");
+  check(p.inputs.empty() || p.inputs.size() == xs.size(), "place() says how ", p.inputs.size(),
+        " inputs lie: expected all ", xs.size(), " or none");
+  for (std::size_t k = 0; k < p.inputs.size(); ++k)
+    check(p.inputs[k].dtype == xs[k].dtype, "place() wants input ", k, " in ",
+          name(p.inputs[k].dtype), ": expected ", name(xs[k].dtype), ", as it comes");
 }
 
 /// A layer that another one's kernel has absorbed: its y is what lies before it already. What
