@@ -49,7 +49,7 @@ class Shrinking final : public Dataset {
   Shrinking() : Dataset("shrinking", 1, {.shape = {1, 1, 6, 6}}) {}
   std::int64_t size() const override { return 4; }
   void read(std::int64_t, Sample& to) const override {
-    to.height = to.width = 64, to.channels = 1;
+    to.height = to.width = 64, to.channels = 1, to.label = 0;
     to.shrunk = to.shrink(64, 64);
     largest = std::max<std::int64_t>(largest, to.shrunk);
     to.pixels.clear();
@@ -263,6 +263,39 @@ TEST_CASE("an error of a worker reaches the one who asks for that batch, and sta
   }
   loader.seek(0, 3);
   CHECK(loader.next().first == 30);
+}
+
+TEST_CASE("what a read() leaves out is an error, not what the image before had") {
+  class Forgetful final : public Dataset {
+   public:
+    explicit Forgetful(int what) : Dataset("forgetful", 10, {.shape = {1, 1, 2, 2}}), what_(what) {}
+    std::int64_t size() const override { return 4; }
+    void read(std::int64_t index, Sample& to) const override {
+      const bool forgets = index == 2;
+      if (forgets && what_ == 0) return;
+      if (!forgets || what_ != 1) to.label = std::int32_t(index);
+      if (what_ == 2) {
+        if (!forgets) to.planes.assign(4, 1.0f);
+        return;
+      }
+      to.height = to.width = 2, to.channels = 1;
+      to.pixels.assign(4, 1);
+    }
+
+   private:
+    int what_;
+  };
+  const auto error = [](int what) {
+    const Forgetful data(what);
+    Loader loader(data, {.global_batch = 1, .shuffle = false});
+    loader.next(), loader.next();
+    return files::error_of([&] { loader.next(); });
+  };
+  const std::string nothing =
+      "forgetful: read() gave image 2 neither pixels, with a height, nor planes";
+  CHECK(error(0) == nothing);
+  CHECK_THAT(error(1), ContainsSubstring("forgetful: read() gave an image no label"));
+  CHECK(error(2) == nothing);
 }
 
 TEST_CASE("a loader can be abandoned, moved and sought at any time") {

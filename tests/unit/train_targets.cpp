@@ -375,6 +375,9 @@ TEST_CASE("targets that do not fit are refused") {
   const Odd moved({.shape = {1, 1, 8, 8}, .augment = true, .pad = 2});
   CHECK_THROWS_WITH(Loader(moved, {.global_batch = 2}), ContainsSubstring("cannot be augmented"));
   CHECK_NOTHROW(Loader(moved, {.global_batch = 2, .augment = false}));
+  CHECK_THROWS_WITH(Loader(Odd({.shape = {1, 1, 8, 8}, .resize = 10}), {.global_batch = 2}),
+                    ContainsSubstring("Transform::resize 10 would cut off what the targets"));
+  CHECK_NOTHROW(Loader(Odd({.shape = {1, 1, 8, 8}, .resize = 8}), {.global_batch = 2}));
   const Odd small({.shape = {1, 1, 8, 8}});
   Loader stretched(small, {.global_batch = 2});
   CHECK_THROWS_WITH(stretched.next(), ContainsSubstring("is 6x8, expected 8x8"));

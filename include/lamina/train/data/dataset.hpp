@@ -29,7 +29,7 @@ class Dataset {
   virtual std::int64_t size() const = 0;
 
   /// Decodes image `index`, 0 to size()-1. Called from several threads at once, each with its own
-  /// `to`. Throws Error naming the file.
+  /// `to`, which has nothing of the image before. Throws Error naming the file.
   virtual void read(std::int64_t index, Sample& to) const = 0;
 
   const std::string& name() const { return name_; }

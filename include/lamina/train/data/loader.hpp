@@ -61,6 +61,8 @@ class Loader {
 
   /// Batches in an epoch; the same on all ranks.
   std::int64_t batches() const;
+  /// Images of the data set.
+  std::int64_t images() const;
 
   /// The next batch; waits for it. Throws Error, naming the file, if an image of it cannot be read;
   /// every later call throws the same until seek().

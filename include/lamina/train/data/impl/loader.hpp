@@ -39,6 +39,15 @@ struct Worker {
   Transform::Scratch scratch;
 };
 
+inline constexpr std::int32_t unset = std::numeric_limits<std::int32_t>::min();
+
+/// What was read before, so that nobody takes it for what a read() that leaves something out was to
+/// give. Room stays, and so do pixels, which count for nothing without a height.
+inline void forget(Sample& s) {
+  s.height = s.width = s.channels = 0, s.shrunk = 1, s.label = unset;
+  s.planes.clear(), s.labels.clear(), s.values.clear();
+}
+
 /// This rank's part of a batch, or of each of its micro-batches.
 inline Part rows_of(const LoaderOptions& o) {
   const std::int64_t rows = o.global_batch / o.micro_batches;
@@ -68,6 +77,10 @@ struct Loader::Impl {
     transform.augment = transform.augment && o.augment;
     check(!transform.augment || !data.labels_pixels(), data.name(),
           ": images whose pixels have targets cannot be augmented: these stay where they are");
+    check(!data.labels_pixels() || transform.resize == 0 ||
+              transform.resize == std::min(transform.shape.h, transform.shape.w),
+          data.name(), ": Transform::resize ", transform.resize,
+          " would cut off what the targets of its pixels are of: expected 0");
     batches = (total + (o.pad_last ? o.global_batch - 1 : 0)) / o.global_batch;
     check(o.micro_batches > 0 && o.global_batch % o.micro_batches == 0, "a global batch of ",
           o.global_batch, " cannot be cut into ", o.micro_batches, " equal micro-batches");
@@ -162,8 +175,10 @@ struct Loader::Impl {
       worker.sample.shrink = [&](std::int64_t height, std::int64_t width) {
         return transform.shrink(height, width, random);
       };
-      worker.sample.shrunk = 1;
+      detail::loading::forget(worker.sample);
       data.read(index, worker.sample);
+      check(worker.sample.height > 0 || !worker.sample.planes.empty(), data.name(),
+            ": read() gave image ", index, " neither pixels, with a height, nor planes");
       check(!data.labels_pixels() || !worker.sample.planes.empty() ||
                 (worker.sample.height == transform.shape.h &&
                  worker.sample.width == transform.shape.w),
@@ -194,6 +209,8 @@ struct Loader::Impl {
       copy(sample.labels);
     else
       std::memcpy(to, &sample.label, sizeof sample.label);
+    check(!data.labels_samples() || sample.label != detail::loading::unset, data.name(),
+          ": read() gave an image no label: one below zero says that it has none");
   }
 
   const Batch& next() {
@@ -251,6 +268,7 @@ LAMINA_INLINE Loader::Loader(Loader&&) noexcept = default;
 LAMINA_INLINE Loader& Loader::operator=(Loader&&) noexcept = default;
 
 LAMINA_INLINE std::int64_t Loader::batches() const { return impl_->batches; }
+LAMINA_INLINE std::int64_t Loader::images() const { return impl_->data.size(); }
 LAMINA_INLINE const Batch& Loader::next() { return impl_->next(); }
 LAMINA_INLINE std::pair<std::int64_t, std::int64_t> Loader::position() const {
   return impl_->position();
