@@ -87,6 +87,20 @@ TEST_CASE("a schedule that is not understood lists what is") {
   for (const auto* s : {"", "linear", "step:a", "step:1,2,3", "step:0", "multistep:1", "poly:1,2",
                         "cosine:1", "step:1;2"})
     CHECK_THROWS_WITH(parse_schedule(s), ContainsSubstring("expected constant, step:EPOCHS"));
+  for (const auto* s : {"step:-1,0.1", "multistep:-3,0.1", "poly:-1", "step:nan", "poly:inf"})
+    CHECK_THROWS_WITH(parse_schedule(s), ContainsSubstring("expected constant, step:EPOCHS"));
+}
+
+TEST_CASE("a schedule never raises the rate, nor makes it negative") {
+  CHECK_THROWS_WITH(parse_schedule("multistep:30,60"),
+                    "schedule 'multistep:30,60': expected a FACTOR from 0 to 1 behind the epochs, "
+                    "got 60");
+  CHECK_THROWS_WITH(parse_schedule("step:1,1.5"), ContainsSubstring("expected a FACTOR from 0"));
+  CHECK(parse_schedule("multistep:30,60,0").gamma == 0);
+  CHECK(parse_schedule("step:1,1").gamma == 1);
+  const Schedule up{.kind = Schedule::Kind::step, .every = 1, .gamma = -0.5};
+  CHECK(up.at(1, 0, 10, 40) == 1);
+  CHECK_THROWS_WITH(up.at(1, 10, 10, 40), ContainsSubstring("factor at epoch 1 is -0.5"));
 }
 
 TEST_CASE("a schedule of one's own is asked after the warm-up") {

@@ -13,6 +13,28 @@
 
 namespace lamina {
 
+namespace detail::schedules {
+
+/// Times the base rate, after `position` epochs, where so much is `done` of what follows warm-up.
+inline double of_kind(const Schedule& s, double position, double done) {
+  switch (s.kind) {
+    case Schedule::Kind::constant:
+      return 1;
+    case Schedule::Kind::step:
+      return std::pow(s.gamma, std::floor(position / s.every));
+    case Schedule::Kind::multi_step:
+      return std::pow(s.gamma, double(std::count_if(s.milestones.begin(), s.milestones.end(),
+                                                    [&](double m) { return position >= m; })));
+    case Schedule::Kind::polynomial:
+      return std::pow(1 - done, s.power);
+    case Schedule::Kind::cosine:
+      return 0.5 * (1 + std::cos(std::numbers::pi * done));
+  }
+  return 1;
+}
+
+}  // namespace detail::schedules
+
 LAMINA_INLINE double Schedule::at(double rate, std::int64_t step, std::int64_t per_epoch,
                                   std::int64_t total) const {
   const double epoch = double(std::max<std::int64_t>(per_epoch, 1));
@@ -22,26 +44,11 @@ LAMINA_INLINE double Schedule::at(double rate, std::int64_t step, std::int64_t p
   if (double(step) < warm) return rate * double(step + 1) / warm;
   const double rest = std::max(1.0, double(total) - warm);
   const double done = std::min(1.0, (double(step) - warm) / rest);
-  if (factor) {
-    const double f = factor(position, double(total) / epoch);
-    check(std::isfinite(f) && f >= 0, "the schedule's factor at epoch ", position, " is ", f,
-          ": expected a number that is not negative");
-    return rate * f;
-  }
-  switch (kind) {
-    case Kind::constant:
-      return rate;
-    case Kind::step:
-      return rate * std::pow(gamma, std::floor(position / every));
-    case Kind::multi_step:
-      return rate * std::pow(gamma, double(std::count_if(milestones.begin(), milestones.end(),
-                                                         [&](double m) { return position >= m; })));
-    case Kind::polynomial:
-      return rate * std::pow(1 - done, power);
-    case Kind::cosine:
-      return rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
-  }
-  return rate;
+  const double f = factor ? factor(position, double(total) / epoch)
+                          : detail::schedules::of_kind(*this, position, done);
+  check(std::isfinite(f) && f >= 0, "the schedule's factor at epoch ", position, " is ", f,
+        ": expected a number that is not negative");
+  return rate * f;
 }
 
 LAMINA_INLINE Schedule parse_schedule(std::string_view s) {
@@ -64,6 +71,12 @@ LAMINA_INLINE Schedule parse_schedule(std::string_view s) {
     at += used;
     if (at < rest.size() && rest[at++] != ',') fail();
   }
+  const auto check_factor = [&](double factor) {
+    check(factor >= 0 && factor <= 1, "schedule '", s, "': expected a FACTOR from 0 to 1",
+          kind == "multistep" ? " behind the epochs" : "", ", got ", factor);
+  };
+  for (const double number : numbers)
+    if (!std::isfinite(number) || number < 0) fail();
   Schedule to;
   if (kind == "constant" && numbers.empty()) return to;
   if (kind == "cosine" && numbers.empty()) return to.kind = Schedule::Kind::cosine, to;
@@ -75,13 +88,13 @@ LAMINA_INLINE Schedule parse_schedule(std::string_view s) {
   if (kind == "step" && numbers.size() <= 2) {
     to.kind = Schedule::Kind::step;
     if (!numbers.empty()) to.every = numbers[0];
-    if (numbers.size() == 2) to.gamma = numbers[1];
+    if (numbers.size() == 2) check_factor(to.gamma = numbers[1]);
     if (to.every <= 0) fail();
     return to;
   }
   if (kind == "multistep" && numbers.size() >= 2) {
     to.kind = Schedule::Kind::multi_step;
-    to.gamma = numbers.back(), numbers.pop_back();
+    check_factor(to.gamma = numbers.back()), numbers.pop_back();
     to.milestones = std::move(numbers);
     return to;
   }
