@@ -73,6 +73,12 @@ void on_first_naming(const Communicator& ranks, const std::string& path, const W
   });
 }
 
+/// Empty where it is not named.
+std::string setting(const Progress& p, const char* key) {
+  const auto found = p.settings.find(key);
+  return found == p.settings.end() ? std::string() : found->second;
+}
+
 }  // namespace
 
 void keep_checkpoint(const std::string& path, const Communicator& ranks) {
@@ -90,14 +96,18 @@ std::optional<Score> read_score(const std::string& path, bool validated, const P
                                 const Communicator& ranks) {
   if (on_first(ranks, [&] { return fs::exists(path) ? "yes" : std::string(); }).empty()) return {};
   const Progress held = read_progress(path, ranks);
-  const auto its = held.settings.find("model"), ours = mine.settings.find("model");
-  check(its == held.settings.end() || ours == mine.settings.end() || its->second == ours->second,
-        path, ": is the best of ", its->second, ", but this run trains ", ours->second);
+  const std::string its = setting(held, "model"), ours = setting(mine, "model");
+  check(its.empty() || ours.empty() || its == ours, path, ": is the best of ", its,
+        ", but this run trains ", ours);
   const std::optional<Score>& score = held.score;
   constexpr const char* by[] = {"by its loss in training", "by evaluation"};
   check(score.has_value(), path, ": expected a checkpoint that was kept as the best");
   check(score->validated == validated, path, ": was kept as the best ", by[score->validated],
         ", this run would judge ", by[validated]);
+  // All of a few images are more easily right than most of many.
+  const std::string of = setting(held, scored_images), now_of = setting(mine, scored_images);
+  check(of.empty() || now_of.empty() || of == now_of, path, ": is the best on ", of,
+        validated ? " validation" : " training", " images, but this run has ", now_of);
   return score;
 }
 

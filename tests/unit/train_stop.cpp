@@ -281,6 +281,59 @@ TEST_CASE("the best by evaluation stays, and is replaced by a better one only") 
                     ContainsSubstring("run.best: expected a checkpoint that was kept"));
 }
 
+TEST_CASE("the best of one number of images does not compare with that of another") {
+  const Folder folder;
+  const std::string path = folder / "run", best = path + ".best";
+  const auto data = small_data(), less_data = small_data(48);
+  const auto few = small_data(20, false), many = small_data(40, false);
+  const bool validates = GENERATE(true, false);
+  const int ranks = GENERATE(1, 2);
+  CAPTURE(validates, ranks);
+  int steps = 0;
+  const auto train = [&](bool on_many, std::int64_t epochs, const std::string& from = {}) {
+    steps = 0;
+    run_ranks(ranks, [&](World& world) {
+      set_threads(1);
+      Trainer trainer(small_network(true), world, SGD{.rate = 0.05, .momentum = 0.9},
+                      {.batch = 24});
+      if (!from.empty()) trainer.resume(from);
+      FitOptions o{.epochs = epochs, .save = path, .keep_best = true};
+      if (validates) o.validation = on_many ? many.get() : few.get();
+      if (world.rank() == 0) o.on_step = [&](const StepResult&) { ++steps; };
+      run_for(trainer, validates || on_many ? *data : *less_data, o);
+    });
+  };
+  const auto settings = [](const std::string& file) { return read_progress(file).settings; };
+  const std::string number = validates ? "20" : "48";
+
+  train(false, 1);
+  CHECK(settings(best).at("score.images") == number);
+  CHECK_FALSE(settings(path).contains("score.images"));
+  const std::string before = checkpoint_files::read(best);
+  CHECK_THROWS_WITH(train(true, 1),
+                    ContainsSubstring(validates ? "run.best: is the best on 20 validation images, "
+                                                  "but this run has 40"
+                                                : "run.best: is the best on 48 training images, "
+                                                  "but this run has 96"));
+  CHECK(steps == 0);
+  CHECK((checkpoint_files::read(best) == before));  // not to be printed
+
+  train(false, 3, path);
+  CHECK(steps > 0);
+  train(false, 4, best);  // which has the setting, and the last one has not for all that
+  CHECK_FALSE(settings(path).contains("score.images"));
+  CHECK(settings(best).at("score.images") == number);
+
+  // A file of an earlier version does not say.
+  World world;
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
+  trainer.save(best, Score{validates, 1e-9, 1});
+  const std::string unknown = checkpoint_files::read(best);
+  train(true, 1);
+  CHECK(steps > 0);
+  CHECK((checkpoint_files::read(best) == unknown));  // nor is it beaten
+}
+
 TEST_CASE("better is more hits, then less loss and without validation less loss") {
   CHECK(Score{true, 3, 0.5}.better_than({true, 1, 0.4}));
   CHECK(Score{true, 1, 0.5}.better_than({true, 2, 0.5}));

@@ -20,9 +20,14 @@ void drop_checkpoints(const std::string& path, int keep, const Communicator& ran
 /// "FILE.best"
 inline std::string best_checkpoint(const std::string& path) { return path + ".best"; }
 
+/// The setting of a best checkpoint, and of no other, that says how large the data set is on which
+/// it reached its score.
+inline constexpr const char* scored_images = "score.images";
+
 /// The score to beat: that of the checkpoint at `path`, where there is one. Throws Error, on all
-/// ranks, if it has none, was `validated` otherwise, or is of another model than `mine` names: one
-/// does not compare with the other.
+/// ranks, if it has none, was `validated` otherwise, or is of another model or of another number of
+/// images (scored_images) than `mine` names: one does not compare with the other. What the file or
+/// `mine` does not name is taken to be the same.
 std::optional<Score> read_score(const std::string& path, bool validated, const Progress& mine,
                                 const Communicator& ranks = {});
 

@@ -9,6 +9,16 @@
 
 namespace lamina {
 
+namespace detail {
+
+/// How many images the best is judged by. Evaluation::samples is known after an evaluation only,
+/// and what cannot be compared is to be refused before the first step.
+inline std::string images_to_judge_by(const FitOptions& o, const Dataset& data) {
+  return text((o.validation ? *o.validation : data).size());
+}
+
+}  // namespace detail
+
 LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned,
                                 const Dataset& data, FitOptions options)
     : trainer_(trainer),
@@ -115,11 +125,14 @@ LAMINA_INLINE void Trainer::Fit::prepare_saving() {
   check(options_.keep >= 0, "keep must not be negative, got ", options_.keep);
   check(!options_.save.empty() || (options_.keep == 0 && !options_.keep_best),
         "keep and keep_best need a file to save to");
+  at().settings.erase(scored_images);  // of the best, if this run goes on from that
   if (options_.save.empty()) return;
   try_checkpoint(options_.save, trainer_.network(), trainer_.ranks_);
-  if (options_.keep_best)
-    best_ = read_score(best_checkpoint(options_.save), options_.validation != nullptr,
-                       trainer_.progress_, trainer_.ranks_);
+  if (!options_.keep_best) return;
+  Progress mine = at();
+  mine.settings[scored_images] = detail::images_to_judge_by(options_, data_);
+  best_ = read_score(best_checkpoint(options_.save), options_.validation != nullptr, mine,
+                     trainer_.ranks_);
 }
 
 LAMINA_INLINE void Trainer::Fit::save() {
@@ -133,7 +146,9 @@ LAMINA_INLINE void Trainer::Fit::save_best() {
                           ? Score{true, epoch_.validation->loss, epoch_.validation->top1}
                           : Score{false, epoch_.loss, epoch_.top1};
   if (!std::isfinite(score.loss) || (best_ && !score.better_than(*best_))) return;
+  at().settings[scored_images] = detail::images_to_judge_by(options_, data_);
   trainer_.save(best_checkpoint(options_.save), score);
+  at().settings.erase(scored_images);  // the last checkpoint is not judged
   best_ = score;
 }
 
