@@ -358,8 +358,15 @@ int train(TrainOptions& o, World& world) {
                           "; ask with: lamina resize ", requests->job(), " N"));
     if (o.resumes || trainer.progress().step > 0)
       more += remark(text("resumed at step ", trainer.progress().step));
-    if (!unmatched.empty())
-      more += remark(in_words(unmatched, o.init, trainer.network().all_parameters().size()));
+    if (const double rate = trainer.progress().rate;
+        o.resumes && rate != trainer.optimizer().rate())
+      more += remark(
+          text("learning rate ", trainer.optimizer().rate(), ", where the checkpoint has ", rate));
+    if (const Unmatched& u = unmatched; !u.empty()) {
+      const std::size_t all = trainer.network().all_parameters().size();
+      more += remark(text("--init ", o.init, ": ", all - u.missing.size() - u.reshaped.size(),
+                          " of ", all, " tensors; ", u.text()));
+    }
     if (!averaged.empty())
       more += remark(text(averaged.size(),
                           " running statistics go on from their mean over the ranks: the "

@@ -71,6 +71,7 @@ std::map<std::string, std::string> to_metadata(const Progress& p) {
       {"rate", digits(p.rate)},
       {"epoch.loss", digits(p.loss)},
       {"epoch.top1", digits(p.top1)}};
+  if (p.images > 0) m.emplace("epoch.images", digits(p.images));
   if (p.evaluation_due) m.emplace("evaluation", "due");
   for (const auto& [key, value] : p.settings) m.emplace(text(setting_prefix, key), value);
   if (p.loss_scale)
@@ -116,6 +117,7 @@ Progress to_progress(const std::string& path, const std::map<std::string, std::s
     for (const auto& [key, member] : loss_scale_keys)
       parse(path, metadata, key, *p.loss_scale.*member);
   }
+  if (metadata.contains("epoch.images")) parse(path, metadata, "epoch.images", p.images);
   p.evaluation_due = metadata.contains("evaluation");
   check(p.step >= 0 && p.epoch >= 0 && p.batch >= 0, path,
         ": its metadata have a negative step, epoch or batch");
@@ -309,8 +311,6 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
   });
 }
 
-Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
-                        const Communicator& ranks) {
 std::string Unmatched::text() const {
   std::string s;
   add_list(s, missing, "missing");
@@ -319,6 +319,8 @@ std::string Unmatched::text() const {
   return s;
 }
 
+Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
+                        const Communicator& ranks) {
   check(!network.borrows(), path, ": the network has the parameters of another one: expected that");
   std::vector<Slot> slots = slots_of(network, true);
   std::optional<SafetensorsFile> file;

@@ -114,7 +114,10 @@ out = alike((*recorded, "--threads", "1", "--log", "log", "--save", "save", "--j
             (*recorded, "--threads", "2", "--save", "elsewhere/save", "--top", "3", "--wide"))
 if not all((root / f).exists() for f in ("log", "save", "json")) or (root / "elsewhere").exists():
     fail([], "not the files of rank 0", out, "")
-alike((*train, "--resume", "save"), (*train, "--resume", "nowhere"))
+out = alike((*train, "--resume", "save", "--lr", "0.5"),
+            (*train, "--resume", "nowhere", "--lr", "0.5"))
+if "# learning rate 0.5, where the checkpoint has 0.01\n" not in out:
+    fail([], "not said that the rate is another", out, "")
 alike(("+DNNL_MAX_CPU_ISA=SSE41", *train), ("+DNNL_MAX_CPU_ISA=AVX2", *train))
 alike(("+LAMINA_CHECK_COLLECTIVES=1", *train), train)
 alike(("+LAMINA_SHM=0", *train), train)

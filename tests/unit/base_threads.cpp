@@ -32,7 +32,7 @@ struct Watching final : Dataset {
   Watching() : Dataset("watching", 2, Transform{.shape = {1, 1, 2, 2}}) {}
   std::int64_t size() const override { return 8; }
   void read(std::int64_t, Sample& to) const override {
-    to.planes.assign(4, 0.0f), to.channels = 1, to.height = to.width = 2;
+    to.planes.assign(4, 0.0f), to.channels = 1, to.height = to.width = 2, to.label = 0;
     least = std::min(least.load(), processors_of(0));
   }
   mutable std::atomic<int> least = 1 << 20;

@@ -1,6 +1,7 @@
 // A training that was interrupted and resumed equals one that was not, bit by bit.
 #include "catch.hpp"
 #include "support/training.hpp"
+#include "unit/checkpoint_files.hpp"
 
 #include <unistd.h>
 
@@ -75,5 +76,44 @@ TEST_CASE("resuming with other settings is refused by name") {
   CHECK_THROWS_WITH(resume(SGD{.momentum = 0.9}, 16, 1), ContainsSubstring("global_batch 8"));
   CHECK_THROWS_WITH(resume(SGD{.momentum = 0.9}, 8, 2), ContainsSubstring("seed 1"));
   CHECK_THROWS_AS(resume(Adam{}, 8, 1), Error);
+  // Also of what is frozen, in both directions; without momentum nothing else would tell.
+  const auto with = [&](std::vector<std::string> frozen) {
+    return std::make_unique<Trainer>(small_network(true), world, SGD{},
+                                     TrainerOptions{.batch = 8, .frozen = std::move(frozen)});
+  };
+  for (const bool now : {false, true}) {
+    const std::string name = with({})->network().parameters()[0].name;
+    with(now ? std::vector<std::string>() : std::vector{name})->save(path);
+    CHECK_NOTHROW(with(now ? std::vector<std::string>() : std::vector{name})->resume(path));
+    CHECK_THROWS_WITH(with(now ? std::vector{name} : std::vector<std::string>())->resume(path),
+                      ContainsSubstring(now ? "was saved with nothing frozen, but this run has "
+                                            : "frozen, but this run has nothing"));
+  }
+  std::remove(path.c_str());
+}
+
+TEST_CASE("within an epoch training goes on with as many images only") {
+  const std::string path = text("/tmp/lamina-images-", getpid(), ".safetensors");
+  World world;
+  const auto make = [&] {
+    return std::make_unique<Trainer>(small_network(true), world, SGD{},
+                                     TrainerOptions{.batch = 24});
+  };
+  const auto data = small_data();
+  const auto some = [&](std::int64_t steps) {
+    const auto trainer = make();
+    for (const Epoch& epoch : trainer->fit(*data, {.epochs = 2, .steps = steps})) (void)epoch;
+    trainer->save(path);
+    const auto resumed = make();
+    resumed->resume(path);
+    const auto fewer = small_data(48);
+    return error_of([&] {
+      for (const Epoch& epoch : resumed->fit(*fewer, {.epochs = 3})) (void)epoch;
+    });
+  };
+  const std::int64_t whole = data->size() / 24;
+  CHECK_THAT(some(whole - 1),
+             ContainsSubstring(text("has 48 images, but training stands at batch ", whole - 1)));
+  CHECK(some(whole) == "");
   std::remove(path.c_str());
 }

@@ -15,7 +15,8 @@ namespace {
 class MeanSquaredError final : public Layer {
  public:
   struct Options {
-    bool sums = true;  ///< what ranks found
+    bool sums = true;   ///< what ranks found
+    bool skips = true;  ///< in forward, what does not count
   };
   explicit MeanSquaredError(Options o) : o_(o) {}
   std::string_view type() const override { return "MeanSquaredError"; }
@@ -34,7 +35,7 @@ class MeanSquaredError final : public Layer {
   Placement place(std::span<const Spec> xs, const Site& site) const override {
     auto placed = std::make_unique<Placed>();
     if (o_.sums) placed->ranks = site.along(Axis::batch);
-    placed->samples = xs[0].whole.n;
+    placed->samples = xs[0].whole.n, placed->skips = o_.skips;
     Placement p;
     p.inputs = {{xs[0].shape, xs[0].dtype, {}}};
     p.output = {{1, 5, 1, 1}, DType::f64, {}};
@@ -52,8 +53,9 @@ class MeanSquaredError final : public Layer {
       const auto totals = y.elements<double>();
       std::fill(totals.begin(), totals.end(), 0.0);
       for (std::size_t i = 0; i < x.size(); ++i) {
-        if (std::isnan(target[i])) continue;
-        totals[0] += std::pow(x[i] - double(target[i]), 2) / double(values);
+        const bool counts = !std::isnan(target[i]);
+        if (!counts && skips) continue;
+        totals[0] += std::pow(x[i] - double(counts ? target[i] : 0), 2) / double(values);
         totals[3] += i % values == 0;
       }
       totals[4] = context.stop;
@@ -75,6 +77,7 @@ class MeanSquaredError final : public Layer {
     Communicator ranks;
     double rows = 1;
     std::int64_t samples = 0;
+    bool skips = true;
   };
 
   Options o_;
@@ -283,6 +286,26 @@ TEST_CASE("a loss of one's own that is not summed over the ranks ends the first 
   const std::string wrong = said({.sums = false});
   CHECK(wrong.starts_with("update: mine: rank 0 found a loss of "));
   CHECK(wrong.ends_with(": expected y to be summed over the ranks that take part"));
+}
+
+TEST_CASE("a loss of one's own that counts rows without an image ends the evaluation") {
+  const auto said = [](bool skips) {
+    World world;
+    Network net({.c = inputs});
+    net.add<Linear>({.features = outputs}, "fc");
+    net.add<MeanSquaredError>({.skips = skips}, "mine");
+    Trainer trainer(net, world, SGD{.rate = rate},
+                    {.batch = samples, .backend = "reference", .dtype = DType::f64});
+    try {
+      trainer.evaluate(Points(false, samples + 7));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(said(true) == "");
+  CHECK(said(false) ==
+        "mine: counts 12 rows of a batch of which 7 have a target: expected those alone");
 }
 
 TEST_CASE("a label for each pixel trains as if each pixel were a sample") {

@@ -29,14 +29,15 @@ struct Score {
 
 /// Where a training stands, beside its tensors.
 struct Progress {
-  std::int64_t step = 0;   ///< updates done: the schedule's position
-  std::int64_t epoch = 0;  ///< the data's position: the current epoch,
-  std::int64_t batch = 0;  ///< and how many of its batches are done
+  std::int64_t step = 0;    ///< updates done: the schedule's position
+  std::int64_t epoch = 0;   ///< the data's position: the current epoch,
+  std::int64_t batch = 0;   ///< and how many of its batches are done
+  std::int64_t images = 0;  ///< of the data of that epoch; 0 = not known
   double loss = 0,
          top1 = 0;  ///< sums over these batches, or over the epoch before if there is none
   bool evaluation_due = false;  ///< training has come to where an evaluation follows, which has not
   std::uint64_t seed = 0;
-  double rate = 0;                           ///< learning rate of the last update
+  double rate = 0;                           ///< learning rate, without its schedule
   std::optional<LossScale> loss_scale = {};  ///< where there is one
   /// Whatever must be the same when the run is resumed: "model", "optimizer", "global_batch", ...
   std::map<std::string, std::string> settings = {};
@@ -82,9 +83,9 @@ struct Unmatched {
   std::vector<std::string> reshaped;    ///< in both, with different shapes; as "name file/network"
 
   bool empty() const { return missing.empty() && unexpected.empty() && reshaped.empty(); }
-};
   /// "2 missing (fc.weight, fc.bias), 1 unexpected (...)"; of many names the first three.
   std::string text() const;
+};
 
 /// Loads parameters and running statistics from any safetensors file with torchvision's names.
 /// Optimizer states and `num_batches_tracked` in it are ignored. With `strict`, anything unmatched

@@ -234,18 +234,21 @@ LAMINA_INLINE void Trainer::warm_up() {
 /// As rank 0 has it.
 LAMINA_INLINE void Trainer::tell_progress(const Communicator& ranks) {
   struct Position {
-    std::int64_t step, epoch, batch;
+    std::int64_t step, epoch, batch, images;
     double loss, top1, rate;
     bool due, scales;
     double scale, good, skipped, stuck;
   };
   Progress& p = progress_;
   const LossScale l = p.loss_scale.value_or(LossScale());
-  const Position mine{p.step,  p.epoch, p.batch,          p.loss,
-                      p.top1,  p.rate,  p.evaluation_due, p.loss_scale.has_value(),
-                      l.scale, l.good,  l.skipped,        l.stuck};
+  const Position mine{p.step,   p.epoch,          p.batch,
+                      p.images, p.loss,           p.top1,
+                      p.rate,   p.evaluation_due, p.loss_scale.has_value(),
+                      l.scale,  l.good,           l.skipped,
+                      l.stuck};
   const Position at = ranks.all_gather_value(mine)[0];
-  p.step = at.step, p.epoch = at.epoch, p.batch = at.batch, p.evaluation_due = at.due;
+  p.step = at.step, p.epoch = at.epoch, p.batch = at.batch, p.images = at.images;
+  p.evaluation_due = at.due;
   p.loss = at.loss, p.top1 = at.top1, p.rate = at.rate;
   p.loss_scale.reset();
   if (at.scales) p.loss_scale = LossScale{at.scale, at.good, at.skipped, at.stuck};

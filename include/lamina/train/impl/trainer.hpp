@@ -66,6 +66,10 @@ LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
         data.classes(), " classes, but the network ends in ", xs[0].c);
   check(data.shape() == network_.sample(), data.name(), ": its images are ", data.shape(),
         ", but the network takes ", network_.sample());
+  const Progress& at = progress_;
+  check(!training || at.batch == 0 || at.images == 0 || at.images == data.size(), data.name(),
+        ": has ", data.size(), " images, but training stands at batch ", at.batch, " of ",
+        at.images, " images: expected as many, or to go on from an epoch's end");
   const LoaderOptions options = loading(training, o, ranks_.rank(), ranks_.size());
   detail::check_alike(ranks_, data, options);
   Loader loader(data, options);
@@ -82,6 +86,7 @@ LAMINA_INLINE void Trainer::start(Loader& loader, std::int64_t total) {
   check(epoch == at.epoch && index == at.batch, "start: expected batch ", at.batch, " of epoch ",
         at.epoch, ", got a loader at batch ", index, " of epoch ", epoch,
         ": one that loader() makes now begins where training stands, as does Loader::seek()");
+  at.images = loader.images();
   start(next(loader), loader.batches(), total);
   under_way_.back().begin = begin;
 }
@@ -169,10 +174,15 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
   if (apart) network.refresh();
   network.average_kept(stream_);
   Evaluation e;
+  const std::int64_t targets = data.labels_pixels() ? data.target().shape.size() : 1;
   for (std::int64_t i = 0; i < loader.batches(); ++i) {
-    evaluate_turns(next(loader), stop());
+    const Batch& batch = next(loader);
+    const std::int64_t most = batch.global_valid * targets;
+    evaluate_turns(batch, stop());
     const Outcome found = outcome(network, stream_);
     if (found.stop) return std::nullopt;
+    check(found.rows <= double(most), network.network().graph().back().name, ": counts ",
+          found.rows, " rows of a batch of which ", most, " have a target: expected those alone");
     e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
     e.samples += std::int64_t(found.rows);
   }
@@ -199,6 +209,12 @@ LAMINA_INLINE std::vector<std::string> Trainer::resume(const std::string& path) 
     check(saved == p.settings.end() || saved->second == mine, path, ": was saved with ", key, ' ',
           saved == p.settings.end() ? "" : saved->second, ", but this run has ", mine);
   }
+  const auto of = [](const Progress& a) {
+    const auto frozen = a.settings.find("frozen");
+    return frozen == a.settings.end() ? "nothing" : frozen->second;
+  };
+  check(of(p) == of(progress_) || !p.settings.contains("optimizer"), path, ": was saved with ",
+        of(p), " frozen, but this run has ", of(progress_));
   check(p.seed == options_.seed, path, ": was saved with seed ", p.seed, ", but this run has ",
         options_.seed);
   Resumed resumed = load_checkpoint(path, network(), ranks_);
@@ -446,6 +462,7 @@ LAMINA_INLINE void Trainer::describe() {
   progress_.rate = optimizer_.rate();
   progress_.settings["optimizer"] = optimizer_.name();
   progress_.settings["global_batch"] = text(options_.batch);
+  progress_.settings.erase("frozen");
   if (!options_.frozen.empty()) progress_.settings["frozen"] = in_words(options_.frozen);
 }
 
