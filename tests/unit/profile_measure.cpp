@@ -88,15 +88,17 @@ TEST_CASE("the weights that a sharded optimizer gathers are shared likewise") {
 
 TEST_CASE("a rank that has less of a layer, or nothing, counts for as much less") {
   const double whole = 2.0 * 4 * (4 * 64) * 27;  // FLOP of the convolution, of four images
-  std::vector<Profile> profiles(2);
-  const auto run = [&](TrainerOptions how, const std::map<std::string, Split>& splits) {
-    run_ranks(2, [&](World& world) {
+  std::vector<Profile> profiles;
+  const auto run = [&](TrainerOptions how, const std::map<std::string, Split>& splits,
+                       int ranks = 2) {
+    profiles.assign(std::size_t(ranks), {});
+    run_ranks(ranks, [&](World& world) {
       how.batch = 4, how.backend = "reference";
-      if (!splits.empty()) how.splits = splits_of(small(), {.splits = splits}, 2);
+      if (!splits.empty()) how.splits = splits_of(small(), {.splits = splits}, ranks);
       Trainer trainer(small(), world, SGD{.rate = 0.1}, how);
       Profiler p;
       const int conv = step_of(trainer.network(), "conv");
-      const bool runs = splits.empty() || world.rank() == 0;
+      const bool runs = splits.empty() || ranks > 2 || world.rank() == 0;
       p.begin_step();
       if (runs) p.record({conv, Pass::forward, Lane::compute, "conv", 0, 1, 0});
       p.end_step();
@@ -116,6 +118,9 @@ TEST_CASE("a rank that has less of a layer, or nothing, counts for as much less"
   check_all(whole / 2, whole);
   run({.workers = 4, .balance = {1, 3}}, {});  // a second on each
   check_all(whole / 2, whole / 2);
+  // Samples of y are whole, for what ranks have of it is added up.
+  run({}, {{"conv", {.batch = 2, .input = 2, .shares = {.input = {2, 1}}}}}, 4);
+  check_all(whole / 4, whole / 4);
 }
 
 TEST_CASE("in bf16 gradients of weights have bytes of f32") {

@@ -96,7 +96,7 @@ inline void spread_over_steps(ProfileRow& row, std::vector<double> values, int s
 }
 
 /// What this rank has of a step: so many samples, and of each a part of what the rank has that has
-/// most of it. It is the part of y, or where y is whole on all ranks, of the input.
+/// most of it. It is the part of y, or where samples of y are whole, of the input.
 struct OwnPart {
   std::int64_t samples;
   double of_sample;
@@ -106,13 +106,17 @@ inline OwnPart own_part(const Step& step, const PlaceOptions& placing) {
   if (!step.active()) return {most_samples, 0};
   if (step.kind == Step::Kind::reshard) return {most_samples, 1};
   const int ranks = placing.ranks.size();
-  const Blocks blocks = step.blocks.largest() < step.blocks.whole.size()
+  const auto of_sample = [](const Box& b) { return double(b.size()) / double(b.n.size); };
+  const auto most_of = [&](const Blocks& blocks) {
+    double most = 0;
+    for (const Box& b : blocks.box)
+      if (b.n.size > 0) most = std::max(most, of_sample(b));
+    return most;
+  };
+  const Blocks blocks = most_of(step.blocks) < double(step.blocks.whole.sample())
                             ? step.blocks
                             : step.layer->input_blocks(0, step.input_shapes, step.split(), ranks);
-  const auto of_sample = [](const Box& b) { return double(b.size()) / double(b.n.size); };
-  double most = 0;
-  for (const Box& b : blocks.box)
-    if (b.n.size > 0) most = std::max(most, of_sample(b));
+  const double most = most_of(blocks);
   const Box& own = blocks.box[std::size_t(placing.ranks.rank())];
   if (most == 0 || own.n.size == 0) return {most_samples, 0};
   return {own.n.size, of_sample(own) / most};
