@@ -34,9 +34,10 @@ void allow_only(const JsonPart& object, const char* what,
 PlanPrediction prediction_in(const JsonPart& j, int ranks) {
   allow_only(j, "a prediction", {"cluster", "dtype", "batch", "step_s", "layers"});
   PlanPrediction p{.cluster = one_line(j.at("cluster").string()),
-                   .dtype = one_line(j.at("dtype").string()),
                    .batch = j.at("batch").whole(1, INT64_MAX),
                    .seconds = j.at("step_s").number(0)};
+  // Without these, which older files lack, it is of no step that is known.
+  if (const auto dtype = j.find("dtype")) p.dtype = one_line(dtype->string());
   const JsonPart layers = j.at("layers");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const JsonPart layer = layers.at(i);
@@ -48,10 +49,11 @@ PlanPrediction prediction_in(const JsonPart& j, int ranks) {
     naming(one_line(text("prediction of layer '", its.name, "'")),
            [&] { its.split = parse_split(one_line(layer.at("split").string())); });
     if (its.split.ways() > ranks) layer.at("split").fail(text("a split of ", ranks, " ranks"));
-    const JsonPart output = layer.at("output");
-    if (output.size() != 3) output.fail("channels, height and width");
-    std::int64_t* const extents[] = {&its.output.c, &its.output.h, &its.output.w};
-    for (std::size_t k = 0; k < 3; ++k) *extents[k] = output.at(k).whole(1, INT32_MAX);
+    if (const auto output = layer.find("output")) {
+      if (output->size() != 3) output->fail("channels, height and width");
+      std::int64_t* const extents[] = {&its.output.c, &its.output.h, &its.output.w};
+      for (std::size_t k = 0; k < 3; ++k) *extents[k] = output->at(k).whole(1, INT32_MAX);
+    }
     for (const auto& [pass, seconds] : passes)
       if (const auto s = layer.find(pass)) its.passes.*seconds = s->number(0);
     if (const auto s = layer.find("redistribution")) its.redistribution = s->number(0);
