@@ -279,7 +279,7 @@ TEST_CASE("what a read() leaves out is an error, not what the image before had")
         return;
       }
       to.height = to.width = 2, to.channels = 1;
-      to.pixels.assign(4, 1);
+      if (!forgets || what_ != 3) to.pixels.assign(4, 1);
     }
 
    private:
@@ -296,6 +296,7 @@ TEST_CASE("what a read() leaves out is an error, not what the image before had")
   CHECK(error(0) == nothing);
   CHECK_THAT(error(1), ContainsSubstring("forgetful: read() gave an image no label"));
   CHECK(error(2) == nothing);
+  CHECK_THAT(error(3), ContainsSubstring("an image of 2x2x1 has 0 bytes"));
 }
 
 TEST_CASE("a loader can be abandoned, moved and sought at any time") {

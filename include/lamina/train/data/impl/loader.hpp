@@ -42,10 +42,10 @@ struct Worker {
 inline constexpr std::int32_t unset = std::numeric_limits<std::int32_t>::min();
 
 /// What was read before, so that nobody takes it for what a read() that leaves something out was to
-/// give. Room stays, and so do pixels, which count for nothing without a height.
+/// give. Room stays.
 inline void forget(Sample& s) {
   s.height = s.width = s.channels = 0, s.shrunk = 1, s.label = unset;
-  s.planes.clear(), s.labels.clear(), s.values.clear();
+  s.pixels.clear(), s.planes.clear(), s.labels.clear(), s.values.clear();
 }
 
 /// This rank's part of a batch, or of each of its micro-batches.
