@@ -106,14 +106,41 @@ TEST_CASE("within an epoch training goes on with as many images only") {
     trainer->save(path);
     const auto resumed = make();
     resumed->resume(path);
-    const auto fewer = small_data(48);
+    const auto more = small_data(120);
     return error_of([&] {
-      for (const Epoch& epoch : resumed->fit(*fewer, {.epochs = 3})) (void)epoch;
+      for (const Epoch& epoch : resumed->fit(*more, {.epochs = 3})) (void)epoch;
     });
   };
   const std::int64_t whole = data->size() / 24;
-  CHECK_THAT(some(whole - 1),
-             ContainsSubstring(text("has 48 images, but training stands at batch ", whole - 1)));
+  CHECK_THAT(some(whole - 1), ContainsSubstring(text(
+                                  "start: 120 images, but training stands at batch ", whole - 1)));
   CHECK(some(whole) == "");
+
+  // A training in two parts goes on in the second; the first has nothing left to do.
+  const auto second = small_data(48);
+  const auto parts = [&](Trainer& trainer, std::int64_t steps) {
+    for (const Epoch& epoch : trainer.fit(*data, {.epochs = 1})) (void)epoch;
+    for (const Epoch& epoch : trainer.fit(*second, {.epochs = 9, .steps = steps})) (void)epoch;
+    return trainer.progress().step;
+  };
+  const auto first = make();
+  CHECK(parts(*first, whole + 1) == whole + 1);
+  first->save(path);
+  const auto again = make();
+  again->resume(path);
+  CHECK(parts(*again, whole + 4) == whole + 4);
+  // Whoever resumes when a fit() is there already is told, too.
+  const auto late = make();
+  auto fit = late->fit(*data, {.epochs = 9});
+  late->resume(path);
+  CHECK_THAT(error_of([&] {
+               for (const Epoch& epoch : fit) (void)epoch;
+             }),
+             ContainsSubstring("start: 96 images, but training stands at batch 1 of 48 images"));
+  // Of batches of one's own nobody knows how many there are.
+  const auto own = make();
+  Loader loader = own->loader(*data, true);
+  own->step(loader.next(), whole, 100);
+  CHECK(own->progress().images == 0);
   std::remove(path.c_str());
 }

@@ -66,10 +66,6 @@ LAMINA_INLINE Loader Trainer::loader(const Dataset& data, bool training,
         data.classes(), " classes, but the network ends in ", xs[0].c);
   check(data.shape() == network_.sample(), data.name(), ": its images are ", data.shape(),
         ", but the network takes ", network_.sample());
-  const Progress& at = progress_;
-  check(!training || at.batch == 0 || at.images == 0 || at.images == data.size(), data.name(),
-        ": has ", data.size(), " images, but training stands at batch ", at.batch, " of ",
-        at.images, " images: expected as many, or to go on from an epoch's end");
   const LoaderOptions options = loading(training, o, ranks_.rank(), ranks_.size());
   detail::check_alike(ranks_, data, options);
   Loader loader(data, options);
@@ -86,8 +82,12 @@ LAMINA_INLINE void Trainer::start(Loader& loader, std::int64_t total) {
   check(epoch == at.epoch && index == at.batch, "start: expected batch ", at.batch, " of epoch ",
         at.epoch, ", got a loader at batch ", index, " of epoch ", epoch,
         ": one that loader() makes now begins where training stands, as does Loader::seek()");
-  at.images = loader.images();
+  const std::int64_t images = loader.images();
+  check(at.batch == 0 || at.images == 0 || at.images == images, "start: ", images,
+        " images, but training stands at batch ", at.batch, " of ", at.images,
+        " images: expected as many, or to go on from an epoch's end");
   start(next(loader), loader.batches(), total);
+  at.images = images;
   under_way_.back().begin = begin;
 }
 
@@ -115,6 +115,7 @@ LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o,
 
 LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
   check_room();
+  progress_.images = 0;  // nobody says
   auto& outcomes = here().outcomes;
   UnderWay step{.result = {}, .begin = now(), .samples = batch.global_valid};
   StepResult& r = step.result;
@@ -174,7 +175,9 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
   if (apart) network.refresh();
   network.average_kept(stream_);
   Evaluation e;
-  const std::int64_t targets = data.labels_pixels() ? data.target().shape.size() : 1;
+  const Form& form = data.target();
+  const std::int64_t targets =
+      data.labels_pixels() || form.dtype == DType::i32 ? form.shape.size() : 1;
   for (std::int64_t i = 0; i < loader.batches(); ++i) {
     const Batch& batch = next(loader);
     const std::int64_t most = batch.global_valid * targets;
