@@ -288,7 +288,7 @@ TEST_CASE("a loss of one's own that is not summed over the ranks ends the first 
   CHECK(wrong.ends_with(": expected y to be summed over the ranks that take part"));
 }
 
-TEST_CASE("a loss of one's own that counts rows without an image ends the evaluation") {
+TEST_CASE("a loss of one's own that counts rows without an image ends the evaluation", "[host]") {
   const auto said = [](bool skips) {
     World world;
     Network net({.c = inputs});
