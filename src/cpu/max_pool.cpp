@@ -11,32 +11,29 @@ typedef float Floats __attribute__((vector_size(4 * lanes)));
 typedef std::int32_t Places __attribute__((vector_size(4 * lanes)));
 typedef std::uint8_t Kept __attribute__((vector_size(lanes)));
 
-/// A row of windows: the rows of the image that they lie on, as numbers within a window.
-struct Rows {
-  std::int64_t top, first, end;  // the first row of windows may begin above the image
-
-  Rows(const PoolGeometry& g, const Shape& x, std::int64_t p)
-      : top(p * g.stride.h - g.pad.top),
-        first(std::max<std::int64_t>(0, -top)),
-        end(std::min(g.window.h, x.h - top)) {}
+/// Where a window begins along an axis, which may be before the image, and which of its places, by
+/// their number in it, lie within.
+struct Inside {
+  std::int64_t begin, first, end;
 };
-struct Columns {
-  std::int64_t left, first, end;
-
-  Columns(const PoolGeometry& g, const Shape& x, std::int64_t q)
-      : left(q * g.stride.w - g.pad.left),
-        first(std::max<std::int64_t>(0, -left)),
-        end(std::min(g.window.w, x.w - left)) {}
-};
+Inside along(std::int64_t begin, std::int64_t window, std::int64_t extent) {
+  return {begin, std::max<std::int64_t>(0, -begin), std::min(window, extent - begin)};
+}
+Inside rows_of(const PoolGeometry& g, const Shape& x, std::int64_t p) {
+  return along(p * g.stride.h - g.pad.top, g.window.h, x.h);
+}
+Inside columns_of(const PoolGeometry& g, const Shape& x, std::int64_t q) {
+  return along(q * g.stride.w - g.pad.left, g.window.w, x.w);
+}
 
 /// Row p of y, and of each maximum the place within its window: the first of equal ones, or the
 /// first NaN.
 LAMINA_SIMD void max_row(const PoolGeometry& g, const Shape& x, const Shape& y, std::int64_t p,
                          const float* image, float* to, std::uint8_t* kept) {
-  const Rows rows(g, x, p);
+  const Inside rows = rows_of(g, x, p);
   for (std::int64_t q = 0; q < y.w; ++q) {
-    const Columns columns(g, x, q);
-    const std::int64_t origin = rows.top * x.w + columns.left;
+    const Inside columns = columns_of(g, x, q);
+    const std::int64_t origin = rows.begin * x.w + columns.begin;
     Floats best;
     std::memcpy(&best, image + (origin + rows.first * x.w + columns.first) * lanes, sizeof best);
     Places place = Places() + std::int32_t(rows.first * g.window.w + columns.first);
@@ -64,11 +61,11 @@ LAMINA_SIMD void spread_plane(const PoolGeometry& g, const Shape& x, const Shape
     cleared = end;
   };
   for (std::int64_t p = 0; p < y.h; ++p) {
-    const Rows rows(g, x, p);
-    clear(rows.top + rows.end);
+    const Inside rows = rows_of(g, x, p);
+    clear(rows.begin + rows.end);
     for (std::int64_t q = 0; q < y.w; ++q, dy += lanes, kept += lanes) {
-      const Columns columns(g, x, q);
-      const std::int64_t origin = rows.top * x.w + columns.left;
+      const Inside columns = columns_of(g, x, q);
+      const std::int64_t origin = rows.begin * x.w + columns.begin;
       Floats gradient;
       Kept narrow;
       std::memcpy(&gradient, dy, sizeof gradient), std::memcpy(&narrow, kept, sizeof narrow);
