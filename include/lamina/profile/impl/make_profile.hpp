@@ -9,6 +9,7 @@
 #include <lamina/layers/add.hpp>
 #include <lamina/profile/detail/denied.hpp>
 #include <lamina/profile/detail/late.hpp>
+#include <lamina/profile/detail/own_part.hpp>
 #include <lamina/profile/detail/pack.hpp>
 #include <lamina/profile/profile.hpp>
 
@@ -93,42 +94,6 @@ inline void spread_over_steps(ProfileRow& row, std::vector<double> values, int s
   row.step_min = *std::min_element(values.begin(), values.end());
   row.step_median = median(values);
   row.step_std = std::max(0.0, deviation(values));
-}
-
-/// What this rank has of a step: so many samples, and of each a part of what the rank has that has
-/// most of it. It is the part of y, or where samples of y are whole, of the input.
-struct OwnPart {
-  std::int64_t samples;
-  double of_sample;
-};
-inline OwnPart own_part(const Step& step, const PlaceOptions& placing) {
-  const std::int64_t most_samples = step.split().largest(Axis::batch, step.input_shapes[0].n);
-  if (!step.active()) return {most_samples, 0};
-  if (step.kind == Step::Kind::reshard) return {most_samples, 1};
-  const int ranks = placing.ranks.size();
-  const auto of_sample = [](const Box& b) { return double(b.size()) / double(b.n.size); };
-  const auto most_of = [&](const Blocks& blocks) {
-    double most = 0;
-    for (const Box& b : blocks.box)
-      if (b.n.size > 0) most = std::max(most, of_sample(b));
-    return most;
-  };
-  const Blocks blocks = most_of(step.blocks) < double(step.blocks.whole.sample())
-                            ? step.blocks
-                            : step.layer->input_blocks(0, step.input_shapes, step.split(), ranks);
-  const double most = most_of(blocks);
-  const Box& own = blocks.box[std::size_t(placing.ranks.rank())];
-  if (most == 0 || own.n.size == 0) return {most_samples, 0};
-  return {own.n.size, of_sample(own) / most};
-}
-
-/// The elements that this rank updates: where they are shared out, one rank like the others.
-inline double updated_by(const Step& step) {
-  double elements = 0;
-  for (const Parameter* p : step.parameters())
-    if (p->bucket)
-      elements += double(p->size()) / (p->bucket->sharded ? p->bucket->ranks.size() : 1);
-  return elements;
 }
 
 /// What the arithmetic says about a pass of a step on this rank, which but for the update runs once
