@@ -32,10 +32,7 @@ Tensor random_images(const Shape& shape, std::uint64_t seed) {
 }
 
 int bench(BenchOptions& o, World& world) {
-  if (o.list_models) {
-    if (world.rank() == 0) std::fputs(cli::list_of_models().c_str(), stdout);
-    return 0;
-  }
+  if (cli::lists_models(o, world)) return 0;
   check(world.size() == 1, "bench_inference: expected one rank, got ", world.size());
   cli::prepare(o, world);
   const DType dtype = parse_dtype(o.dtype);

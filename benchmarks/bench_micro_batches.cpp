@@ -51,10 +51,7 @@ class Run {
 
 int bench(BenchOptions& o, World& world) {
   const bool first = world.rank() == 0;
-  if (o.list_models) {
-    if (first) std::fputs(cli::list_of_models().c_str(), stdout);
-    return 0;
-  }
+  if (cli::lists_models(o, world)) return 0;
   cli::prepare(o, world);
   const auto data = cli::open(o, {});
   const Network net = cli::make_network(o, *data);

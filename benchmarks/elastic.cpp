@@ -160,10 +160,7 @@ void settle(ElasticOptions& o, const World& world) {
 
 int bench(ElasticOptions o, World& world) {
   const bool first = world.rank() == 0;
-  if (o.list_models) {
-    if (first) std::fputs(cli::list_of_models().c_str(), stdout);
-    return 0;
-  }
+  if (cli::lists_models(o, world)) return 0;
   settle(o, world);
   cli::prepare(o, world);
   const auto data = cli::open(o, {});

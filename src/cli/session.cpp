@@ -451,10 +451,12 @@ void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
   if (!o.report.empty()) write_report(o.report, profile);
 }
 
-std::string list_of_models() {
-  std::string s;
-  for (const auto model : model_names()) append(s, text(model, '\n'));
-  return s;
+bool lists_models(const RunOptions& o, const World& world) {
+  if (!o.list_models) return false;
+  std::string all;
+  for (const auto model : model_names()) append(all, text(model, '\n'));
+  if (world.rank() == 0) std::fputs(all.c_str(), stdout);
+  return true;
 }
 
 }  // namespace lamina::cli

@@ -67,7 +67,7 @@ std::unique_ptr<RunTrace> open_trace(const RunOptions& o, const World& world,
 void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
                   const PlacedNetwork& network, const World& world);
 
-/// One model a line.
-std::string list_of_models();
+/// Where --list-models asks for it, rank 0 prints the models, one a line; whether it was asked.
+bool lists_models(const RunOptions& o, const World& world);
 
 }  // namespace lamina::cli

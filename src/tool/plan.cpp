@@ -203,7 +203,7 @@ void check_validation(const Options& o, const World& world) {
 }
 
 int run_plan(Options& o, World& world) {
-  if (o.list_models) return std::fputs(list_of_models().c_str(), stdout), 0;
+  if (lists_models(o, world)) return 0;
   check(o.calibrate || o.validate || world.size() == 1,
         "lamina plan needs no ranks: start it without mpirun; --devices N says how many to plan "
         "for; or --calibrate measures the ranks there are");

@@ -246,10 +246,7 @@ void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const Ru
 }
 
 int train(TrainOptions& o, World& world) {
-  if (o.list_models) {
-    if (world.rank() == 0) std::fputs(list_of_models().c_str(), stdout);
-    return 0;
-  }
+  if (lists_models(o, world)) return 0;
   check_flags(o);
   check(o.comm != "none" || o.save.empty() || world.size() == 1,
         "--comm none trains each rank by itself, for timing only: expected no --save");
