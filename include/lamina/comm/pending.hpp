@@ -10,13 +10,15 @@ namespace lamina {
 class [[nodiscard]] Pending {
  public:
   Pending() = default;
-  Pending(std::shared_ptr<CommQueue> queue, CommQueue::Ticket ticket, const Operation& operation)
+  /// `by_device`: that it runs in a stream of a device's, and the queue looks after it there.
+  Pending(std::shared_ptr<CommQueue> queue, CommQueue::Ticket ticket, const Operation& operation,
+          bool by_device)
       : queue_(std::move(queue)),
         ticket_(ticket),
         layer_(operation.layer),
         pass_(operation.pass),
         collective_(operation.collective),
-        on_device_(operation.space != nullptr) {}
+        by_device_(by_device) {}
   /// Of one that is done at `event`.
   Pending(std::shared_ptr<CommQueue> queue, Event event)
       : queue_(std::move(queue)), event_(std::move(event)) {}
@@ -30,7 +32,7 @@ class [[nodiscard]] Pending {
     layer_ = other.layer_;
     pass_ = other.pass_;
     collective_ = other.collective_;
-    on_device_ = other.on_device_;
+    by_device_ = other.by_device_;
     return *this;
   }
 
@@ -38,28 +40,29 @@ class [[nodiscard]] Pending {
     return !queue_ || (event_.queue ? event_.past() : queue_->done(ticket_));
   }
 
-  /// Waits for the result: `stream` does, before what comes next on it, where that runs behind its
-  /// caller and the buffers lie on a device; else the caller. Records the wait if there was one,
-  /// waking up included, under the layer and pass that started the collective. Throws what the
-  /// collective threw.
+  /// Waits for the result: of what a device runs, `stream` does, before what comes next on it; else
+  /// the caller. (What lies on a device and goes by way of the host cannot be waited for there: a
+  /// driver has one thread for all work of the host's, and copies may need it.) Records the wait if
+  /// there was one, waking up included, under the layer and pass that started the collective.
+  /// Throws what the collective threw.
   void wait(Stream& stream) {
     if (!queue_) return;
     if (event_.queue) {
       queue_->check_health();
+      stream.follow(event_);
+      event_ = {};
       queue_.reset();
-      return stream.follow(std::exchange(event_, {}));
+      return;
     }
-    const auto wait = [queue = std::move(queue_), recorder = stream.recorder(), ticket = ticket_,
+    const auto wait = [queue = queue_, recorder = stream.recorder(), ticket = ticket_,
                        layer = layer_, pass = pass_, what = name(collective_)] {
       if (queue->done(ticket) || !recorder) return queue->wait(ticket);
       const double begin = now();
       queue->wait(ticket);
       recorder->record({layer, pass, Lane::wait, what, begin, now(), 0});
     };
-    if (on_device_)
-      stream.then(wait);
-    else
-      wait();
+    by_device_ ? stream.then(wait) : wait();
+    queue_.reset();
   }
 
  private:
@@ -83,7 +86,7 @@ class [[nodiscard]] Pending {
   std::int32_t layer_ = -1;
   Pass pass_ = Pass::forward;
   Collective collective_ = Collective::barrier;
-  bool on_device_ = false;
+  bool by_device_ = false;
 };
 
 }  // namespace lamina
