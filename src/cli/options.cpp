@@ -116,15 +116,20 @@ void add_rule_flags(CLI::App& app, RunOptions& o) {
 }
 
 void add_kernel_flags(CLI::App& app, RunOptions& o) {
-  word(
-      app, "--dtype", o.dtype, "TYPE",
-      "f32 or bf16; f64 or f16 with the reference or a GPU; auto = what is fastest: bf16 where the "
-      "device multiplies it, with layers in f32 that are faster so")
+  choice(app, "--dtype", o.dtype, {"f32", "bf16", "f64", "f16", "tf32", "auto"},
+         "of values and products; f64 and f16 with the reference or a GPU; tf32 on a GPU = f32, "
+         "multiplied as TF32; auto = what is fastest: bf16 where the device multiplies it, with "
+         "layers in f32 that are faster so")
       ->capture_default_str();
   choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
       ->capture_default_str();
   word(app, "--backend", o.backend, "NAME", "auto, reference, onednn, onednn:mixed, cuda or cuda:N")
       ->capture_default_str();
+  app.add_flag("--deterministic", o.deterministic,
+               "only kernels that give the same bits whenever they run: of GPUs, since those of "
+               "processors always do");
+  bytes(app, "--workspace", o.workspace,
+        "of a GPU, that a kernel of its libraries may write to while it runs; by default no limit");
   app.add_flag("--fuse,!--no-fuse", o.fuse,
                "let a layer's kernel take over the activation or sum behind it");
   count(app, "--threads", o.threads, 0, "threads per rank; 0 = this rank's share of the processors",

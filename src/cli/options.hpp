@@ -41,6 +41,8 @@ struct RunOptions {
   std::vector<std::string> param_groups;
   bool shard_optimizer = false;
   bool fuse = false;
+  bool deterministic = false;
+  double workspace = 0;  // bytes; 0 = no limit
   std::string graph = "on";
   bool nvtx = false;
   std::string plan = "data", plan_out;

@@ -7,6 +7,7 @@
 #include <lamina/comm/alike.hpp>
 #include <lamina/comm/nccl.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/gpu_name.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/network/models.hpp>
@@ -127,12 +128,28 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   return cached_machine(world, backend, true);
 }
 
+/// What flags say of a GPU's kernels becomes part of the back end's name.
+void choose_kernels(RunOptions& o, bool on_gpu) {
+  const bool tf32 = o.dtype == "tf32";
+  check(on_gpu || !tf32, "--dtype tf32: GPUs multiply so, expected --device cuda with it");
+  check(on_gpu || o.workspace == 0, "--workspace: it is for GPUs, expected --device cuda with it");
+  if (tf32) o.dtype = name(DType::f32);
+  if (!on_gpu) return;
+  auto gpu = GpuName::of(o.backend == "auto" ? "cuda" : o.backend);
+  if (!gpu) return;  // whoever makes it says what is wrong
+  gpu->demands.tf32 |= tf32;
+  gpu->demands.deterministic |= o.deterministic;
+  if (o.workspace > 0) gpu->demands.most_workspace = std::size_t(o.workspace);
+  o.backend = gpu->text();
+}
+
 /// Which GPU this rank has, and NCCL between them, where all ranks have one of their own.
 void take_gpu(RunOptions& o, World& world) {
   const int gpus = cuda_devices();
   check(o.comm != "nccl" || gpus > 0, "--comm nccl: no GPU can be used; see lamina info");
   const int mine = gpus > 0 ? world.local_rank() % gpus : 0;
-  if (o.backend == "auto" || o.backend == "cuda") o.backend = text("cuda:", mine);
+  if (auto gpu = GpuName::of(o.backend); gpu && gpu->number < 0)
+    gpu->number = mine, o.backend = gpu->text();
   const bool alone =
       world.comm().all_reduce_value(int(gpus >= world.local_size()), ReduceOp::min) == 1;
   if (o.comm == "nccl" || (o.comm == "auto" && alone && has_nccl() && world.size() > 1))
@@ -164,6 +181,7 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check(o.comm != "nccl" || on_gpu, "--comm nccl: it is for GPUs, expected --device cuda with it");
   check(o.comm != "mpi" || world.size() > 1,
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
+  choose_kernels(o, on_gpu);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (world.local_size() == 1) bind_threads();
   if (world.late()) return choose_dtype(o);  // the others have seen to it

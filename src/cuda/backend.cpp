@@ -6,6 +6,7 @@
 #include "kernels/update.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/gpu_name.hpp>
 
 namespace lamina {
 
@@ -26,12 +27,14 @@ cudaError_t put_moves(Queue& queue, const Memory& memory, std::span<const BoxMov
 class Cuda final : public Backend {
  public:
   Cuda(int device, Choice choice)
-      : memory_(std::make_shared<Memory>(device)),
+      : demands_(choice.demands),
+        memory_(std::make_shared<Memory>(device)),
         libraries_(make_libraries(memory_, std::move(choice))) {}
 
-  std::string name() const override { return "cuda"; }
+  std::string name() const override { return GpuName{.demands = demands_}.text(); }
   std::string description() const override {
-    return text(libraries_->names(), ", ", memory_->gpu());
+    return text(libraries_->names(), ", ", memory_->gpu(),
+                demands_.tf32 ? ", f32 multiplied as TF32" : "");
   }
   /// What the reference does.
   bool supports(const Precision& p) const override { return planning_backend()->supports(p); }
@@ -116,6 +119,7 @@ class Cuda final : public Backend {
   }
 
  private:
+  Demands demands_;
   std::shared_ptr<Memory> memory_;
   std::unique_ptr<Libraries> libraries_;
 };

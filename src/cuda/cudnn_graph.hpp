@@ -3,11 +3,11 @@
 
 #include "cuda/cudnn.hpp"
 
+#include <lamina/kernels/choice.hpp>
 #include <lamina/kernels/geometry.hpp>
 #include <lamina/tensor/layout.hpp>
 #include <lamina/tensor/stream.hpp>
 
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,13 +25,6 @@ class Gpu {
 
  private:
   Descriptor properties_;
-};
-
-/// Of ways to compute something.
-struct Demands {
-  bool tf32 = false;  ///< f32 may be multiplied as TF32, of which 10 bits of mantissa count
-  bool deterministic = false;  ///< the same bits, whenever it runs
-  std::size_t most_workspace = std::numeric_limits<std::size_t>::max();  ///< bytes
 };
 
 /// A way of running a graph: an engine of cuDNN's, set up.

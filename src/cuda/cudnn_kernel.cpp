@@ -121,7 +121,7 @@ CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
     wiring_ = t.of->wiring;
     if (attempt(refused, [&] { plan_.emplace(t.of->graph, t.way, on.gpu); })) return;
   }
-  throw Error(text("cuDNN has nothing for ", what, refused));
+  throw Error(text("cuDNN has nothing for ", what, on.demands, refused));
 }
 
 /// Behind the plan's workspace.

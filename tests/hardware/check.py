@@ -33,8 +33,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIPPED = 77  # status of tests that need a GPU and find none
 LIMITS = {"machine": 30, "build": 240, "tests": 130, "sanitizer": 90, "race": 480}  # seconds
 CHOICE = ("tests", "sanitizer", "race")  # what the others are for
-CELLS = ("resnet50:256:bf16,vgg16:64:bf16,alexnet:256:bf16,resnet50:256:f32,resnet50:64:bf16,"
-         "resnet50:64:f32,vgg16:64:f32,alexnet:256:f32")
+CELLS = ("resnet50:256:bf16,vgg16:64:bf16,alexnet:256:bf16,resnet50:64:tf32,resnet50:64:f32,"
+         "vgg16:64:tf32,alexnet:256:tf32,resnet50:64:bf16,vgg16:64:f32,alexnet:256:f32")
 TAIL = 12  # lines of what failed
 
 
@@ -316,7 +316,7 @@ class Check:
                 [sys.executable, ROOT / "benchmarks/compare_pytorch", "--device", "cuda",
                  "--build", self.bin.parent, "--python", self.o.python, "--models",
                  f"{model}:{batch}", "--dtypes", dtype, "--rounds", self.o.rounds, "--steps", 20,
-                 "--threads", 0, "--json", rows])
+                 "--threads", 0, "--fuse", "--json", rows])
             row = (json.loads(rows.read_text()) if rows.exists() else [None])[0] or {}
             ok = row.get("lamina") is not None
             result = {"cell": cell, "status": "passed" if ok else
@@ -337,8 +337,8 @@ class Check:
         """What each layer costs, as bench_network writes it, or why there is none."""
         path.unlink(missing_ok=True)
         _, said = self.run([self.bin / "bench_network", "--device", "cuda", "--model", model,
-                            "--batch-size", batch, "--dtype", dtype, "--warmup", 3, "--iters", 5,
-                            "--profile-steps", 3, "--json", path], 60)
+                            "--batch-size", batch, "--dtype", dtype, "--fuse", "--warmup", 3,
+                            "--iters", 5, "--profile-steps", 3, "--json", path], 60)
         found = json.loads(path.read_text()) if path.exists() else {"tail": tail(said)}
         path.unlink(missing_ok=True)
         return found

@@ -528,27 +528,6 @@ TEST_CASE("reference kernels refuse operands of another form") {
                     ContainsSubstring("expected an operand 1x3x2x2 f32 nchw"));
 }
 
-TEST_CASE("back ends are found by name") {
-  CHECK(make_backend("reference", DType::f64)->name() == "reference");
-  CHECK(make_backend("auto", DType::f64)->name() == "reference");
-  CHECK(make_backend("auto", DType::f32)->name() == (has_onednn() ? "onednn" : "reference"));
-  CHECK_THROWS_AS(make_backend("onednn", DType::f64), Error);
-  if (has_onednn()) {
-    CHECK_THROWS_WITH(make_backend("onednn", DType::f64),
-                      ContainsSubstring("'onednn'") && ContainsSubstring("f64"));
-  }
-  if (!has_cuda()) {
-    CHECK_THROWS_WITH(make_backend("cuda", DType::f32), ContainsSubstring("not built in"));
-  } else if (cuda_devices() == 0) {
-    CHECK_THROWS_WITH(make_backend("cuda:1", DType::f32), ContainsSubstring("no GPU can be used"));
-  }
-  for (const char* name : {"fast", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cudax"}) {
-    CHECK_THROWS_WITH(
-        make_backend(name, DType::f32),
-        ContainsSubstring("expected auto, reference, onednn, onednn:mixed, cuda or cuda:N"));
-  }
-}
-
 TEST_CASE("every kernel is recorded under its layer and pass") {
   struct Kept : Recorder {
     std::vector<Span> spans;

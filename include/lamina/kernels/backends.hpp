@@ -44,9 +44,9 @@ std::string_view fastest_backend(const Precision& precision);
 /// onednn_backend() with Choice::mixed.
 inline constexpr std::string_view mixed_onednn = "onednn:mixed";
 
-/// "reference", "onednn", "onednn:mixed", "cuda" (GPU 0), "cuda:N", or "auto", which is
-/// fastest_backend(); with kept_verdicts(). Throws Error for other names, and for one that is
-/// absent or does not.
+/// "reference", "onednn", "onednn:mixed", "cuda" (GPU 0), "cuda:N" or more of a GpuName, or "auto",
+/// which is fastest_backend(); with kept_verdicts(). Throws Error for other names, and for one that
+/// is absent or does not.
 std::shared_ptr<const Backend> make_backend(std::string_view name, const Precision& precision);
 
 }  // namespace lamina

@@ -2,6 +2,10 @@
 // remembers of them.
 #pragma once
 
+#include <lamina/base/text.hpp>
+
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +37,20 @@ class Verdicts {
 /// (cached_machine() says where); in memory where there is nowhere to keep it.
 std::shared_ptr<Verdicts> kept_verdicts();
 
+/// Of kernels that a GPU's libraries have.
+struct Demands {
+  bool tf32 = false;  ///< f32 may be multiplied as TF32, of which 10 bits of mantissa count
+  bool deterministic = false;  ///< the same bits, whenever it runs
+  std::size_t most_workspace = std::numeric_limits<std::size_t>::max();  ///< bytes
+
+  /// ":tf32:deterministic:workspace=268435456", without what is not asked for.
+  std::string text() const {
+    const bool any = most_workspace < Demands().most_workspace;
+    return lamina::text(tf32 ? ":tf32" : "", deterministic ? ":deterministic" : "",
+                        any ? lamina::text(":workspace=", most_workspace) : std::string());
+  }
+};
+
 struct Choice {
   /// For tests: takes the first implementation whose name has this in it, right or wrong, in every
   /// pass that has one. Empty: the fastest that is right.
@@ -44,6 +62,8 @@ struct Choice {
   /// For bf16: takes a kernel for f32, between copies, where it takes less time than one for bf16
   /// does.
   bool mixed = false;
+  /// On GPUs.
+  Demands demands = {};
   /// Null: those of this back end alone.
   std::shared_ptr<Verdicts> verdicts = {};
 };

@@ -5,6 +5,8 @@
 #include "fake/runtime.hpp"
 #include "gpu/weighted.hpp"
 
+#include <lamina/kernels/gpu_name.hpp>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -54,6 +56,47 @@ TEST_CASE("ways of cuDNN's that cannot be planned are passed over") {
   CHECK_THROWS_WITH(make(), Catch::StartsWith("cuDNN has nothing for conv forward 2x6x7x5") &&
                                 Catch::Contains("; cuDNN: make a plan: refused"));
   refuse_engines({});
+}
+
+TEST_CASE("cuDNN's ways are those that a back end's name allows") {
+  const auto times = std::make_shared<Verdicts>();
+  const auto made = [&](DType t, const Demands& demands) {
+    const auto backend = cuda_backend(0, {.demands = demands, .verdicts = times});
+    CHECK(GpuName::of(backend->name())->text() == GpuName{.demands = demands}.text());
+    return backend->conv(geometries[3], {{2, 6, 7, 5}, t, {}})->algorithm;
+  };
+  const std::string only_0 = "cudnn:0 cudnn:0 cudnn:0", only_1 = "cudnn:1 cudnn:1 cudnn:1";
+  const auto note = [](auto what) { note_of_engines({1}, what), refuse_engines({0}); };
+  const auto nothing = Catch::StartsWith("cuDNN has nothing for");
+
+  note(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  CHECK_THROWS_WITH(made(DType::f32, {}), nothing);
+  CHECK(made(DType::f32, {.tf32 = true}) == only_1);
+  CHECK(made(DType::bf16, {}) == only_1);
+
+  note(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+  CHECK_THROWS_WITH(made(DType::f32, {.deterministic = true}),
+                    nothing && Catch::Contains(":deterministic"));
+  CHECK(made(DType::f32, {}) == only_1);
+
+  note_of_engines({}, {});
+  CHECK_THROWS_WITH(made(DType::f32, {.most_workspace = 4095}),
+                    nothing && Catch::Contains(":workspace=4095"));
+  CHECK(made(DType::f32, {.most_workspace = 4096}) == only_1);
+  refuse_engines({});
+  CHECK(made(DType::f32, {.most_workspace = 4095}) == only_0);
+}
+
+TEST_CASE("times of cuDNN's ways hold for the same demands") {
+  const auto times = std::make_shared<Verdicts>();
+  const auto make = [&](bool tf32) {
+    const auto backend = cuda_backend(0, {.demands = {.tf32 = tf32}, .verdicts = times});
+    backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}});
+  };
+  make(false);
+  const FakeCudnn before = fake_cudnn();
+  make(true);  // ways are numbered: those of the two need not be the same ones
+  CHECK(fake_cudnn().runs != before.runs);
 }
 
 TEST_CASE("no descriptor or handle of cuDNN's is left behind") {

@@ -16,7 +16,12 @@ namespace {
 using lamina::test::FakeCudnn;
 
 FakeCudnn counted;
-std::vector<std::int64_t> refused;  // engines
+std::vector<std::int64_t> refused, noted;  // engines
+cudnnBackendNumericalNote_t note;          // of these
+
+bool has(const std::vector<std::int64_t>& list, std::int64_t engine) {
+  return std::count(list.begin(), list.end(), engine) > 0;
+}
 
 /// A descriptor, with those that are attributes of it: copies, as they were when they were set.
 struct Object {
@@ -280,7 +285,7 @@ cudnnStatus_t get_attribute(void* d, cudnnBackendAttributeName_t name, cudnnBack
           count, values);
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
       *count = 0;
-      return CUDNN_STATUS_SUCCESS;
+      return has(noted, std::int64_t(engine())) ? give(note, count, values) : CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
       *count = 0;
       return engine() < 2 ? CUDNN_STATUS_SUCCESS
@@ -294,8 +299,7 @@ cudnnStatus_t finalize(void* d) {
   if (object(d).final) return CUDNN_STATUS_BAD_PARAM;
   if (object(d).kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
     const Object& config = object(d).object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-    if (std::count(refused.begin(), refused.end(), config.one<std::int64_t>(-1)) > 0)
-      return CUDNN_STATUS_NOT_SUPPORTED;
+    if (has(refused, config.one<std::int64_t>(-1))) return CUDNN_STATUS_NOT_SUPPORTED;
     ++counted.plans;
   }
   object(d).final = true;
@@ -331,6 +335,9 @@ namespace lamina {
 
 test::FakeCudnn test::fake_cudnn() { return counted; }
 void test::refuse_engines(std::vector<std::int64_t> engines) { refused = std::move(engines); }
+void test::note_of_engines(std::vector<std::int64_t> engines, cudnnBackendNumericalNote_t what) {
+  noted = std::move(engines), note = what;
+}
 
 cuda::Cudnn cuda::open_cudnn() {
   Cudnn c{};

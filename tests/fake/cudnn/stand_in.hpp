@@ -1,6 +1,8 @@
 // What tests ask of the stand-in for cuDNN.
 #pragma once
 
+#include <cudnn.h>
+
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -16,5 +18,8 @@ FakeCudnn fake_cudnn();
 
 /// From now on plans of these engines cannot be made.
 void refuse_engines(std::vector<std::int64_t> engines);
+
+/// From now on these engines have this note, and no others have any.
+void note_of_engines(std::vector<std::int64_t> engines, cudnnBackendNumericalNote_t note);
 
 }  // namespace lamina::test
