@@ -5,6 +5,8 @@
 #include "fake/runtime.hpp"
 #include "gpu/round_trip.hpp"
 
+#include <lamina/lamina.hpp>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -26,6 +28,21 @@ TEST_CASE("once warm, copies behind the caller allocate nothing and wait for nob
   }
   CHECK(allocations == 0);
   CHECK(waits == 0);
+}
+
+TEST_CASE("a network that a GPU has no room for says how large a batch would fit") {
+  Network net({.c = 3, .h = 32, .w = 32});
+  net.add<Conv2D>({.channels = 8}, "small").add<Conv2D>({.channels = 64}, "large");
+  const auto place = [&](std::int64_t batch) {
+    net.place({.batch = batch, .backend = cuda_backend(0)});
+  };
+  fake_memory(std::size_t(64) << 20);
+  CHECK_NOTHROW(place(16));
+  CHECK_THROWS_WITH(place(1024),
+                    "not enough memory of cuda:0: activations and gradients of 1024 samples take "
+                    "348.1 MB, those of layer large 268.4 MB each, and 67.1 MB are free: expected "
+                    "a batch or micro-batch of about 197");
+  fake_memory(std::size_t(1) << 34);
 }
 
 TEST_CASE("a GPU that is full gives no memory, one that is lost is told") {

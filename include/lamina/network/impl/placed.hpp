@@ -135,6 +135,25 @@ inline void check_options(const Network& network, PlaceOptions& options) {
         "parameters of another network are for inference only: expected training = false");
 }
 
+/// For activations and their gradients, which are what grows with the batch: a device that has not
+/// so much says what would fit.
+inline Tensor room_for(const std::vector<Step>& steps, std::size_t bytes, const PlaceOptions& o) {
+  MemorySpace& space = o.backend->memory();
+  try {
+    return Tensor({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, space);
+  } catch (const Error&) {
+    const std::size_t free = space.free_bytes();
+    if (space.on_host() || free >= bytes) throw;
+    const Step& largest =
+        *std::ranges::max_element(steps, {}, [](const Step& step) { return step.output.bytes(); });
+    throw Error(text("not enough memory of ", space.name(), ": activations and gradients of ",
+                     o.batch, " samples take ", in_bytes(double(bytes)), ", those of layer ",
+                     largest.name, ' ', in_bytes(double(largest.output.bytes())), " each, and ",
+                     in_bytes(double(free)), " are free: expected a batch or micro-batch of about ",
+                     std::int64_t(double(o.batch) * double(free) / double(bytes))));
+  }
+}
+
 }  // namespace detail
 
 LAMINA_INLINE PlacedNetwork::PlacedNetwork(const Network& network, PlaceOptions options)
@@ -250,8 +269,7 @@ LAMINA_INLINE void PlacedNetwork::prepare_constants() {
 
 LAMINA_INLINE void PlacedNetwork::allocate_activations() {
   const ActivationPlan& plan = arena_;
-  activations_ =
-      Tensor({1, std::int64_t(plan.bytes / 8), 1, 1}, DType::f64, options_.backend->memory());
+  activations_ = detail::room_for(steps_, plan.bytes, options_);
   const auto view = [&](int storage, const Form& form) {
     if (storage < 0) return View();
     return activations_.view().at(plan.storages[std::size_t(storage)].offset, form);
