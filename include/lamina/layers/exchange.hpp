@@ -74,9 +74,9 @@ class Exchange {
   Box held_, wanted_;
   std::vector<Piece> out_, in_;
   std::vector<Round> rounds_;
-  std::vector<Pending> pending_;
   std::vector<BoxMove> moves_;  ///< has room for all
   Tensor buffer_;
+  std::vector<Pending> pending_;  ///< behind the buffer: when it goes, it waits for what is there
   bool previewed_ = false;
   bool adds_ = false;  ///< blocks overlap, or leave gaps: start from zero
 };

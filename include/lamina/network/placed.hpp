@@ -210,12 +210,13 @@ class PlacedNetwork {
   Part rows_;
   std::vector<std::unique_ptr<Layer>> inserted_;  // whose steps stand between the network's
   std::vector<std::unique_ptr<Site>> sites_;
-  // Memory before what waits, when it goes, for what is on its way there.
+  // Before what waits, when it goes, for what is on its way: its memory, and the names of steps, by
+  // which collectives are called.
   Tensor activations_;
   ActivationPlan arena_;
+  std::vector<Step> steps_;
   Parameters parameters_;
   StepNumbers numbers_;
-  std::vector<Step> steps_;
   std::unique_ptr<detail::Source> source_;  // of parameters that are another network's
   /// With workers: what is not trained, of each worker, parameter by parameter.
   struct Kept {
