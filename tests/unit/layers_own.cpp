@@ -4,6 +4,9 @@
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
 
+#include <chrono>
+#include <thread>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -147,6 +150,24 @@ TEST_CASE("a layer of one's own whose gradient is not summed once ends the first
   CHECK(said({.reduces = 2}) == expected + "2 calls");
   CHECK(said({.reduces = 0}, {.workers = 4}) == expected + "0 calls");
   CHECK(said({.reduces = 0}, {.micro_batch = 12}) == expected + "0 calls");
+}
+
+TEST_CASE("a network that goes waits for sums that are under way, and has its names until then",
+          "[host]") {
+  const auto said = error_of([] {
+    run_ranks(2, [](World& world) {
+      set_threads(1);
+      Network net({.c = 3, .h = 12, .w = 12});
+      net.add<Shift>({.reduces = world.rank()}, "shift");
+      net.add<Linear>({.features = 4}, "a name that is too long to lie where its string does");
+      Trainer trainer(net, world, SGD{},
+                      {.batch = 24, .backend = "reference", .dtype = DType::f64, .bucket_mb = 0});
+      // Meanwhile rank 0 starts the sum for the last layer, throws, and goes.
+      if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      losses(trainer, *small_data(), 1);
+    });
+  });
+  CHECK(said == "shift.bias: expected backward to call reduce() once, got 0 calls");
 }
 
 TEST_CASE("what ranks keep apart of a layer of one's own, and do not say so, is refused") {
