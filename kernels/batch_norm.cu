@@ -12,15 +12,23 @@ namespace {
 template <class T, int V>
 __global__ void sum_moments(const T* x, std::int64_t rows, int channels, double* partials) {
   double sums[2][V] = {};
-  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
-    const Pack<T, V> p = load<V>(x + row * channels + channel);
-    for (int v = 0; v < V; ++v) {
-      const double value = widen(p.v[v]);
-      sums[0][v] += value, sums[1][v] += value * value;
-    }
-  });
+  each_row<V>(
+      rows, channels, [&](std::int64_t at) { return load<V>(x + at); },
+      [&](std::int64_t, const Pack<T, V>& p) {
+        for (int v = 0; v < V; ++v) {
+          const double value = widen(p[v]);
+          sums[0][v] += value, sums[1][v] += value * value;
+        }
+      });
   add_up(sums, channels, partials);
 }
+
+/// Of V elements. `passed`: a bit for each that the activation let pass as it was.
+template <class T, int V>
+struct Gradients {
+  Pack<T, V> x, dy;
+  unsigned passed;
+};
 
 /// Operands of backward.
 template <class T>
@@ -29,42 +37,44 @@ struct Backward {
   const std::uint8_t* signs = nullptr;  // one for each pack
   const double *mean = nullptr, *inv_std = nullptr;
   Rectifier<Wide<T>> rectifier = {};
-};
 
-/// Of V elements: dy before the activation, and xhat.
-template <class T, int V>
-struct Gradients {
-  Wide<T> g[V], xhat[V];
-
-  __device__ Gradients(const Backward<T>& of, std::int64_t at, const Wide<T> (&mean)[V],
-                       const Wide<T> (&inv_std)[V]) {
-    const Pack<T, V> x = load<V>(of.x + at), dy = load<V>(of.dy + at);
-    for (int v = 0; v < V; ++v) {
-      g[v] = widen(dy.v[v]);
-      xhat[v] = (widen(x.v[v]) - mean[v]) * inv_std[v];
-    }
-    if (!of.signs) return;
-    const unsigned passed = of.signs[at / V];
-    for (int v = 0; v < V; ++v) g[v] = passed >> v & 1 ? g[v] : of.rectifier.below(g[v]);
+  template <int V>
+  __device__ Gradients<T, V> read(std::int64_t at) const {
+    return {load<V>(x + at), load<V>(dy + at), signs ? signs[std::uint64_t(at) / V] : ~0U};
+  }
+  /// dy before the activation.
+  template <int V>
+  __device__ Wide<T> gradient(const Gradients<T, V>& of, int v) const {
+    const Wide<T> g = widen(of.dy[v]);
+    return of.passed >> v & 1 ? g : rectifier.below(g);
   }
 };
 
+/// A batch is summed as Wide<T>, since it is as long for all, and short; then batches as f64.
 template <class T, int V>
 __global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T* dadded,
                               double* partials) {
-  double sums[2][V] = {};
-  Wide<T> mean[V], inv_std[V];
-  load_channels(of.mean, channels, mean), load_channels(of.inv_std, channels, inv_std);
-  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
-    const std::int64_t at = row * channels + channel;
-    const Gradients<T, V> all(of, at, mean, inv_std);
-    Pack<T, V> added;
-    for (int v = 0; v < V; ++v) {
-      sums[0][v] += all.g[v], sums[1][v] += double(all.g[v]) * all.xhat[v];
-      added.v[v] = narrow<T>(all.g[v]);
-    }
-    if (dadded) store<V>(dadded + at, added);
-  });
+  double sums[2][V] = {}, inv_std[V];
+  Wide<T> mean[V];
+  load_channels(of.mean, channels, mean);
+  each_batch_of_rows<V>(
+      rows, channels, [&](std::int64_t at) { return of.template read<V>(at); },
+      [&](std::int64_t at, std::int64_t step, const auto& items) {
+        Wide<T> sum[V] = {}, dot[V] = {};
+        LAMINA_UNROLL
+        for (const Gradients<T, V>& item : items) {
+          Pack<T, V> added;
+          for (int v = 0; v < V; ++v) {
+            const Wide<T> g = of.gradient(item, v);
+            sum[v] += g, dot[v] += g * (widen(item.x[v]) - mean[v]);
+            added.set(v, narrow<T>(g));
+          }
+          if (dadded) store<V>(dadded + at, added), at += step;
+        }
+        for (int v = 0; v < V; ++v) sums[0][v] += sum[v], sums[1][v] += dot[v];
+      });
+  load_channels(of.inv_std, channels, inv_std);
+  for (int v = 0; v < V; ++v) sums[1][v] *= inv_std[v];
   add_up(sums, channels, partials);
 }
 
@@ -119,6 +129,11 @@ __global__ void take_running(const double* sums, int channels, int variants, dou
 }
 
 template <class T, int V>
+struct Operands {
+  Pack<T, V> x, added;
+};
+
+template <class T, int V>
 __global__ void normalize(const T* x, std::int64_t rows, int channels, const double* mean,
                           const double* inv_std, const Wide<T>* w, const Wide<T>* b, const T* added,
                           Rectifier<Wide<T>> rectifier, T* y, std::uint8_t* signs) {
@@ -127,47 +142,54 @@ __global__ void normalize(const T* x, std::int64_t rows, int channels, const dou
   load_channels(mean, channels, m), load_channels(inv_std, channels, scale);
   load_channels(w, channels, factor, W(1)), load_channels(b, channels, shift);
   for (int v = 0; v < V; ++v) scale[v] *= factor[v];
-  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
-    const std::int64_t at = row * channels + channel;
-    const Pack<T, V> from = load<V>(x + at);
-    W values[V];
-    for (int v = 0; v < V; ++v) values[v] = (widen(from.v[v]) - m[v]) * scale[v] + shift[v];
-    if (added) {
-      const Pack<T, V> more = load<V>(added + at);
-      for (int v = 0; v < V; ++v) values[v] += widen(more.v[v]);
-    }
-    Pack<T, V> to;
-    unsigned passed = 0;
-    for (int v = 0; v < V; ++v) {
-      to.v[v] = narrow<T>(rectifier.value(values[v]));
-      passed |= unsigned(!(widen(to.v[v]) <= W(0))) << v;
-    }
-    store<V>(y + at, to);
-    if (signs) signs[at / V] = std::uint8_t(passed);
-  });
+  each_row<V>(
+      rows, channels,
+      [&](std::int64_t at) {
+        Operands<T, V> from;
+        from.x = load<V>(x + at);
+        if (added) from.added = load<V>(added + at);
+        return from;
+      },
+      [&](std::int64_t at, const Operands<T, V>& from) {
+        Pack<T, V> to;
+        unsigned passed = 0;
+        for (int v = 0; v < V; ++v) {
+          W value = (widen(from.x[v]) - m[v]) * scale[v] + shift[v];
+          if (added) value += widen(from.added[v]);
+          to.set(v, narrow<T>(rectifier.value(value)));
+          passed |= unsigned(!(widen(to[v]) <= W(0))) << v;
+        }
+        store<V>(y + at, to);
+        if (signs) signs[std::uint64_t(at) / V] = std::uint8_t(passed);
+      });
 }
 
+/// dx is of_g g + of_x x + rest, in each channel.
 template <class T, int V>
 __global__ void input_grad(Backward<T> of, std::int64_t rows, int channels, const Wide<T>* w,
                            const double* sums, double count, T* dx) {
-  Wide<T> mean[V], inv_std[V], factor[V];
-  double sum[V], dot[V];
-  load_channels(of.mean, channels, mean), load_channels(of.inv_std, channels, inv_std);
-  load_channels(w, channels, factor, Wide<T>(1));
-  load_channels(sums, channels, sum), load_channels(sums + channels, channels, dot);
-  Wide<T> from_sum[V], from_dot[V];
-  for (int v = 0; v < V; ++v) {
-    factor[v] *= inv_std[v];
-    from_sum[v] = Wide<T>(sum[v] / count), from_dot[v] = Wide<T>(dot[v] / count);
+  Wide<T> of_g[V], of_x[V], rest[V];
+  {
+    double mean[V], inv_std[V], factor[V], sum[V], dot[V];
+    load_channels(of.mean, channels, mean), load_channels(of.inv_std, channels, inv_std);
+    load_channels(w, channels, factor, 1.0);
+    load_channels(sums, channels, sum), load_channels(sums + channels, channels, dot);
+    const double share = 1 / count;
+    for (int v = 0; v < V; ++v) {
+      const double g = factor[v] * inv_std[v], xhat = -g * share * dot[v] * inv_std[v];
+      of_g[v] = Wide<T>(g), of_x[v] = Wide<T>(xhat);
+      rest[v] = Wide<T>(-g * share * sum[v] - xhat * mean[v]);
+    }
   }
-  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
-    const std::int64_t at = row * channels + channel;
-    const Gradients<T, V> all(of, at, mean, inv_std);
-    Pack<T, V> to;
-    for (int v = 0; v < V; ++v)
-      to.v[v] = narrow<T>(factor[v] * (all.g[v] - from_sum[v] - all.xhat[v] * from_dot[v]));
-    store<V>(dx + at, to);
-  });
+  each_row<V>(
+      rows, channels, [&](std::int64_t at) { return of.template read<V>(at); },
+      [&](std::int64_t at, const Gradients<T, V>& item) {
+        Pack<T, V> to;
+        for (int v = 0; v < V; ++v)
+          to.set(v, narrow<T>(of_g[v] * of.gradient(item, v) +
+                              (of_x[v] * widen(item.x[v]) + rest[v])));
+        store<V>(dx + at, to);
+      });
 }
 
 /// One thread for each channel.

@@ -9,10 +9,11 @@ namespace {
 template <class T, int V>
 __global__ void sum_rows(const T* dy, std::int64_t rows, int channels, double* partials) {
   double sums[1][V] = {};
-  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
-    const Pack<T, V> p = load<V>(dy + row * channels + channel);
-    for (int v = 0; v < V; ++v) sums[0][v] += widen(p.v[v]);
-  });
+  each_row<V>(
+      rows, channels, [&](std::int64_t at) { return load<V>(dy + at); },
+      [&](std::int64_t, const Pack<T, V>& p) {
+        for (int v = 0; v < V; ++v) sums[0][v] += widen(p[v]);
+      });
   add_up(sums, channels, partials);
 }
 

@@ -6,6 +6,7 @@
 #include <lamina/tensor/dtype.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -21,10 +22,31 @@ __device__ T narrow(W v) {
   return T(v);
 }
 
-/// V elements, side by side in memory.
+/// V elements, side by side in memory. Small ones stay together in words until they are asked for:
+/// each would take a register of its own.
 template <class T, int V>
-struct alignas(V * sizeof(T)) Pack {
-  T v[V];
+class alignas(V * sizeof(T)) Pack {
+ public:
+  __device__ T operator[](int v) const {
+    if constexpr (each == 1)
+      return words_[v];
+    else
+      return std::bit_cast<T>(Bits(words_[v / each] >> bits * (v % each)));
+  }
+  /// Once for each, which is zero before.
+  __device__ void set(int v, T value) {
+    if constexpr (each == 1)
+      words_[v] = value;
+    else
+      words_[v / each] |= std::uint32_t(std::bit_cast<Bits>(value)) << bits * (v % each);
+  }
+
+ private:
+  static constexpr bool in_words = sizeof(T) < 4 && V * sizeof(T) >= 4;
+  using Word = std::conditional_t<in_words, std::uint32_t, T>;
+  using Bits = std::conditional_t<sizeof(T) == 1, std::uint8_t, std::uint16_t>;
+  static constexpr int each = sizeof(Word) / sizeof(T), bits = 8 * sizeof(T);
+  Word words_[V / each] = {};
 };
 template <int V, class T>
 __device__ Pack<T, V> load(const T* from) {
@@ -43,6 +65,32 @@ constexpr int pack_of = 16 / sizeof(T);
 template <class... T>
 bool aligned(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+/// Items that a thread reads before it uses the first of them: memory is as fast as it can be only
+/// where each thread waits for several loads at once.
+constexpr int batch = 4;
+
+/// Of the numbers first, first + step, ... below `end`, N at a time and then those from `stride`
+/// further on: calls use(number, items) with an array of what read(number) and read() of those that
+/// follow give. It has N items, or one of them where `end` is near.
+template <int N, class Read, class Use>
+__device__ void each_batch(std::int64_t first, std::int64_t step, std::int64_t stride,
+                           std::int64_t end, const Read& read, const Use& use) {
+  using Item = decltype(read(first));
+  for (; first < end; first += stride) {
+    if (first + (N - 1) * step < end) {
+      Item items[N];
+      LAMINA_UNROLL
+      for (int k = 0; k < N; ++k) items[k] = read(first + k * step);
+      use(first, items);
+      continue;
+    }
+    for (std::int64_t i = first; i < end; i += step) {
+      const Item items[1] = {read(i)};
+      use(i, items);
+    }
+  }
 }
 
 /// What an activation makes of values, and below() of gradients where it let none pass.

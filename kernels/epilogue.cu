@@ -8,22 +8,32 @@ namespace lamina::cuda {
 namespace {
 
 template <class T, int V>
+struct Operands {
+  Pack<T, V> y, added;
+};
+
+template <class T, int V>
 __global__ void finish_rows(std::int64_t rows, int channels, const T* b, const T* added,
                             Rectifier<Wide<T>> rectifier, T* y) {
   T bias[V];
   load_channels(b, channels, bias, narrow<T>(Wide<T>(0)));
-  each_row<V>(rows, channels, [&](int channel, std::int64_t row) {
-    const std::int64_t at = row * channels + channel;
-    Pack<T, V> to = load<V>(y + at);
-    Pack<T, V> more;
-    if (added) more = load<V>(added + at);
-    for (int v = 0; v < V; ++v) {
-      Wide<T> value = widen(to.v[v]) + widen(bias[v]);
-      if (added) value += widen(more.v[v]);
-      to.v[v] = narrow<T>(rectifier.value(value));
-    }
-    store<V>(y + at, to);
-  });
+  each_row<V>(
+      rows, channels,
+      [&](std::int64_t at) {
+        Operands<T, V> from;
+        from.y = load<V>(y + at);
+        if (added) from.added = load<V>(added + at);
+        return from;
+      },
+      [&](std::int64_t at, const Operands<T, V>& from) {
+        Pack<T, V> to;
+        for (int v = 0; v < V; ++v) {
+          Wide<T> value = widen(from.y[v]) + widen(bias[v]);
+          if (added) value += widen(from.added[v]);
+          to.set(v, narrow<T>(rectifier.value(value)));
+        }
+        store<V>(y + at, to);
+      });
 }
 
 }  // namespace

@@ -4,12 +4,16 @@
 
 #ifdef LAMINA_EMULATED
 #include "emulation.hpp"
+#define LAMINA_UNROLL
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+
+/// Before a loop over an array that is to be in registers: those have no numbers to count through.
+#define LAMINA_UNROLL _Pragma("unroll")
 
 namespace lamina::cuda {
 

@@ -128,14 +128,14 @@ __global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* pla
     each_element<V>(of, x + of.x_at(n) + channel, p, q, [&](int i, int j, const Pack<T, V>& pack) {
       const int here = (i - top) * of.w.window + j - left;
       for (int v = 0; v < V; ++v) {
-        const W value = widen(pack.v[v]);
+        const W value = widen(pack[v]);
         const bool wins = value > best[v] || (value != value && best[v] == best[v]);
         best[v] = wins ? value : best[v], place[v] = wins ? here : place[v];
       }
     });
     Pack<T, V> to;
     Pack<Place, V> to_places;
-    for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(best[v]), to_places.v[v] = Place(place[v]);
+    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(best[v])), to_places.set(v, Place(place[v]));
     const std::int64_t at = of.y_at(n) + of.y_at(p, q) + channel;
     if (y) store<V>(y + at, to);
     if (places) store<V>(places + at, to_places);
@@ -147,11 +147,11 @@ __global__ void take_average(Windows of, Deal deal, const T* x, T* y) {
   each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
     Wide<T> sums[V] = {};
     each_element<V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
-      for (int v = 0; v < V; ++v) sums[v] += widen(pack.v[v]);
+      for (int v = 0; v < V; ++v) sums[v] += widen(pack[v]);
     });
     const auto share = of.share<Wide<T>>(p, q);
     Pack<T, V> to;
-    for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(sums[v] * share);
+    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(sums[v] * share));
     store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, to);
   });
 }
@@ -166,7 +166,7 @@ __device__ void gather(const Windows& of, const Deal& deal, T* dx, const F& f) {
     for (int p = of.h.first_over(i); p < bottom; ++p)
       for (int q = left; q < right; ++q) f(sums, i, j, p, q, of.y_at(n) + of.y_at(p, q) + channel);
     Pack<T, V> to;
-    for (int v = 0; v < V; ++v) to.v[v] = narrow<T>(sums[v]);
+    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(sums[v]));
     store<V>(dx + of.x_at(n) + of.x_at(i, j) + channel, to);
   });
 }
@@ -178,7 +178,7 @@ __global__ void gather_largest(Windows of, Deal deal, const Place* places, const
     const Pack<Place, V> place = load<V>(places + at);
     const Pack<T, V> from = load<V>(dy + at);
     for (int v = 0; v < V; ++v)
-      if (int(place.v[v]) == here) sums[v] += widen(from.v[v]);
+      if (int(place[v]) == here) sums[v] += widen(from[v]);
   });
 }
 
@@ -187,7 +187,7 @@ __global__ void gather_average(Windows of, Deal deal, const T* dy, T* dx) {
   gather<T, V>(of, deal, dx, [&](Wide<T>(&sums)[V], int, int, int p, int q, std::int64_t at) {
     const auto share = of.share<Wide<T>>(p, q);
     const Pack<T, V> from = load<V>(dy + at);
-    for (int v = 0; v < V; ++v) sums[v] += widen(from.v[v]) * share;
+    for (int v = 0; v < V; ++v) sums[v] += widen(from[v]) * share;
   });
 }
 

@@ -6,25 +6,27 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <iterator>
 
 namespace lamina::cuda {
 
 constexpr int block_threads = 256;
 
-/// How rows and channels are dealt out. It depends on their numbers alone, so that sums are added
-/// up in the same order on every GPU.
+/// How rows and channels are dealt out: in batches of rows, of which each thread has as many. It
+/// depends on their numbers alone, so that sums are added up in the same order on every GPU.
 struct Tiles {
   dim3 grid, block;
 
   Tiles(std::int64_t rows, int channels, int v) {
-    constexpr std::int64_t rows_each = 8;
+    constexpr std::int64_t least = 2;  // since what a thread needs of its channels takes time, too
     const unsigned packs = unsigned(channels + v - 1) / unsigned(v);
     const unsigned across = std::min(std::bit_ceil(packs), 32U);
     const unsigned along = block_threads / across;
     const unsigned columns = (packs + across - 1) / across;
-    const std::int64_t wanted = (rows + along * rows_each - 1) / (along * rows_each);
+    const std::int64_t batches = (rows + along * batch - 1) / (along * batch);
     const std::int64_t most = std::max<std::int64_t>(1, most_blocks / columns);
-    grid = dim3(columns, unsigned(std::clamp<std::int64_t>(wanted, 1, most)));
+    const std::int64_t each = std::max(least, (batches + most - 1) / most);
+    grid = dim3(columns, unsigned(std::max<std::int64_t>(1, (batches + each - 1) / each)));
     block = dim3(across, along);
   }
 };
@@ -42,33 +44,47 @@ __device__ void load_channels(const F* from, int channels, W (&to)[V], W otherwi
   for (int v = 0; v < V; ++v) to[v] = from && channel < channels ? W(from[channel + v]) : otherwise;
 }
 
-/// Calls f(channel, row) for what is this thread's.
-template <int V, class F>
-__device__ void each_row(std::int64_t rows, int channels, const F& f) {
+/// Calls use(at, step, items) for batches of what is this thread's: of N rows, the first of whose
+/// V channels is number `at` of all elements, and the others `step` further on each, items are what
+/// read() of those numbers gives.
+template <int V, class Read, class Use>
+__device__ void each_batch_of_rows(std::int64_t rows, int channels, const Read& read,
+                                   const Use& use) {
   const int channel = first_channel<V>();
   if (channel >= channels) return;
-  const std::int64_t step = std::int64_t(gridDim.y) * blockDim.y;
-  for (std::int64_t row = blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += step)
-    f(channel, row);
+  const std::int64_t step = std::int64_t(blockDim.y) * channels, stride = step * batch;
+  const std::int64_t first = blockIdx.y * stride + std::int64_t(threadIdx.y) * channels + channel;
+  each_batch<batch>(first, step, stride * gridDim.y, rows * channels, read,
+                    [&](std::int64_t at, const auto& items) { use(at, step, items); });
+}
+
+/// Calls use(at, read(at)) for each row of those.
+template <int V, class Read, class Use>
+__device__ void each_row(std::int64_t rows, int channels, const Read& read, const Use& use) {
+  each_batch_of_rows<V>(rows, channels, read,
+                        [&](std::int64_t at, std::int64_t step, const auto& items) {
+                          LAMINA_UNROLL
+                          for (int k = 0; k < int(std::size(items)); ++k)
+                            use(at + k * step, items[k]);
+                        });
 }
 
 /// Of some sums of each channel, which the threads of a block have parts of: those of the block, to
 /// partials[blockIdx.y][Sums][channels]. Called by all threads.
 template <int V, int Sums>
 __device__ void add_up(const double (&sums)[Sums][V], int channels, double* partials) {
-  __shared__ double parts[Sums][block_threads];
-  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const int channel = first_channel<V>();
+  __shared__ double parts[V][block_threads + 2];  // two more: columns are read without conflicts
+  const int across = int(blockDim.x), thread = int(threadIdx.y) * across + int(threadIdx.x);
+  const int x = thread / V, channel = int(blockIdx.x) * across * V + thread;
   double* const to = partials + std::int64_t(blockIdx.y) * Sums * channels + channel;
-  for (int v = 0; v < V; ++v) {
-    for (int s = 0; s < Sums; ++s) parts[s][thread] = sums[s][v];
-    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (threadIdx.y >= half) continue;
-      for (auto& part : parts) part[thread] += part[thread + half * blockDim.x];
+  for (int s = 0; s < Sums; ++s) {
+    for (int v = 0; v < V; ++v) parts[v][thread] = sums[s][v];
+    __syncthreads();
+    if (x < across && channel < channels) {
+      double sum = 0;
+      for (int i = x; i < block_threads; i += across) sum += parts[thread % V][i];
+      to[std::int64_t(s) * channels] = sum;
     }
-    if (threadIdx.y == 0 && channel < channels)
-      for (int s = 0; s < Sums; ++s) to[s * channels + v] = parts[s][thread];
     __syncthreads();
   }
 }
@@ -80,7 +96,7 @@ inline std::size_t partial_bytes(std::int64_t rows, int channels, int sums, DTyp
   return std::size_t(blocks) * std::size_t(sums * channels) * sizeof(double);
 }
 
-constexpr int fold_width = 32;
+constexpr int fold_width = 8;  // few, so that there are many threads for each
 
 /// Calls f(i, sum) for i < count: that of partials[blocks][count], in the order of the blocks. The
 /// whole block comes here, which launch_fold() has started.
@@ -90,8 +106,13 @@ __device__ void fold(const double* partials, int blocks, int count, const F& f) 
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   double sum = 0;
   if (i < count)
-    for (int b = int(threadIdx.y); b < blocks; b += int(blockDim.y))
-      sum += partials[std::int64_t(b) * count + i];
+    each_batch<2 * batch>(
+        threadIdx.y, blockDim.y, 2 * batch * blockDim.y, blocks,
+        [&](std::int64_t b) { return partials[b * count + i]; },
+        [&](std::int64_t, const auto& items) {
+          LAMINA_UNROLL
+          for (const double part : items) sum += part;
+        });
   parts[threadIdx.y * blockDim.x + threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y > 0 || i >= count) return;

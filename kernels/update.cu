@@ -94,7 +94,7 @@ __device__ T adam(const Update& u, const Numbers& n, T w, double dw, T& first, T
 template <class R, class T, int V>
 __device__ void store_rounded(void* to, std::int64_t i, const Pack<T, V>& values) {
   Pack<R, V> rounded;
-  for (int k = 0; k < V; ++k) rounded.v[k] = narrow<R>(values.v[k]);
+  for (int k = 0; k < V; ++k) rounded.set(k, narrow<R>(values[k]));
   store<V>(static_cast<R*>(to) + i, rounded);
 }
 
@@ -105,25 +105,29 @@ __device__ void update_chunk(const Update& u, DType rounded, const Numbers& n, c
   auto* const w = static_cast<T*>(r.w);
   auto *const first = static_cast<T*>(r.first), *const second = static_cast<T*>(r.second);
   for (std::int64_t i = begin + std::int64_t(threadIdx.x) * V; i < end; i += flat_threads * V) {
-    Pack<T, V> value = load<V>(w + i), a = {}, b = {};
+    Pack<T, V> a, b;
+    const Pack<T, V> value = load<V>(w + i);
     const Pack<G, V> dw = load<V>(static_cast<const G*>(r.dw) + i);
     if (first) a = load<V>(first + i);
     if (second) b = load<V>(second + i);
+    Pack<T, V> next, next_a, next_b;
     for (int k = 0; k < V; ++k) {
-      const double g = widen(dw.v[k]);
-      value.v[k] = u.kind == Update::Kind::sgd ? sgd(u, n, value.v[k], g, first != nullptr, a.v[k])
-                                               : adam(u, n, value.v[k], g, a.v[k], b.v[k]);
+      const double g = widen(dw[k]);
+      T one = a[k], two = b[k];
+      next.set(k, u.kind == Update::Kind::sgd ? sgd(u, n, value[k], g, first != nullptr, one)
+                                              : adam(u, n, value[k], g, one, two));
+      next_a.set(k, one), next_b.set(k, two);
     }
-    store<V>(w + i, value);
-    if (first) store<V>(first + i, a);
-    if (second) store<V>(second + i, b);
+    store<V>(w + i, next);
+    if (first) store<V>(first + i, next_a);
+    if (second) store<V>(second + i, next_b);
     if (!r.rounded) continue;
     if (rounded == DType::bf16)
-      store_rounded<BF16>(r.rounded, i, value);
+      store_rounded<BF16>(r.rounded, i, next);
     else if (rounded == DType::f16)
-      store_rounded<F16>(r.rounded, i, value);
+      store_rounded<F16>(r.rounded, i, next);
     else
-      store_rounded<float>(r.rounded, i, value);
+      store_rounded<float>(r.rounded, i, next);
   }
 }
 

@@ -35,7 +35,8 @@ template <class T>
 void compare_all() {
   compare<T>(1, 1), compare<T>(5, 3), compare<T>(77, 17), compare<T>(2500, 8), compare<T>(41, 72);
   compare<T>(33, 264), compare<T>(2100, 1), compare<T>(640, 64), compare<T>(6, 1030);
-  compare<T>(77, 64, 1);  // not aligned
+  compare<T>(77, 64, 1);                          // not aligned
+  compare<T>(1300, 24), compare<T>(1300, 24, 1);  // whole batches of rows, and what is left
   compare<T, T>(50, 16);
 }
 

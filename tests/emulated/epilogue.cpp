@@ -9,8 +9,9 @@ using namespace lamina::test;
 namespace {
 
 template <class T>
-void compare(std::int64_t rows, int channels, double slope, bool has_bias, bool adds) {
-  CAPTURE(name(dtype_of<T>), rows, channels, slope, has_bias, adds);
+void compare(std::int64_t rows, int channels, double slope, bool has_bias, bool adds,
+             std::size_t after = 0) {
+  CAPTURE(name(dtype_of<T>), rows, channels, slope, has_bias, adds, after);
   const auto size = std::size_t(rows * channels);
   auto y = as<T>(random_of<T>(size, 1));
   const auto added = as<T>(random_of<T>(size, 2)),
@@ -23,10 +24,11 @@ void compare(std::int64_t rows, int channels, double slope, bool has_bias, bool 
     if (adds) v += double(added[i]);
     right[i] = v > 0 || v != v ? v : slope * v;
   }
-  const There<T> result(y), bias(b), more(added);
+  const There<T> bias(b);
+  const Operand<T> result(wide(y), after), more(wide(added), after);
   ok(cuda::finish(nullptr, {dtype_of<T>, rows, channels, slope}, has_bias ? bias.data() : nullptr,
                   adds ? more.data() : nullptr, result.data()));
-  CHECK(difference_or_nan(wide(result), right) < 4 * roundoff(dtype_of<T>));
+  CHECK(difference_or_nan(result.values(), right) < 4 * roundoff(dtype_of<T>));
 }
 
 template <class T>
@@ -35,6 +37,8 @@ void compare_all() {
     for (const bool has_bias : {false, true})
       for (const bool adds : {false, true}) {
         compare<T>(300, 16, slope, has_bias, adds);
+        compare<T>(1300, 24, slope, has_bias, adds);    // whole batches of rows, and what is left
+        compare<T>(140, 16, slope, has_bias, adds, 1);  // not aligned
         compare<T>(7, 5, slope, has_bias, adds);
         compare<T>(1, 1, slope, has_bias, adds);
       }

@@ -83,6 +83,20 @@ Values wide(const There<T>& from) {
   return wide(from.back());
 }
 
+/// An operand that begins so many elements behind where a pack may.
+template <class T>
+struct Operand {
+  Operand(Values values, std::size_t after)
+      : first(after), elements(as<T>((values.insert(values.begin(), after, 0), values))) {}
+  T* data() const { return elements.data() + first; }
+  Values values() const {
+    const Values all = wide(elements);
+    return {all.begin() + std::ptrdiff_t(first), all.end()};
+  }
+  std::size_t first;
+  There<T> elements;
+};
+
 /// difference(), but NaN does not differ from NaN.
 inline double difference_or_nan(Values got, Values want) {
   for (std::size_t i = 0; i < std::min(got.size(), want.size()); ++i)

@@ -40,20 +40,6 @@ Results reference(const PoolGeometry& g, const Form& x, const Values& in, const 
   return {numbers(y), numbers(dx)};
 }
 
-/// An operand that begins so many elements behind where a pack may.
-template <class T>
-struct Operand {
-  Operand(Values values, std::size_t after)
-      : first(after), elements(as<T>((values.insert(values.begin(), after, 0), values))) {}
-  T* data() const { return elements.data() + first; }
-  Values values() const {
-    const Values all = wide(elements);
-    return {all.begin() + std::ptrdiff_t(first), all.end()};
-  }
-  std::size_t first;
-  There<T> elements;
-};
-
 /// The operand of number `unaligned`, of x, y, dy, dx and the workspace, is not aligned.
 template <class T>
 Results on_gpu(const PoolGeometry& g, const Shape& shape, const Values& in, const Values& dy,
