@@ -4,9 +4,12 @@
 // that cover it. Looking for the largest there would read x as often as windows have elements.
 #include "divisor.hpp"
 #include "elements.hpp"
+#include "places.hpp"
 #include "pool.hpp"
 
+#include <bit>
 #include <limits>
+#include <type_traits>
 
 namespace lamina::cuda {
 
@@ -61,62 +64,67 @@ struct Windows {
   }
 };
 
-/// How packs of channels at positions are dealt out: in parts of a sample, so that numbers within
-/// one suffice.
-struct Deal {
-  Divisor width, packs, parts_each;
-  int count;  ///< of packs in a sample
-  std::int64_t parts;
-
-  Deal(std::int64_t samples, std::int64_t h, std::int64_t w, std::int64_t packs_each)
-      : width(w),
-        packs(packs_each),
-        parts_each((h * w * packs_each + most - 1) / most),
-        count(int(h * w * packs_each)),
-        parts((h * w * packs_each + most - 1) / most * samples) {}
-
-  static constexpr int most = 256, warp = 32;
-  /// As many as a part has packs.
-  int threads() const { return (std::min(count, most) + warp - 1) / warp * warp; }
-};
-
-/// Calls f(sample, row, column, first channel) for what is this thread's. In one loop: stores in
-/// loops in loops are not made of whole packs.
-template <int V, class F>
-__device__ void each_pack(const Deal& deal, const F& f) {
-  for (unsigned part = blockIdx.x; part < unsigned(deal.parts); part += gridDim.x) {
-    const int n = deal.parts_each.quotient(int(part));
-    const int i = (int(part) - n * deal.parts_each.by()) * Deal::most + int(threadIdx.x);
-    if (i >= deal.count) continue;
-    const int at = deal.packs.quotient(i), row = deal.width.quotient(at);
-    f(n, row, at - row * deal.width.by(), (i - at * deal.packs.by()) * V);
+/// Calls use(i, j, read(i, j)) for the rows and columns of a rectangle, in their order. N of them
+/// are read before the first one is used.
+template <int N, class Read, class Use>
+__device__ void each_place(int top, int bottom, int left, int right, const Read& read,
+                           const Use& use) {
+  int i = left < right ? top : bottom, j = left;
+  while (i < bottom) {
+    decltype(read(i, j)) items[N];
+    int rows[N], columns[N];
+    LAMINA_UNROLL
+    for (int k = 0; k < N; ++k) {
+      rows[k] = i, columns[k] = j;
+      if (i < bottom) items[k] = read(i, j);
+      if (++j == right) j = left, ++i;
+    }
+    LAMINA_UNROLL
+    for (int k = 0; k < N; ++k)
+      if (rows[k] < bottom) use(rows[k], columns[k], items[k]);
   }
 }
 
-/// Starts a kernel that does.
-template <class Kernel, class... Arguments>
-cudaError_t launch_packs(cudaStream_t stream, const Deal& deal, Kernel kernel,
-                         Arguments... arguments) {
-  if (deal.parts > std::numeric_limits<std::int32_t>::max()) return cudaErrorInvalidValue;
-  return launch(stream, dim3(unsigned(std::min(deal.parts, most_blocks))),
-                dim3(unsigned(deal.threads())), kernel, arguments...);
-}
-
-/// Calls f(row, column, pack) for the elements of a window of a sample at x.
-template <int V, class T, class F>
+/// For the elements of a window of a sample at x.
+template <int N, int V, class T, class F>
 __device__ void each_element(const Windows& of, const T* x, int p, int q, const F& f) {
-  const int left = of.w.first(q), right = of.w.last(q), bottom = of.h.last(p);
-  for (int i = of.h.first(p); i < bottom; ++i) {
-    const T* from = x + of.x_at(i, left);
-    for (int j = left; j < right; ++j, from += of.channels) f(i, j, load<V>(from));
-  }
+  each_place<N>(
+      of.h.first(p), of.h.last(p), of.w.first(q), of.w.last(q),
+      [&](int i, int j) { return load<V>(x + of.x_at(i, j)); }, f);
 }
 
-/// The largest element of each window to y, and its number in the window, padding included, to
-/// places; either may be null.
-template <class T, int V, class Place>
-__global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* places) {
+/// The larger one; NaN is larger than any number. Of 0 and -0 either.
+__device__ inline double larger(double a, double b) { return a != a || a >= b ? a : b; }
+__device__ inline float larger(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float c;  // in one step, where the compiler would take three
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+#else
+  if (a == 0 && b == 0) return a + b;  // 0 is larger than -0 there, too
+  return a != a || a >= b ? a : b;
+#endif
+}
+
+template <class T, int V, int N>
+__global__ void take_largest(Windows of, Deal deal, const T* x, T* y) {
+  each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
+    Wide<T> best[V];
+    for (int v = 0; v < V; ++v) best[v] = -std::numeric_limits<Wide<T>>::infinity();
+    each_element<N, V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
+      for (int v = 0; v < V; ++v) best[v] = larger(best[v], widen(pack[v]));
+    });
+    Pack<T, V> to;
+    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(best[v]));
+    store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, to);
+  });
+}
+
+/// The number of the largest element of each window in the window, padding included.
+template <class T, int V, int N, class Place>
+__global__ void find_largest(Windows of, Deal deal, const T* x, Place* places) {
   using W = Wide<T>;
+  using Bits = std::conditional_t<sizeof(W) == 4, std::uint32_t, std::uint64_t>;
   each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
     const int top = of.h.start(p), left = of.w.start(q);
     W best[V];
@@ -125,28 +133,27 @@ __global__ void take_largest(Windows of, Deal deal, const T* x, T* y, Place* pla
       best[v] = -std::numeric_limits<W>::infinity();
       place[v] = (of.h.first(p) - top) * of.w.window + of.w.first(q) - left;
     }
-    each_element<V>(of, x + of.x_at(n) + channel, p, q, [&](int i, int j, const Pack<T, V>& pack) {
-      const int here = (i - top) * of.w.window + j - left;
-      for (int v = 0; v < V; ++v) {
-        const W value = widen(pack[v]);
-        const bool wins = value > best[v] || (value != value && best[v] == best[v]);
-        best[v] = wins ? value : best[v], place[v] = wins ? here : place[v];
-      }
-    });
-    Pack<T, V> to;
-    Pack<Place, V> to_places;
-    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(best[v])), to_places.set(v, Place(place[v]));
-    const std::int64_t at = of.y_at(n) + of.y_at(p, q) + channel;
-    if (y) store<V>(y + at, to);
-    if (places) store<V>(places + at, to_places);
+    each_element<N, V>(
+        of, x + of.x_at(n) + channel, p, q, [&](int i, int j, const Pack<T, V>& pack) {
+          const int here = (i - top) * of.w.window + j - left;
+          for (int v = 0; v < V; ++v) {
+            const W next = larger(best[v], widen(pack[v]) + W(0));  // so that -0 is 0
+            // NaN is not equal to itself, but its bits are.
+            const bool wins = std::bit_cast<Bits>(next) != std::bit_cast<Bits>(best[v]);
+            best[v] = next, place[v] = wins ? here : place[v];
+          }
+        });
+    Pack<Place, V> to;
+    for (int v = 0; v < V; ++v) to.set(v, Place(place[v]));
+    store<V>(places + of.y_at(n) + of.y_at(p, q) + channel, to);
   });
 }
 
-template <class T, int V>
+template <class T, int V, int N>
 __global__ void take_average(Windows of, Deal deal, const T* x, T* y) {
   each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
     Wide<T> sums[V] = {};
-    each_element<V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
+    each_element<N, V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
       for (int v = 0; v < V; ++v) sums[v] += widen(pack[v]);
     });
     const auto share = of.share<Wide<T>>(p, q);
@@ -156,39 +163,54 @@ __global__ void take_average(Windows of, Deal deal, const T* x, T* y) {
   });
 }
 
-/// dx: the sum of what f(sums, i, j, p, q, where that is in y) adds for each element and each
-/// window that covers it.
-template <class T, int V, class F>
-__device__ void gather(const Windows& of, const Deal& deal, T* dx, const F& f) {
+/// dx: the sum of what use(sums, i, j, p, q, read(where that is in y)) adds for each element and
+/// each window that covers it.
+template <class T, int V, class Read, class Use>
+__device__ void gather(const Windows& of, const Deal& deal, T* dx, const Read& read,
+                       const Use& use) {
   each_pack<V>(deal, [&](std::int64_t n, int i, int j, int channel) {
     Wide<T> sums[V] = {};
-    const int bottom = of.h.last_over(i), left = of.w.first_over(j), right = of.w.last_over(j);
-    for (int p = of.h.first_over(i); p < bottom; ++p)
-      for (int q = left; q < right; ++q) f(sums, i, j, p, q, of.y_at(n) + of.y_at(p, q) + channel);
+    const std::int64_t first = of.y_at(n) + channel;
+    each_place<batch>(
+        of.h.first_over(i), of.h.last_over(i), of.w.first_over(j), of.w.last_over(j),
+        [&](int p, int q) { return read(first + of.y_at(p, q)); },
+        [&](int p, int q, const auto& item) { use(sums, i, j, p, q, item); });
     Pack<T, V> to;
     for (int v = 0; v < V; ++v) to.set(v, narrow<T>(sums[v]));
     store<V>(dx + of.x_at(n) + of.x_at(i, j) + channel, to);
   });
 }
 
+/// Of V windows.
+template <class T, int V, class Place>
+struct Largest {
+  Pack<Place, V> place;
+  Pack<T, V> dy;
+};
+
 template <class T, int V, class Place>
 __global__ void gather_largest(Windows of, Deal deal, const Place* places, const T* dy, T* dx) {
-  gather<T, V>(of, deal, dx, [&](Wide<T>(&sums)[V], int i, int j, int p, int q, std::int64_t at) {
-    const int here = (i - of.h.start(p)) * of.w.window + j - of.w.start(q);
-    const Pack<Place, V> place = load<V>(places + at);
-    const Pack<T, V> from = load<V>(dy + at);
-    for (int v = 0; v < V; ++v)
-      if (int(place[v]) == here) sums[v] += widen(from[v]);
-  });
+  using From = Largest<T, V, Place>;
+  gather<T, V>(
+      of, deal, dx,
+      [&](std::int64_t at) {
+        return From{load<V>(places + at), load<V>(dy + at)};
+      },
+      [&](Wide<T>(&sums)[V], int i, int j, int p, int q, const From& from) {
+        const int here = (i - of.h.start(p)) * of.w.window + j - of.w.start(q);
+        for (int v = 0; v < V; ++v)
+          if (int(from.place[v]) == here) sums[v] += widen(from.dy[v]);
+      });
 }
 
 template <class T, int V>
 __global__ void gather_average(Windows of, Deal deal, const T* dy, T* dx) {
-  gather<T, V>(of, deal, dx, [&](Wide<T>(&sums)[V], int, int, int p, int q, std::int64_t at) {
-    const auto share = of.share<Wide<T>>(p, q);
-    const Pack<T, V> from = load<V>(dy + at);
-    for (int v = 0; v < V; ++v) sums[v] += widen(from[v]) * share;
-  });
+  gather<T, V>(
+      of, deal, dx, [&](std::int64_t at) { return load<V>(dy + at); },
+      [&](Wide<T>(&sums)[V], int, int, int p, int q, const Pack<T, V>& from) {
+        const auto share = of.share<Wide<T>>(p, q);
+        for (int v = 0; v < V; ++v) sums[v] += widen(from[v]) * share;
+      });
 }
 
 /// Whether numbers of an element in its sample, and in its window, are small enough.
@@ -203,19 +225,21 @@ bool fits(const Pool& p, const Shape& y) {
 /// Whether a byte has the number of an element in its window.
 bool small(const Pool& p) { return p.geometry.window.h * p.geometry.window.w <= 256; }
 
-/// x to y, or to places.
-template <class T, int V, class Place>
-cudaError_t launch_largest(cudaStream_t stream, const Pool& p, const Shape& y_shape, const T* x,
-                           T* y, Place* places) {
-  const Deal deal(y_shape.n, y_shape.h, y_shape.w, y_shape.c / V);
-  return launch_packs(stream, deal, take_largest<T, V, Place>, Windows(p, y_shape), deal, x, y,
-                      places);
+/// Calls f with how many elements of a window a thread reads at once, as a type.
+template <class F>
+cudaError_t with_window(const Pool& p, const F& f) {
+  const Pair window = p.geometry.window;
+  if (window.h * window.w <= 4) return f(std::integral_constant<int, 4>{});
+  return f(std::integral_constant<int, 9>{});
 }
 
 template <class T, int V, class Place>
 cudaError_t launch_largest_grad(cudaStream_t stream, const Pool& p, const Shape& y, const T* x,
                                 const T* dy, T* dx, Place* places) {
-  const cudaError_t status = launch_largest<T, V, Place>(stream, p, y, x, nullptr, places);
+  const cudaError_t status = with_window(p, [&]<int N>(std::integral_constant<int, N>) {
+    const Deal deal(y.n, y.h, y.w, y.c / V);
+    return launch_packs(stream, deal, find_largest<T, V, N, Place>, Windows(p, y), deal, x, places);
+  });
   if (status != cudaSuccess) return status;
   const Deal deal(p.x.n, p.x.h, p.x.w, p.x.c / V);
   return launch_packs(stream, deal, gather_largest<T, V, Place>, Windows(p, y), deal, places, dy,
@@ -228,13 +252,14 @@ cudaError_t pool(cudaStream_t stream, const Pool& p, const void* x, void* y) {
   const Shape y_shape = p.geometry.output(p.x);
   if (!fits(p, y_shape)) return cudaErrorInvalidValue;
   return with_elements(p.dtype, [&]<class T>(T) {
-    const auto* const from = static_cast<const T*>(x);
-    auto* const to = static_cast<T*>(y);
     return with_packs<T>(p.x.c, aligned(x, y), [&]<int V>(std::integral_constant<int, V>) {
-      if (p.geometry.kind == PoolGeometry::Kind::max)
-        return launch_largest<T, V, std::uint8_t>(stream, p, y_shape, from, to, nullptr);
-      const Deal deal(y_shape.n, y_shape.h, y_shape.w, y_shape.c / V);
-      return launch_packs(stream, deal, take_average<T, V>, Windows(p, y_shape), deal, from, to);
+      return with_window(p, [&]<int N>(std::integral_constant<int, N>) {
+        const bool largest = p.geometry.kind == PoolGeometry::Kind::max;
+        const Deal deal(y_shape.n, y_shape.h, y_shape.w, y_shape.c / V);
+        return launch_packs(stream, deal, largest ? take_largest<T, V, N> : take_average<T, V, N>,
+                            Windows(p, y_shape), deal, static_cast<const T*>(x),
+                            static_cast<T*>(y));
+      });
     });
   });
 }
