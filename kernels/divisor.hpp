@@ -19,7 +19,7 @@ class Divisor {
     factor_ = std::uint32_t(((std::uint64_t(1) << shift_) + std::uint64_t(d) - 1) / by_);
   }
 
-  __device__ int by() const { return int(by_); }
+  constexpr int by() const { return int(by_); }
   __device__ int quotient(int n) const { return int(std::uint64_t(n) * factor_ >> shift_); }
 
  private:

@@ -1,7 +1,7 @@
 // Dropout: each element's number in the whole tensor tells whether it stays.
 #include "dropout.hpp"
 #include "elements.hpp"
-#include "flat.hpp"
+#include "places.hpp"
 
 #include <lamina/kernels/dropout_mask.hpp>
 
@@ -9,19 +9,22 @@ namespace lamina::cuda {
 
 namespace {
 
-template <class T>
+template <class T, int V>
 __global__ void apply_mask(const StepValues* now, double rate, std::int32_t layer, Shape whole,
-                           Box box, const T* x, T* y) {
+                           Box box, Deal deal, const T* x, T* y) {
   const DropoutMask mask(rate, *now, layer, whole.size());
   const auto scale = Wide<T>(1 / (1 - rate));
   const Box all = Box::of(whole);
-  each_element(box.size(), [&](std::int64_t i) {
-    const std::int64_t c = i % box.c.size, pixel = i / box.c.size;
-    const std::int64_t w = pixel % box.w.size, row = pixel / box.w.size;
-    const std::int64_t h = row % box.h.size, n = row / box.h.size;
+  each_pack<V>(deal, [&](std::int64_t n, int h, int w, int c) {
+    const std::int64_t i = ((n * box.h.size + h) * box.w.size + w) * box.c.size + c;
+    const Pack<T, V> from = load<V>(x + i);
     const std::int64_t at =
         all.offset(box.n.begin + n, box.c.begin + c, box.h.begin + h, box.w.begin + w);
-    y[i] = mask.keeps(std::uint64_t(at)) ? narrow<T>(scale * widen(x[i])) : narrow<T>(0.0);
+    Pack<T, V> to;
+    for (int v = 0; v < V; ++v)
+      if (mask.keeps(std::uint64_t(at + v * whole.h * whole.w)))
+        to.set(v, narrow<T>(scale * widen(from[v])));
+    store<V>(y + i, to);
   });
 }
 
@@ -29,9 +32,15 @@ __global__ void apply_mask(const StepValues* now, double rate, std::int32_t laye
 
 cudaError_t drop_out(cudaStream_t stream, const Dropout& d, const StepValues* now,
                      std::int32_t layer, const void* x, void* y) {
+  const Box& b = d.box;
+  if (b.size() == 0) return cudaSuccess;
+  if (!Deal::fits(b.c.size * b.h.size * b.w.size)) return cudaErrorInvalidValue;
   return with_elements(d.dtype, [&]<class T>(T) {
-    return launch_flat(stream, d.box.size(), apply_mask<T>, now, d.rate, layer, d.whole, d.box,
-                       static_cast<const T*>(x), static_cast<T*>(y));
+    return with_packs<T>(b.c.size, aligned(x, y), [&]<int V>(std::integral_constant<int, V>) {
+      const Deal deal(b.n.size, b.h.size, b.w.size, b.c.size / V);
+      return launch_packs(stream, deal, apply_mask<T, V>, now, d.rate, layer, d.whole, b, deal,
+                          static_cast<const T*>(x), static_cast<T*>(y));
+    });
   });
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
 namespace lamina::cuda {
@@ -93,6 +94,16 @@ __device__ void each_batch(std::int64_t first, std::int64_t step, std::int64_t s
   }
 }
 
+/// Calls use(number, read(number)) for each of those, of which N are read before the first is used.
+template <int N, class Read, class Use>
+__device__ void each_item(std::int64_t first, std::int64_t step, std::int64_t stride,
+                          std::int64_t end, const Read& read, const Use& use) {
+  each_batch<N>(first, step, stride, end, read, [&](std::int64_t i, const auto& items) {
+    LAMINA_UNROLL
+    for (int k = 0; k < int(std::size(items)); ++k) use(i + k * step, items[k]);
+  });
+}
+
 /// What an activation makes of values, and below() of gradients where it let none pass.
 template <class W>
 struct Rectifier {
@@ -100,14 +111,15 @@ struct Rectifier {
 
   __device__ W below(W v) const { return slope == W(0) ? W(0) : slope * v; }   // not 0 * infinity
   __device__ W value(W v) const { return v > W(0) || v != v ? v : below(v); }  // NaN stays NaN
+  __device__ W derivative(W y) const { return y <= W(0) ? slope : W(1); }
 };
 
-/// Calls f with how many of so many channels a thread has at once, as a type: a pack where all
-/// begin where one may, else one.
+/// Calls f with how many of so many elements in a row a thread has at once, as a type: a pack where
+/// all begin where one may, else one.
 template <class T, class F>
-cudaError_t with_packs(std::int64_t channels, bool aligned, const F& f) {
+cudaError_t with_packs(std::int64_t count, bool aligned, const F& f) {
   constexpr int v = pack_of<T>;
-  if (aligned && channels % v == 0) return f(std::integral_constant<int, v>{});
+  if (aligned && count % v == 0) return f(std::integral_constant<int, v>{});
   return f(std::integral_constant<int, 1>{});
 }
 

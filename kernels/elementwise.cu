@@ -2,69 +2,98 @@
 #include "elements.hpp"
 #include "elementwise.hpp"
 #include "flat.hpp"
+#include "rows.hpp"
 
 #include <cmath>
+#include <limits>
 
 namespace lamina::cuda {
 
 namespace {
 
 template <class W>
-__device__ W value(Activation::Kind kind, W slope, W x) {
-  switch (kind) {
-    case Activation::Kind::relu:
-      return x <= 0 ? W(0) : x;  // NaN stays NaN
-    case Activation::Kind::leaky_relu:
-      return x <= 0 ? slope * x : x;
-    case Activation::Kind::sigmoid:
-      return 1 / (1 + std::exp(-x));
-    case Activation::Kind::tanh:
-      return std::tanh(x);
-  }
-  return x;
-}
-
+struct Sigmoid {
+  __device__ W value(W x) const { return 1 / (1 + std::exp(-x)); }
+  __device__ W derivative(W y) const { return y * (1 - y); }
+};
 template <class W>
-__device__ W derivative(Activation::Kind kind, W slope, W y) {
-  switch (kind) {
-    case Activation::Kind::relu:
-      return y <= 0 ? W(0) : W(1);
-    case Activation::Kind::leaky_relu:
-      return y <= 0 ? slope : W(1);
-    case Activation::Kind::sigmoid:
-      return y * (1 - y);
-    case Activation::Kind::tanh:
-      return 1 - y * y;
-  }
-  return 1;
+struct Tanh {
+  __device__ W value(W x) const { return std::tanh(x); }
+  __device__ W derivative(W y) const { return 1 - y * y; }
+};
+
+template <class T, int V, class F>
+__global__ void apply(F f, std::int64_t count, const T* x, T* y) {
+  each_element<V>(
+      count, [&](std::int64_t i) { return load<V>(x + i); },
+      [&](std::int64_t i, const Pack<T, V>& from) {
+        Pack<T, V> to;
+        for (int v = 0; v < V; ++v) to.set(v, narrow<T>(f.value(widen(from[v]))));
+        store<V>(y + i, to);
+      });
 }
 
-template <class T>
-__global__ void apply(Activation::Kind kind, double slope, std::int64_t count, const T* x, T* y) {
-  each_element(count,
-               [&](std::int64_t i) { y[i] = narrow<T>(value(kind, Wide<T>(slope), widen(x[i]))); });
+template <class T, int V>
+struct Two {
+  Pack<T, V> a, b;
+};
+
+template <class T, int V, class F>
+__global__ void apply_grad(F f, std::int64_t count, const T* y, const T* dy, T* dx) {
+  each_element<V>(
+      count,
+      [&](std::int64_t i) {
+        return Two<T, V>{load<V>(y + i), load<V>(dy + i)};
+      },
+      [&](std::int64_t i, const Two<T, V>& from) {
+        Pack<T, V> to;
+        for (int v = 0; v < V; ++v)
+          to.set(v, narrow<T>(widen(from.b[v]) * f.derivative(widen(from.a[v]))));
+        store<V>(dx + i, to);
+      });
 }
 
-template <class T>
-__global__ void apply_grad(Activation::Kind kind, double slope, std::int64_t count, const T* y,
-                           const T* dy, T* dx) {
-  each_element(count, [&](std::int64_t i) {
-    dx[i] = narrow<T>(widen(dy[i]) * derivative(kind, Wide<T>(slope), widen(y[i])));
-  });
-}
-
-template <class T>
+template <class T, int V>
 __global__ void add_elements(std::int64_t count, const T* a, const T* b, T* y) {
-  each_element(count, [&](std::int64_t i) { y[i] = narrow<T>(widen(a[i]) + widen(b[i])); });
+  each_element<V>(
+      count,
+      [&](std::int64_t i) {
+        return Two<T, V>{load<V>(a + i), load<V>(b + i)};
+      },
+      [&](std::int64_t i, const Two<T, V>& from) {
+        Pack<T, V> to;
+        for (int v = 0; v < V; ++v) to.set(v, narrow<T>(widen(from.a[v]) + widen(from.b[v])));
+        store<V>(y + i, to);
+      });
 }
 
-template <class T>
-__global__ void copy_parts(std::int64_t count, std::int64_t width, const T* from,
-                           std::int64_t from_stride, T* to, std::int64_t to_stride) {
-  each_element(count, [&](std::int64_t i) {
-    const std::int64_t row = i / width, at = i % width;
-    to[row * to_stride + at] = from[row * from_stride + at];
-  });
+template <class T, int V>
+__global__ void copy_parts(std::int64_t rows, int width, const T* from, std::int64_t from_stride,
+                           T* to, std::int64_t to_stride) {
+  const int at = first_channel<V>();
+  if (at >= width) return;
+  const Rows own(1, 0);
+  each_item<batch>(
+      own.first, own.step, own.stride, rows,
+      [&](std::int64_t row) { return load<V>(from + row * from_stride + at); },
+      [&](std::int64_t row, const Pack<T, V>& part) { store<V>(to + row * to_stride + at, part); });
+}
+
+/// Calls f with what an activation makes of values, as Wide<T>.
+template <class T, class F>
+cudaError_t with_activation(const Activation& a, const F& f) {
+  using W = Wide<T>;
+  switch (a.kind) {
+    case Activation::Kind::relu:
+      return f(Rectifier<W>{W(0)});
+    case Activation::Kind::leaky_relu:
+      return f(Rectifier<W>{W(a.slope)});
+    case Activation::Kind::sigmoid:
+      return f(Sigmoid<W>{});
+    case Activation::Kind::tanh:
+      return f(Tanh<W>{});
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -72,33 +101,51 @@ __global__ void copy_parts(std::int64_t count, std::int64_t width, const T* from
 cudaError_t activate(cudaStream_t stream, const Activation& a, DType dtype, std::int64_t count,
                      const void* x, void* y) {
   return with_elements(dtype, [&]<class T>(T) {
-    return launch_flat(stream, count, apply<T>, a.kind, a.slope, count, static_cast<const T*>(x),
-                       static_cast<T*>(y));
+    return with_packs<T>(count, aligned(x, y), [&]<int V>(std::integral_constant<int, V>) {
+      return with_activation<T>(a, [&]<class F>(F f) {
+        return launch_flat<V>(stream, count, apply<T, V, F>, f, count, static_cast<const T*>(x),
+                              static_cast<T*>(y));
+      });
+    });
   });
 }
 
 cudaError_t activate_grad(cudaStream_t stream, const Activation& a, DType dtype, std::int64_t count,
                           const void* y, const void* dy, void* dx) {
   return with_elements(dtype, [&]<class T>(T) {
-    return launch_flat(stream, count, apply_grad<T>, a.kind, a.slope, count,
-                       static_cast<const T*>(y), static_cast<const T*>(dy), static_cast<T*>(dx));
+    return with_packs<T>(count, aligned(y, dy, dx), [&]<int V>(std::integral_constant<int, V>) {
+      return with_activation<T>(a, [&]<class F>(F f) {
+        return launch_flat<V>(stream, count, apply_grad<T, V, F>, f, count,
+                              static_cast<const T*>(y), static_cast<const T*>(dy),
+                              static_cast<T*>(dx));
+      });
+    });
   });
 }
 
 cudaError_t add(cudaStream_t stream, DType dtype, std::int64_t count, const void* a, const void* b,
                 void* y) {
   return with_elements(dtype, [&]<class T>(T) {
-    return launch_flat(stream, count, add_elements<T>, count, static_cast<const T*>(a),
-                       static_cast<const T*>(b), static_cast<T*>(y));
+    return with_packs<T>(count, aligned(a, b, y), [&]<int V>(std::integral_constant<int, V>) {
+      return launch_flat<V>(stream, count, add_elements<T, V>, count, static_cast<const T*>(a),
+                            static_cast<const T*>(b), static_cast<T*>(y));
+    });
   });
 }
 
 cudaError_t copy_rows(cudaStream_t stream, DType dtype, std::int64_t rows, std::int64_t width,
                       const void* from, std::int64_t from_stride, void* to,
                       std::int64_t to_stride) {
+  if (rows * width == 0) return cudaSuccess;
+  if (width > std::numeric_limits<std::int32_t>::max()) return cudaErrorInvalidValue;
   return with_elements(dtype, [&]<class T>(T) {
-    return launch_flat(stream, rows * width, copy_parts<T>, rows * width, width,
-                       static_cast<const T*>(from), from_stride, static_cast<T*>(to), to_stride);
+    const bool whole = from_stride % pack_of<T> == 0 && to_stride % pack_of<T> == 0;
+    return with_packs<T>(
+        width, whole && aligned(from, to), [&]<int V>(std::integral_constant<int, V>) {
+          const Tiles tiles(rows, int(width), V);
+          return launch(stream, tiles.grid, tiles.block, copy_parts<T, V>, rows, int(width),
+                        static_cast<const T*>(from), from_stride, static_cast<T*>(to), to_stride);
+        });
   });
 }
 

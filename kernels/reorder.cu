@@ -1,38 +1,81 @@
-// Layouts: squares of elements go through shared memory, so that both sides are run through in
+// Layouts: rectangles of elements go through shared memory, so that both sides are run through in
 // order.
+#include "divisor.hpp"
 #include "elements.hpp"
 #include "flat.hpp"
 #include "reorder.hpp"
+
+#include <limits>
 
 namespace lamina::cuda {
 
 namespace {
 
-constexpr int side = 32, rows_at_once = 8;
+constexpr int threads = 256, each = 8;  // elements of a thread
+
+/// Rectangles into which images [a][b] are cut. Where there are few rows or columns they have all
+/// of these, and so many of the others that threads have something to do.
+class Cut {
+ public:
+  static constexpr std::int64_t height = 32, width = 64, most = threads * each;
+  static constexpr int room = height * (width + 1);
+
+  Cut(std::int64_t n, std::int64_t a, std::int64_t b)
+      : rows(a < height  ? a
+             : b < width ? std::min(a, most / (b | 1))
+                         : height),
+        columns(a < height ? std::min(b, (most / a - 1) | 1) : std::min(b, width)),
+        across((b + columns.by() - 1) / columns.by()),
+        each_image((a + rows.by() - 1) / rows.by() * across.by()),
+        count(n * each_image.by()) {}
+
+  /// Where an element is in shared memory: columns are read without conflicts.
+  __device__ int at(int row, int column) const { return row * (columns.by() | 1) + column; }
+
+  Divisor rows, columns;       ///< of a rectangle
+  Divisor across, each_image;  ///< rectangles side by side, and in an image
+  std::int64_t count;
+};
 
 template <class X, class Y>
-__global__ void transpose(const X* x, Y* y, std::int64_t n, std::int64_t a, std::int64_t b) {
-  __shared__ Wide<X> square[side][side + 1];  // one more: columns are read without conflicts
-  const std::int64_t across = (b + side - 1) / side, down = (a + side - 1) / side;
-  for (std::int64_t s = blockIdx.x; s < n * across * down; s += gridDim.x) {
-    const std::int64_t first_b = s % across * side, first_a = s / across % down * side;
-    const std::int64_t image = s / (across * down) * a * b;
-    for (int i = int(threadIdx.y); i < side; i += rows_at_once) {
-      const std::int64_t ia = first_a + i, ib = first_b + threadIdx.x;
-      if (ia < a && ib < b) square[i][threadIdx.x] = widen(x[image + ia * b + ib]);
+__global__ void transpose(Cut cut, const X* x, Y* y, std::int64_t a, std::int64_t b) {
+  __shared__ Wide<X> part[Cut::room];
+  for (unsigned s = blockIdx.x; s < unsigned(cut.count); s += gridDim.x) {
+    const int image = cut.each_image.quotient(int(s));
+    const int i = int(s) - image * cut.each_image.by(), down = cut.across.quotient(i);
+    const std::int64_t first_a = std::int64_t(down) * cut.rows.by();
+    const std::int64_t first_b = std::int64_t(i - down * cut.across.by()) * cut.columns.by();
+    const int rows = int(std::min<std::int64_t>(cut.rows.by(), a - first_a));
+    const int columns = int(std::min<std::int64_t>(cut.columns.by(), b - first_b));
+    const X* const from = x + image * a * b + first_a * b + first_b;
+    Y* const to = y + image * a * b + first_b * a + first_a;
+    LAMINA_UNROLL
+    for (int k = 0; k < each; ++k) {
+      const int e = k * threads + int(threadIdx.x);
+      const int row = cut.columns.quotient(e), column = e - row * cut.columns.by();
+      if (row < rows && column < columns) part[cut.at(row, column)] = widen(from[row * b + column]);
     }
     __syncthreads();
-    for (int i = int(threadIdx.y); i < side; i += rows_at_once) {
-      const std::int64_t ia = first_a + threadIdx.x, ib = first_b + i;
-      if (ia < a && ib < b) y[image + ib * a + ia] = narrow<Y>(square[threadIdx.x][i]);
+    LAMINA_UNROLL
+    for (int k = 0; k < each; ++k) {
+      const int e = k * threads + int(threadIdx.x);
+      const int column = cut.rows.quotient(e), row = e - column * cut.rows.by();
+      if (row < rows && column < columns)
+        to[column * a + row] = narrow<Y>(part[cut.at(row, column)]);
     }
     __syncthreads();
   }
 }
 
-template <class X, class Y>
+template <class X, class Y, int V>
 __global__ void convert_all(const X* x, Y* y, std::int64_t count) {
-  each_element(count, [&](std::int64_t i) { y[i] = narrow<Y>(widen(x[i])); });
+  each_element<V>(
+      count, [&](std::int64_t i) { return load<V>(x + i); },
+      [&](std::int64_t i, const Pack<X, V>& from) {
+        Pack<Y, V> to;
+        for (int v = 0; v < V; ++v) to.set(v, narrow<Y>(widen(from[v])));
+        store<V>(y + i, to);
+      });
 }
 
 }  // namespace
@@ -45,10 +88,18 @@ cudaError_t reorder(cudaStream_t stream, DType x_type, const void* x, DType y_ty
     return with_elements(y_type, [&]<class Y>(Y) {
       const auto* const from = static_cast<const X*>(x);
       auto* const to = static_cast<Y*>(y);
-      if (a == 1 || b == 1) return launch_flat(stream, count, convert_all<X, Y>, from, to, count);
-      const std::int64_t squares = n * ((a + side - 1) / side) * ((b + side - 1) / side);
-      const dim3 grid(unsigned(std::min(squares, most_blocks)));
-      return launch(stream, grid, dim3(side, rows_at_once), transpose<X, Y>, from, to, n, a, b);
+      if (a == 1 || b == 1) {
+        using Larger = std::conditional_t<(sizeof(X) > sizeof(Y)), X, Y>;
+        return with_packs<Larger>(count, aligned(x, y), [&]<int V>(std::integral_constant<int, V>) {
+          return launch_flat<V>(stream, count, convert_all<X, Y, V>, from, to, count);
+        });
+      }
+      constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+      if (std::max(a, b) > most || n > most) return cudaErrorInvalidValue;
+      const Cut cut(n, a, b);
+      if (cut.count > most) return cudaErrorInvalidValue;
+      const dim3 grid(unsigned(std::min(cut.count, most_blocks)));
+      return launch(stream, grid, dim3(threads), transpose<X, Y>, cut, from, to, a, b);
     });
   });
 }

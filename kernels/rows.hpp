@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <iterator>
 
 namespace lamina::cuda {
 
@@ -44,29 +43,37 @@ __device__ void load_channels(const F* from, int channels, W (&to)[V], W otherwi
   for (int v = 0; v < V; ++v) to[v] = from && channel < channels ? W(from[channel + v]) : otherwise;
 }
 
-/// Calls use(at, step, items) for batches of what is this thread's: of N rows, the first of whose
-/// V channels is number `at` of all elements, and the others `step` further on each, items are what
-/// read() of those numbers gives.
+/// Rows that are this thread's, as each_batch() takes them: multiplied by `width`, which is how far
+/// one is behind the other, and with `at` as the first of all.
+struct Rows {
+  std::int64_t first, step, stride;
+
+  __device__ Rows(std::int64_t width, std::int64_t at)
+      : first((std::int64_t(blockIdx.y) * batch * blockDim.y + threadIdx.y) * width + at),
+        step(blockDim.y * width),
+        stride(step * batch * gridDim.y) {}
+};
+
+/// Calls use(at, step, items) for batches of rows of this thread: the V channels of the first one
+/// begin with number `at` of all elements, those of each other one `step` behind, and items are
+/// what read() of these numbers gives.
 template <int V, class Read, class Use>
 __device__ void each_batch_of_rows(std::int64_t rows, int channels, const Read& read,
                                    const Use& use) {
   const int channel = first_channel<V>();
   if (channel >= channels) return;
-  const std::int64_t step = std::int64_t(blockDim.y) * channels, stride = step * batch;
-  const std::int64_t first = blockIdx.y * stride + std::int64_t(threadIdx.y) * channels + channel;
-  each_batch<batch>(first, step, stride * gridDim.y, rows * channels, read,
-                    [&](std::int64_t at, const auto& items) { use(at, step, items); });
+  const Rows own(channels, channel);
+  each_batch<batch>(own.first, own.step, own.stride, rows * channels, read,
+                    [&](std::int64_t at, const auto& items) { use(at, own.step, items); });
 }
 
-/// Calls use(at, read(at)) for each row of those.
+/// Calls use(at, read(at)) for each of these rows.
 template <int V, class Read, class Use>
 __device__ void each_row(std::int64_t rows, int channels, const Read& read, const Use& use) {
-  each_batch_of_rows<V>(rows, channels, read,
-                        [&](std::int64_t at, std::int64_t step, const auto& items) {
-                          LAMINA_UNROLL
-                          for (int k = 0; k < int(std::size(items)); ++k)
-                            use(at + k * step, items[k]);
-                        });
+  const int channel = first_channel<V>();
+  if (channel >= channels) return;
+  const Rows own(channels, channel);
+  each_item<batch>(own.first, own.step, own.stride, rows * channels, read, use);
 }
 
 /// Of some sums of each channel, which the threads of a block have parts of: those of the block, to

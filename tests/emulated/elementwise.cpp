@@ -44,24 +44,59 @@ template <class T>
 void compare_activations() {
   for (const Activation& a : {Activation{Kind::relu}, Activation{Kind::leaky_relu, 0.3},
                               Activation{Kind::sigmoid}, Activation{Kind::tanh}})
-    compare_activation<T>(a, 1), compare_activation<T>(a, 2000);
+    for (const std::int64_t count : {1, 2000, 5001, 40000})  // of the last two, batches are whole
+      compare_activation<T>(a, count);
 }
 
+/// Operands begin so many elements behind where packs may.
 template <class T>
-void compare_sum() {
-  const auto a = as<T>(random_of<T>(1001, 1)), b = as<T>(random_of<T>(1001, 2));
-  const There<T> sum(a);
-  ok(cuda::add(nullptr, dtype_of<T>, 1001, sum.data(), There(b).data(), sum.data()));
-  const auto y = sum.back();
+void compare_sum(std::size_t count, std::size_t after = 0) {
+  CAPTURE(name(dtype_of<T>), count, after);
+  const auto a = as<T>(random_of<T>(count, 1)), b = as<T>(random_of<T>(count, 2));
+  const Operand<T> sum(wide(a), after), more(wide(b), after);
+  ok(cuda::add(nullptr, dtype_of<T>, std::int64_t(count), sum.data(), more.data(), sum.data()));
+  const Values y = sum.values();
   int wrong = 0;
   for (std::size_t i = 0; i < y.size(); ++i)
-    wrong += double(y[i]) != double(T(Wide<T>(a[i]) + Wide<T>(b[i])));
+    wrong += y[i] != double(T(Wide<T>(a[i]) + Wide<T>(b[i])));
   CHECK(wrong == 0);
 }
 
 template <class T>
-void compare_boxes() {
-  const Box from{{1, 3}, {0, 4}, {2, 5}, {0, 6}}, to{{0, 4}, {1, 4}, {0, 9}, {1, 5}};
+void compare_sums() {
+  compare_sum<T>(1001), compare_sum<T>(5001), compare_sum<T>(40000), compare_sum<T>(4096, 1);
+}
+
+/// Of rows that lie from_row elements apart, from element `first` on, to rows that lie to_row
+/// apart.
+template <class T>
+void compare_parts(std::int64_t rows, std::int64_t width, std::int64_t from_row,
+                   std::int64_t to_row, std::int64_t first) {
+  CAPTURE(name(dtype_of<T>), rows, width, from_row, to_row, first);
+  const auto x = as<T>(random_of<T>(std::size_t(rows * from_row), 1));
+  const There<T> from(x), to(std::size_t(rows * to_row), T(-1.0));
+  ok(cuda::copy_rows(nullptr, dtype_of<T>, rows, width, from.data() + first, from_row,
+                     to.data() + first, to_row));
+  const Values y = wide(to), all = wide(x);
+  int wrong = 0;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t i = 0; i < to_row; ++i) {
+      const bool in = i >= first && i < first + width;
+      wrong += y[std::size_t(r * to_row + i)] != (in ? all[std::size_t(r * from_row + i)] : -1);
+    }
+  CHECK(wrong == 0);
+}
+
+template <class T>
+void compare_all_parts() {
+  compare_parts<T>(70, 13, 29, 20, 5);
+  compare_parts<T>(1300, 16, 40, 24, 8);                                       // in packs
+  compare_parts<T>(300, 16, 40, 23, 0), compare_parts<T>(300, 16, 39, 24, 0);  // not aligned
+  compare_parts<T>(9, 1032, 2000, 1040, 8);
+}
+
+template <class T>
+void compare_boxes(const Box& from, const Box& to) {
   auto x = as<T>(random_of<T>(std::size_t(from.size()), 1));
   const There<T> operand(x);
   const auto before = as<T>(random_of<T>(std::size_t(to.size()), 2));
@@ -84,6 +119,12 @@ void compare_boxes() {
     }
 }
 
+template <class T>
+void compare_boxes() {
+  compare_boxes<T>({{1, 3}, {0, 4}, {2, 5}, {0, 6}}, {{0, 4}, {1, 4}, {0, 9}, {1, 5}});
+  compare_boxes<T>({{0, 5}, {0, 9}, {1, 13}, {0, 9}}, {{1, 3}, {0, 8}, {0, 12}, {0, 8}});
+}
+
 }  // namespace
 
 TEST_CASE("activations on a GPU are those of the reference") {
@@ -92,23 +133,12 @@ TEST_CASE("activations on a GPU are those of the reference") {
 }
 
 TEST_CASE("sums on a GPU are rounded once") {
-  compare_sum<double>(), compare_sum<float>(), compare_sum<BF16>(), compare_sum<F16>();
+  compare_sums<double>(), compare_sums<float>(), compare_sums<BF16>(), compare_sums<F16>();
 }
 
 TEST_CASE("parts of rows on a GPU are copied, and nothing beside them") {
-  const std::int64_t rows = 70, width = 13, wide_row = 29;
-  const auto x = as<float>(random_of<float>(std::size_t(rows * wide_row), 1));
-  const There<float> from(x), to(std::size_t(rows * 20), -1);
-  ok(cuda::copy_rows(nullptr, DType::f32, rows, width, from.data() + 5, wide_row, to.data() + 2,
-                     20));
-  const auto y = to.back();
-  int wrong = 0;
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t i = 0; i < 20; ++i) {
-      const bool in = i >= 2 && i < 2 + width;
-      wrong += y[std::size_t(r * 20 + i)] != (in ? x[std::size_t(r * wide_row + 5 + i - 2)] : -1);
-    }
-  CHECK(wrong == 0);
+  compare_all_parts<double>(), compare_all_parts<float>();
+  compare_all_parts<BF16>(), compare_all_parts<F16>();
 }
 
 TEST_CASE("boxes of labels on a GPU move bit by bit") {
