@@ -37,7 +37,8 @@ __device__ Numbers resolve(const Update& u) {
     n.skip = u.loss_scale && !finite(sum);
     if (u.clip_norm > 0 && norm > u.clip_norm) n.scale *= u.clip_norm / norm;
   }
-  n.correct1 = 1 - std::pow(u.beta1, step), n.correct2 = 1 - std::pow(u.beta2, step);
+  if (u.kind != Update::Kind::sgd)
+    n.correct1 = 1 - std::pow(u.beta1, step), n.correct2 = 1 - std::pow(u.beta2, step);
   return n;
 }
 
@@ -98,37 +99,48 @@ __device__ void store_rounded(void* to, std::int64_t i, const Pack<T, V>& values
   store<V>(static_cast<R*>(to) + i, rounded);
 }
 
-/// V elements at a time.
+template <class T, class G, int V>
+struct Operands {
+  Pack<T, V> w, first, second;
+  Pack<G, V> dw;
+};
+
+/// V elements at a time, twice at once.
 template <int V, class T, class G>
 __device__ void update_chunk(const Update& u, DType rounded, const Numbers& n, const UpdateRun& r,
                              std::int64_t begin, std::int64_t end) {
+  using From = Operands<T, G, V>;
   auto* const w = static_cast<T*>(r.w);
   auto *const first = static_cast<T*>(r.first), *const second = static_cast<T*>(r.second);
-  for (std::int64_t i = begin + std::int64_t(threadIdx.x) * V; i < end; i += flat_threads * V) {
-    Pack<T, V> a, b;
-    const Pack<T, V> value = load<V>(w + i);
-    const Pack<G, V> dw = load<V>(static_cast<const G*>(r.dw) + i);
-    if (first) a = load<V>(first + i);
-    if (second) b = load<V>(second + i);
-    Pack<T, V> next, next_a, next_b;
+  const auto read = [&](std::int64_t i) {
+    From from;
+    from.w = load<V>(w + i), from.dw = load<V>(static_cast<const G*>(r.dw) + i);
+    if (first) from.first = load<V>(first + i);
+    if (second) from.second = load<V>(second + i);
+    return from;
+  };
+  const auto use = [&](std::int64_t i, const From& from) {
+    From to;
     for (int k = 0; k < V; ++k) {
-      const double g = widen(dw[k]);
-      T one = a[k], two = b[k];
-      next.set(k, u.kind == Update::Kind::sgd ? sgd(u, n, value[k], g, first != nullptr, one)
-                                              : adam(u, n, value[k], g, one, two));
-      next_a.set(k, one), next_b.set(k, two);
+      const double g = widen(from.dw[k]);
+      T a = from.first[k], b = from.second[k];
+      to.w.set(k, u.kind == Update::Kind::sgd ? sgd(u, n, from.w[k], g, first != nullptr, a)
+                                              : adam(u, n, from.w[k], g, a, b));
+      to.first.set(k, a), to.second.set(k, b);
     }
-    store<V>(w + i, next);
-    if (first) store<V>(first + i, next_a);
-    if (second) store<V>(second + i, next_b);
-    if (!r.rounded) continue;
+    store<V>(w + i, to.w);
+    if (first) store<V>(first + i, to.first);
+    if (second) store<V>(second + i, to.second);
+    if (!r.rounded) return;
     if (rounded == DType::bf16)
-      store_rounded<BF16>(r.rounded, i, next);
+      store_rounded<BF16>(r.rounded, i, to.w);
     else if (rounded == DType::f16)
-      store_rounded<F16>(r.rounded, i, next);
+      store_rounded<F16>(r.rounded, i, to.w);
     else
-      store_rounded<float>(r.rounded, i, next);
-  }
+      store_rounded<float>(r.rounded, i, to.w);
+  };
+  constexpr int step = flat_threads * V;
+  each_item<2>(begin + std::int64_t(threadIdx.x) * V, step, 2 * step, end, read, use);
 }
 
 template <class T, class G>
@@ -163,10 +175,13 @@ __device__ double add_up(double mine) {
 template <class T>
 __device__ double squares_of(const void* x, std::int64_t begin, std::int64_t end) {
   double sum = 0;
-  for (std::int64_t i = begin + threadIdx.x; i < end; i += flat_threads) {
-    const double v = widen(static_cast<const T*>(x)[i]);
-    sum += v * v;
-  }
+  each_item<2 * batch>(
+      begin + threadIdx.x, flat_threads, 2 * batch * flat_threads, end,
+      [&](std::int64_t i) { return static_cast<const T*>(x)[i]; },
+      [&](std::int64_t, T item) {
+        const double v = widen(item);
+        sum += v * v;
+      });
   return sum;
 }
 
@@ -195,8 +210,10 @@ __global__ void add_partials(const SquaresRun* runs, std::int64_t count, const d
     const SquaresRun& r = runs[i];
     const std::int64_t chunks = (r.count + chunk_elements - 1) / chunk_elements;
     double sum = 0;
-    for (std::int64_t c = threadIdx.x; c < chunks; c += flat_threads)
-      sum += partials[r.first_chunk + c];
+    each_item<2 * batch>(
+        threadIdx.x, flat_threads, 2 * batch * flat_threads, chunks,
+        [&](std::int64_t c) { return partials[r.first_chunk + c]; },
+        [&](std::int64_t, double part) { sum += part; });
     sum = add_up(sum);
     if (threadIdx.x == 0) *r.sum = sum;
   }
