@@ -16,7 +16,7 @@ __global__ void sum_moments(const T* x, std::int64_t rows, int channels, double*
       rows, channels, [&](std::int64_t at) { return load<V>(x + at); },
       [&](std::int64_t, const Pack<T, V>& p) {
         for (int v = 0; v < V; ++v) {
-          const double value = widen(p[v]);
+          const double value = p.wide(v);
           sums[0][v] += value, sums[1][v] += value * value;
         }
       });
@@ -45,7 +45,7 @@ struct Backward {
   /// dy before the activation.
   template <int V>
   __device__ Wide<T> gradient(const Gradients<T, V>& of, int v) const {
-    const Wide<T> g = widen(of.dy[v]);
+    const Wide<T> g = of.dy.wide(v);
     return of.passed >> v & 1 ? g : rectifier.below(g);
   }
 };
@@ -63,13 +63,12 @@ __global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T
         Wide<T> sum[V] = {}, dot[V] = {};
         LAMINA_UNROLL
         for (const Gradients<T, V>& item : items) {
-          Pack<T, V> added;
+          Wide<T> g[V];
           for (int v = 0; v < V; ++v) {
-            const Wide<T> g = of.gradient(item, v);
-            sum[v] += g, dot[v] += g * (widen(item.x[v]) - mean[v]);
-            added.set(v, narrow<T>(g));
+            g[v] = of.gradient(item, v);
+            sum[v] += g[v], dot[v] += g[v] * (item.x.wide(v) - mean[v]);
           }
-          if (dadded) store<V>(dadded + at, added), at += step;
+          if (dadded) store<V>(dadded + at, Pack<T, V>(g)), at += step;
         }
         for (int v = 0; v < V; ++v) sums[0][v] += sum[v], sums[1][v] += dot[v];
       });
@@ -151,14 +150,15 @@ __global__ void normalize(const T* x, std::int64_t rows, int channels, const dou
         return from;
       },
       [&](std::int64_t at, const Operands<T, V>& from) {
-        Pack<T, V> to;
-        unsigned passed = 0;
+        W values[V];
         for (int v = 0; v < V; ++v) {
-          W value = (widen(from.x[v]) - m[v]) * scale[v] + shift[v];
-          if (added) value += widen(from.added[v]);
-          to.set(v, narrow<T>(rectifier.value(value)));
-          passed |= unsigned(!(widen(to[v]) <= W(0))) << v;
+          values[v] = (from.x.wide(v) - m[v]) * scale[v] + shift[v];
+          if (added) values[v] += from.added.wide(v);
+          values[v] = rectifier.value(values[v]);
         }
+        const Pack<T, V> to(values);
+        unsigned passed = 0;
+        for (int v = 0; v < V; ++v) passed |= unsigned(!(to.wide(v) <= W(0))) << v;
         store<V>(y + at, to);
         if (signs) signs[std::uint64_t(at) / V] = std::uint8_t(passed);
       });
@@ -184,11 +184,10 @@ __global__ void input_grad(Backward<T> of, std::int64_t rows, int channels, cons
   each_row<V>(
       rows, channels, [&](std::int64_t at) { return of.template read<V>(at); },
       [&](std::int64_t at, const Gradients<T, V>& item) {
-        Pack<T, V> to;
+        Wide<T> values[V];
         for (int v = 0; v < V; ++v)
-          to.set(v, narrow<T>(of_g[v] * of.gradient(item, v) +
-                              (of_x[v] * widen(item.x[v]) + rest[v])));
-        store<V>(dx + at, to);
+          values[v] = of_g[v] * of.gradient(item, v) + (of_x[v] * item.x.wide(v) + rest[v]);
+        store<V>(dx + at, Pack<T, V>(values));
       });
 }
 

@@ -12,7 +12,7 @@ __global__ void sum_rows(const T* dy, std::int64_t rows, int channels, double* p
   each_row<V>(
       rows, channels, [&](std::int64_t at) { return load<V>(dy + at); },
       [&](std::int64_t, const Pack<T, V>& p) {
-        for (int v = 0; v < V; ++v) sums[0][v] += widen(p[v]);
+        for (int v = 0; v < V; ++v) sums[0][v] += p.wide(v);
       });
   add_up(sums, channels, partials);
 }

@@ -20,11 +20,10 @@ __global__ void apply_mask(const StepValues* now, double rate, std::int32_t laye
     const Pack<T, V> from = load<V>(x + i);
     const std::int64_t at =
         all.offset(box.n.begin + n, box.c.begin + c, box.h.begin + h, box.w.begin + w);
-    Pack<T, V> to;
+    Wide<T> values[V] = {};
     for (int v = 0; v < V; ++v)
-      if (mask.keeps(std::uint64_t(at + v * whole.h * whole.w)))
-        to.set(v, narrow<T>(scale * widen(from[v])));
-    store<V>(y + i, to);
+      if (mask.keeps(std::uint64_t(at + v * whole.h * whole.w))) values[v] = scale * from.wide(v);
+    store<V>(y + i, Pack<T, V>(values));
   });
 }
 

@@ -28,11 +28,27 @@ __device__ T narrow(W v) {
 template <class T, int V>
 class alignas(V * sizeof(T)) Pack {
  public:
+  Pack() = default;
+  /// Rounded once each, to nearest.
+  template <class W>
+  __device__ explicit Pack(const W (&values)[V]) {
+    if constexpr (std::is_same_v<W, float> && sizeof(T) == 2 && each == 2)
+      for (int v = 0; v < V; v += 2) words_[v / 2] = narrow_two(T{}, values[v], values[v + 1]);
+    else
+      for (int v = 0; v < V; ++v) set(v, narrow<T>(values[v]));
+  }
+
   __device__ T operator[](int v) const {
     if constexpr (each == 1)
       return words_[v];
     else
       return std::bit_cast<T>(Bits(words_[v / each] >> bits * (v % each)));
+  }
+  __device__ Wide<T> wide(int v) const {
+    if constexpr (std::is_same_v<T, BF16> && each == 2)  // the upper half of a float
+      return std::bit_cast<float>(v % 2 == 0 ? words_[v / 2] << 16 : words_[v / 2] & 0xFFFF0000);
+    else
+      return widen((*this)[v]);
   }
   /// Once for each, which is zero before.
   __device__ void set(int v, T value) {

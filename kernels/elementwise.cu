@@ -27,9 +27,9 @@ __global__ void apply(F f, std::int64_t count, const T* x, T* y) {
   each_element<V>(
       count, [&](std::int64_t i) { return load<V>(x + i); },
       [&](std::int64_t i, const Pack<T, V>& from) {
-        Pack<T, V> to;
-        for (int v = 0; v < V; ++v) to.set(v, narrow<T>(f.value(widen(from[v]))));
-        store<V>(y + i, to);
+        Wide<T> values[V];
+        for (int v = 0; v < V; ++v) values[v] = f.value(from.wide(v));
+        store<V>(y + i, Pack<T, V>(values));
       });
 }
 
@@ -46,10 +46,9 @@ __global__ void apply_grad(F f, std::int64_t count, const T* y, const T* dy, T* 
         return Two<T, V>{load<V>(y + i), load<V>(dy + i)};
       },
       [&](std::int64_t i, const Two<T, V>& from) {
-        Pack<T, V> to;
-        for (int v = 0; v < V; ++v)
-          to.set(v, narrow<T>(widen(from.b[v]) * f.derivative(widen(from.a[v]))));
-        store<V>(dx + i, to);
+        Wide<T> values[V];
+        for (int v = 0; v < V; ++v) values[v] = from.b.wide(v) * f.derivative(from.a.wide(v));
+        store<V>(dx + i, Pack<T, V>(values));
       });
 }
 
@@ -61,9 +60,9 @@ __global__ void add_elements(std::int64_t count, const T* a, const T* b, T* y) {
         return Two<T, V>{load<V>(a + i), load<V>(b + i)};
       },
       [&](std::int64_t i, const Two<T, V>& from) {
-        Pack<T, V> to;
-        for (int v = 0; v < V; ++v) to.set(v, narrow<T>(widen(from.a[v]) + widen(from.b[v])));
-        store<V>(y + i, to);
+        Wide<T> values[V];
+        for (int v = 0; v < V; ++v) values[v] = from.a.wide(v) + from.b.wide(v);
+        store<V>(y + i, Pack<T, V>(values));
       });
 }
 

@@ -26,13 +26,13 @@ __global__ void finish_rows(std::int64_t rows, int channels, const T* b, const T
         return from;
       },
       [&](std::int64_t at, const Operands<T, V>& from) {
-        Pack<T, V> to;
+        Wide<T> values[V];
         for (int v = 0; v < V; ++v) {
-          Wide<T> value = widen(from.y[v]) + widen(bias[v]);
-          if (added) value += widen(from.added[v]);
-          to.set(v, narrow<T>(rectifier.value(value)));
+          values[v] = from.y.wide(v) + widen(bias[v]);
+          if (added) values[v] += from.added.wide(v);
+          values[v] = rectifier.value(values[v]);
         }
-        store<V>(y + at, to);
+        store<V>(y + at, Pack<T, V>(values));
       });
 }
 

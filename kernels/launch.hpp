@@ -10,6 +10,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <bit>
 #include <cstdint>
 
 /// Before a loop over an array that is to be in registers: those have no numbers to count through.
@@ -26,6 +27,14 @@ using F16 = __half;
 constexpr std::int64_t most_blocks = 1024;
 
 #ifdef __CUDACC__
+/// Rounds two numbers in one step, into the halves of a word, the lower one first.
+__device__ inline std::uint32_t narrow_two(BF16, float first, float second) {
+  return std::bit_cast<std::uint32_t>(__nv_bfloat162_raw(__floats2bfloat162_rn(first, second)));
+}
+__device__ inline std::uint32_t narrow_two(F16, float first, float second) {
+  return std::bit_cast<std::uint32_t>(__half2_raw(__floats2half2_rn(first, second)));
+}
+
 /// Starts `kernel` on a grid of blocks; its arguments are converted to its parameters.
 template <class... Parameters, class... Arguments>
 cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, void (*kernel)(Parameters...),

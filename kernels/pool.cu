@@ -112,11 +112,9 @@ __global__ void take_largest(Windows of, Deal deal, const T* x, T* y) {
     Wide<T> best[V];
     for (int v = 0; v < V; ++v) best[v] = -std::numeric_limits<Wide<T>>::infinity();
     each_element<N, V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
-      for (int v = 0; v < V; ++v) best[v] = larger(best[v], widen(pack[v]));
+      for (int v = 0; v < V; ++v) best[v] = larger(best[v], pack.wide(v));
     });
-    Pack<T, V> to;
-    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(best[v]));
-    store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, to);
+    store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, Pack<T, V>(best));
   });
 }
 
@@ -137,7 +135,7 @@ __global__ void find_largest(Windows of, Deal deal, const T* x, Place* places) {
         of, x + of.x_at(n) + channel, p, q, [&](int i, int j, const Pack<T, V>& pack) {
           const int here = (i - top) * of.w.window + j - left;
           for (int v = 0; v < V; ++v) {
-            const W next = larger(best[v], widen(pack[v]) + W(0));  // so that -0 is 0
+            const W next = larger(best[v], pack.wide(v) + W(0));  // so that -0 is 0
             // NaN is not equal to itself, but its bits are.
             const bool wins = std::bit_cast<Bits>(next) != std::bit_cast<Bits>(best[v]);
             best[v] = next, place[v] = wins ? here : place[v];
@@ -154,12 +152,11 @@ __global__ void take_average(Windows of, Deal deal, const T* x, T* y) {
   each_pack<V>(deal, [&](std::int64_t n, int p, int q, int channel) {
     Wide<T> sums[V] = {};
     each_element<N, V>(of, x + of.x_at(n) + channel, p, q, [&](int, int, const Pack<T, V>& pack) {
-      for (int v = 0; v < V; ++v) sums[v] += widen(pack[v]);
+      for (int v = 0; v < V; ++v) sums[v] += pack.wide(v);
     });
     const auto share = of.share<Wide<T>>(p, q);
-    Pack<T, V> to;
-    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(sums[v] * share));
-    store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, to);
+    for (int v = 0; v < V; ++v) sums[v] *= share;
+    store<V>(y + of.y_at(n) + of.y_at(p, q) + channel, Pack<T, V>(sums));
   });
 }
 
@@ -175,9 +172,7 @@ __device__ void gather(const Windows& of, const Deal& deal, T* dx, const Read& r
         of.h.first_over(i), of.h.last_over(i), of.w.first_over(j), of.w.last_over(j),
         [&](int p, int q) { return read(first + of.y_at(p, q)); },
         [&](int p, int q, const auto& item) { use(sums, i, j, p, q, item); });
-    Pack<T, V> to;
-    for (int v = 0; v < V; ++v) to.set(v, narrow<T>(sums[v]));
-    store<V>(dx + of.x_at(n) + of.x_at(i, j) + channel, to);
+    store<V>(dx + of.x_at(n) + of.x_at(i, j) + channel, Pack<T, V>(sums));
   });
 }
 
@@ -199,7 +194,7 @@ __global__ void gather_largest(Windows of, Deal deal, const Place* places, const
       [&](Wide<T>(&sums)[V], int i, int j, int p, int q, const From& from) {
         const int here = (i - of.h.start(p)) * of.w.window + j - of.w.start(q);
         for (int v = 0; v < V; ++v)
-          if (int(from.place[v]) == here) sums[v] += widen(from.dy[v]);
+          if (int(from.place[v]) == here) sums[v] += from.dy.wide(v);
       });
 }
 
@@ -209,7 +204,7 @@ __global__ void gather_average(Windows of, Deal deal, const T* dy, T* dx) {
       of, deal, dx, [&](std::int64_t at) { return load<V>(dy + at); },
       [&](Wide<T>(&sums)[V], int, int, int p, int q, const Pack<T, V>& from) {
         const auto share = of.share<Wide<T>>(p, q);
-        for (int v = 0; v < V; ++v) sums[v] += widen(from[v]) * share;
+        for (int v = 0; v < V; ++v) sums[v] += from.wide(v) * share;
       });
 }
 

@@ -72,9 +72,9 @@ __global__ void convert_all(const X* x, Y* y, std::int64_t count) {
   each_element<V>(
       count, [&](std::int64_t i) { return load<V>(x + i); },
       [&](std::int64_t i, const Pack<X, V>& from) {
-        Pack<Y, V> to;
-        for (int v = 0; v < V; ++v) to.set(v, narrow<Y>(widen(from[v])));
-        store<V>(y + i, to);
+        Wide<X> values[V];
+        for (int v = 0; v < V; ++v) values[v] = from.wide(v);
+        store<V>(y + i, Pack<Y, V>(values));
       });
 }
 

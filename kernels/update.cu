@@ -94,9 +94,9 @@ __device__ T adam(const Update& u, const Numbers& n, T w, double dw, T& first, T
 
 template <class R, class T, int V>
 __device__ void store_rounded(void* to, std::int64_t i, const Pack<T, V>& values) {
-  Pack<R, V> rounded;
-  for (int k = 0; k < V; ++k) rounded.set(k, narrow<R>(values[k]));
-  store<V>(static_cast<R*>(to) + i, rounded);
+  T all[V];
+  for (int k = 0; k < V; ++k) all[k] = values[k];
+  store<V>(static_cast<R*>(to) + i, Pack<R, V>(all));
 }
 
 template <class T, class G, int V>
@@ -122,7 +122,7 @@ __device__ void update_chunk(const Update& u, DType rounded, const Numbers& n, c
   const auto use = [&](std::int64_t i, const From& from) {
     From to;
     for (int k = 0; k < V; ++k) {
-      const double g = widen(from.dw[k]);
+      const double g = from.dw.wide(k);
       T a = from.first[k], b = from.second[k];
       to.w.set(k, u.kind == Update::Kind::sgd ? sgd(u, n, from.w[k], g, first != nullptr, a)
                                               : adam(u, n, from.w[k], g, a, b));

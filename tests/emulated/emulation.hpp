@@ -14,6 +14,7 @@
 #include <lamina/tensor/dtype.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -37,6 +38,12 @@ namespace lamina::cuda {
 
 using BF16 = lamina::BF16;
 using F16 = lamina::F16;
+/// Two rounded numbers in a word.
+template <class T>
+std::uint32_t narrow_two(T, float first, float second) {
+  return std::uint32_t(std::bit_cast<std::uint16_t>(T(second))) << 16 |
+         std::bit_cast<std::uint16_t>(T(first));
+}
 constexpr std::int64_t most_blocks = 3;  // so few that each has more to do, as on a GPU
 
 namespace emulated {
