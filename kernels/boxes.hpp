@@ -9,7 +9,7 @@
 namespace lamina::cuda {
 
 /// The elements of `box`, a block of some tensor, from where they lie in one larger block of it to
-/// where they lie in another. Both are plain.
+/// where they lie in another. Both are plain. A sample of the box has less than 2^31 elements.
 struct BoxCopy {
   DType dtype = DType::f32;
   const void* from = nullptr;  ///< null: zeros

@@ -8,7 +8,8 @@
 
 namespace lamina::cuda {
 
-/// x and y are the block `box` of a tensor of shape `whole`; they lie n-h-w-c.
+/// x and y are the block `box` of a tensor of shape `whole`; they lie n-h-w-c. A sample of it has
+/// less than 2^31 elements.
 struct Dropout {
   DType dtype = DType::f32;
   double rate = 0;

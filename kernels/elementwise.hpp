@@ -20,7 +20,7 @@ cudaError_t activate_grad(cudaStream_t, const Activation&, DType, std::int64_t c
 /// y = a + b; y may be either.
 cudaError_t add(cudaStream_t, DType, std::int64_t count, const void* a, const void* b, void* y);
 
-/// Of `rows` rows, that lie so many elements apart, the first `width` elements.
+/// Of `rows` rows, that lie so many elements apart, the first `width` elements, less than 2^31.
 cudaError_t copy_rows(cudaStream_t, DType, std::int64_t rows, std::int64_t width, const void* from,
                       std::int64_t from_stride, void* to, std::int64_t to_stride);
 

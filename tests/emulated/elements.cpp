@@ -1,5 +1,7 @@
 // Dropout and reorders: element by element what the CPU has.
+#include "kernels/boxes.hpp"
 #include "kernels/dropout.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/reorder.hpp"
 #include "made.hpp"
 
@@ -90,8 +92,17 @@ TEST_CASE("a reorder on a GPU moves each element, and rounds it once") {
 }
 
 TEST_CASE("what a GPU cannot start is an error") {
+  const std::int64_t many = std::int64_t(1) << 31;
+  const auto refused = [](cudaError_t status) { CHECK(status == cudaErrorInvalidValue); };
   const std::vector<float> x(4);
   std::vector<float> y(4);
-  CHECK(cuda::reorder(nullptr, DType::i32, x.data(), DType::f32, y.data(), 1, 2, 2) ==
-        cudaErrorInvalidValue);
+  refused(cuda::reorder(nullptr, DType::i32, x.data(), DType::f32, y.data(), 1, 2, 2));
+  refused(cuda::reorder(nullptr, DType::f32, nullptr, DType::f32, nullptr, 1, 2, many));
+  refused(cuda::reorder(nullptr, DType::f32, nullptr, DType::f32, nullptr, 1, many, 2));
+  const Shape large{1, 2, 1 << 15, 1 << 15};
+  refused(cuda::drop_out(nullptr, {DType::f32, 0.5, large, Box::of(large)}, nullptr, 0, nullptr,
+                         nullptr));
+  const Box box = Box::of(large);
+  refused(cuda::copy_box(nullptr, {DType::f32, nullptr, box, nullptr, box, box}));
+  refused(cuda::copy_rows(nullptr, DType::f32, 1, many, nullptr, many, nullptr, many));
 }
