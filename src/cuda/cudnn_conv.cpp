@@ -2,8 +2,11 @@
 
 #include "cuda/own_kernels.hpp"
 #include "kernels/epilogue.hpp"
+#include "kernels/space_to_depth.hpp"
 
 #include <lamina/base/text.hpp>
+
+#include <utility>
 
 namespace lamina::cuda {
 
@@ -81,18 +84,54 @@ std::vector<Candidate> input_grad_candidates(const Convolution& c) {
   return all;
 }
 
-std::vector<Candidate> weight_grad_candidates(const Convolution& c) {
-  std::vector<Candidate> all;
-  Candidate& only = all.emplace_back(CudnnGraph(c.dtype), Wiring{{0, 1, 2}});
-  const int x = only.graph.operand(c.x, c.dtype), dy = only.graph.operand(c.y(), c.dtype);
-  only.graph.convolve(Pass::weight_grad, c.geometry, x, only.graph.operand(c.w(), c.dtype), dy);
-  only.graph.finish();
-  if (c.dtype == wide(c.dtype)) return all;
+namespace {
+
+/// The padding of x as part of it, and what writes that.
+struct Padded {
+  Convolution c;
+  SpaceToDepth from;
+
+  explicit Padded(const Convolution& of) : c(of) {
+    const Pad pad = std::exchange(c.geometry.pad, 0);
+    c.x.h += pad.top + pad.bottom, c.x.w += pad.left + pad.right;
+    from = {.dtype = c.dtype, .x = of.x, .y = c.x, .top = pad.top, .left = pad.left};
+  }
+  std::size_t bytes() const { return Form{c.x, c.dtype, {}}.bytes(); }
+};
+
+/// Whether cuDNN computes dw right: cuDNN 9.19 on an H200 does not where padding is not the same on
+/// opposite sides.
+bool takes_padding(const Pad& pad) { return pad.top == pad.bottom && pad.left == pad.right; }
+
+Candidate plain_weight_grad(const Convolution& c) {
+  Candidate plain{CudnnGraph(c.dtype), {{0, 1, 2}}};
+  const int x = plain.graph.operand(c.x, c.dtype), dy = plain.graph.operand(c.y(), c.dtype);
+  plain.graph.convolve(Pass::weight_grad, c.geometry, x, plain.graph.operand(c.w(), c.dtype), dy);
+  plain.graph.finish();
+  if (c.dtype == wide(c.dtype)) return plain;
   // cuDNN sums up f32, but writes dw in the type of x.
   const Form narrow{c.w(), c.dtype, {}}, to{c.w(), wide(c.dtype), {}};
-  only.wiring.inner = narrow.bytes();
-  only.wiring.then = [narrow, to](cudaStream_t s, Addresses a) {
+  plain.wiring.areas = {narrow.bytes()};
+  plain.wiring.then = [narrow, to](cudaStream_t s, Addresses a) {
     return a[3] ? rearrange(s, narrow, a[4], to, a[3]) : cudaSuccess;
+  };
+  return plain;
+}
+
+}  // namespace
+
+std::vector<Candidate> weight_grad_candidates(const Convolution& c) {
+  std::vector<Candidate> all;
+  if (takes_padding(c.geometry.pad)) {
+    all.push_back(plain_weight_grad(c));
+    return all;
+  }
+  const Padded padded(c);
+  Wiring& wiring = all.emplace_back(plain_weight_grad(padded.c)).wiring;
+  const std::size_t x = 4 + wiring.areas.size();
+  wiring.areas.push_back(padded.bytes()), wiring.operands[0] = int(x);
+  wiring.first = [from = padded.from, x](cudaStream_t s, Addresses a) {
+    return space_to_depth(s, from, a[0], a[x]);
   };
   return all;
 }

@@ -124,24 +124,38 @@ CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
   throw Error(text("cuDNN has nothing for ", what, on.demands, refused));
 }
 
-/// Behind the plan's workspace.
-std::size_t CudnnKernel::inner_at() const { return (plan_->workspace() + 255) / 256 * 256; }
+namespace {
+
+/// Where what comes behind so many bytes of scratch memory begins.
+std::size_t behind(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+}  // namespace
+
+std::size_t CudnnKernel::scratch() const {
+  std::size_t bytes = plan_->workspace();
+  for (const std::size_t area : wiring_.areas) bytes = behind(bytes) + area;
+  return bytes;
+}
 
 void CudnnKernel::run(Queue& queue, Addresses operands) {
-  check(operands.size() < most_operands, name(), ": too many operands: ", operands.size());
+  const std::size_t count = operands.size() + wiring_.areas.size();
+  check(count <= most_addresses, name(), ": too many operands: ", count);
   char* const scratch = static_cast<char*>(queue.scratch(this->scratch()));
-  std::array<void*, most_operands> all{}, picked{};
-  std::copy(operands.begin(), operands.end(), all.begin());
-  void* const inner = all[operands.size()] = scratch + inner_at();
+  std::array<void*, most_addresses> all{}, picked{};
+  auto* const areas = std::copy(operands.begin(), operands.end(), all.begin());
+  std::size_t at = plan_->workspace();
+  for (std::size_t i = 0; i < wiring_.areas.size(); at += wiring_.areas[i++])
+    areas[i] = scratch + (at = behind(at));
   for (std::size_t i = 0; i < wiring_.operands.size(); ++i) {
     void* const operand = all[std::size_t(wiring_.operands[i])];
-    picked[i] = operand ? operand : inner;
+    picked[i] = operand ? operand : *areas;
   }
+  const Addresses addresses(all.data(), count);
   const cudaStream_t stream = queue.stream();  // asked for each time: the next mark is behind this
   const auto& handle = queue.kept<Handle>([&] { return std::make_shared<Handle>(stream); });
+  if (wiring_.first) ok(wiring_.first(stream, addresses), name().c_str());
   plan_->run(handle.handle, scratch, Addresses(picked.data(), wiring_.operands.size()));
-  if (wiring_.then)
-    ok(wiring_.then(stream, Addresses(all.data(), operands.size() + 1)), name().c_str());
+  if (wiring_.then) ok(wiring_.then(stream, addresses), name().c_str());
 }
 
 }  // namespace lamina::cuda

@@ -23,14 +23,17 @@ struct CudnnOnGpu {
   std::shared_ptr<Verdicts> times;  ///< seconds
 };
 
-/// Where a pass's operands lie, and behind them where Wiring::inner bytes do.
+/// Where a pass's operands lie, and behind them the areas of scratch memory that Wiring names.
 using Addresses = std::span<void* const>;
 
 /// What of a pass a graph computes.
 struct Wiring {
-  std::vector<int> operands;  ///< of the graph: which of the pass's each is; `inner` for null
-  std::function<cudaError_t(cudaStream_t, Addresses)> then = {};  ///< what is left to do
-  std::size_t inner = 0;  ///< bytes that the graph leaves for `then`
+  using Work = std::function<cudaError_t(cudaStream_t, Addresses)>;
+
+  std::vector<int> operands;  ///< of the graph: which address each has; for null the first area's
+  Work then = {};             ///< what is left to do behind it
+  std::vector<std::size_t> areas = {};  ///< bytes
+  Work first = {};                      ///< what is to be done before it
 };
 
 struct Candidate {
@@ -40,7 +43,7 @@ struct Candidate {
 
 class CudnnKernel {
  public:
-  static constexpr std::size_t most_operands = 6;
+  static constexpr std::size_t most_addresses = 8;
 
   /// The fastest way of all candidates. `what` names the pass, with all that its time depends on;
   /// `bytes` are those of its operands. Throws Error where cuDNN has none.
@@ -49,7 +52,7 @@ class CudnnKernel {
 
   const std::string& name() const { return plan_->name(); }
   /// Bytes that it wants to write to while it runs.
-  std::size_t scratch() const { return inner_at() + wiring_.inner; }
+  std::size_t scratch() const;
   /// Puts it into the queue's stream.
   void run(Queue& queue, std::initializer_list<void*> operands) {
     run(queue, Addresses(operands.begin(), operands.size()));
@@ -61,7 +64,6 @@ class CudnnKernel {
   class Bench;
 
   void run(Queue& queue, Addresses operands);
-  std::size_t inner_at() const;
 
   std::optional<CudnnPlan> plan_;
   Wiring wiring_;
