@@ -11,7 +11,8 @@ namespace lamina::cuda {
 
 /// y[n][i][j][(a * block.w + b) * x.c + c] = x[n][i * block.h + a - top][j * block.w + b - left][c]
 /// for a < block.h and b < block.w, and 0 where that is outside of x, or y has more channels. y has
-/// as many samples, and need not have all of x. Rows of both have less than 2^31 elements.
+/// as many samples, and need not have all of x. A sample, zeros and all, has less than 2^31
+/// elements.
 struct SpaceToDepth {
   DType dtype = DType::f32;
   Shape x = {}, y = {};  ///< which lie n-h-w-c

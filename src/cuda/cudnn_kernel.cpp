@@ -109,6 +109,7 @@ CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
     for (Way& way : candidates[i].graph.ways(on.gpu, on.demands)) {
       if (way.compiled) continue;  // that takes seconds for each shape
       if (tried == most) break;
+      way.name = candidates[i].wiring.named + way.name;
       const std::string key = text(on.name, ' ', what, ' ', i, '.', tried++, ' ', way.name);
       std::optional<double> seconds = on.times->find(key);
       const auto find_out = [&] { on.times->keep(key, *(seconds = time(candidates[i], way))); };

@@ -34,6 +34,7 @@ struct Wiring {
   Work then = {};             ///< what is left to do behind it
   std::vector<std::size_t> areas = {};  ///< bytes
   Work first = {};                      ///< what is to be done before it
+  std::string named = {};               ///< so it is called in front of the way's name: "blocks+"
 };
 
 struct Candidate {

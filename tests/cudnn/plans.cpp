@@ -34,6 +34,11 @@ void check_ways(const std::string& what, const std::vector<cuda::Candidate>& can
   }
 }
 
+/// Whether there are candidates in blocks among them.
+bool blocks(const std::vector<cuda::Candidate>& candidates) {
+  return candidates.back().wiring.named == "blocks+";
+}
+
 void check_all(const Convolutions& all, bool make_plans) {
   for (const auto& [name, c] : all) {
     check_ways(c.text(Pass::forward), forward_candidates(c), make_plans);
@@ -49,6 +54,10 @@ TEST_CASE("cuDNN makes plans for every convolution of every model") {
   const Convolutions all = convolutions(t, 32, {"data"});
   CHECK(all.size() > 60);
   check_all(all, true);
+  int in_blocks = 0;
+  for (const auto& [name, c] : all)
+    in_blocks += blocks(forward_candidates(c)) && blocks(weight_grad_candidates(c));
+  CHECK(in_blocks >= 3);  // the first ones
 }
 
 TEST_CASE("cuDNN has ways for what plans make of convolutions") {
@@ -61,6 +70,10 @@ TEST_CASE("cuDNN has ways for the convolutions that tests compute") {
   Convolutions all;
   for (const ConvGeometry& g : geometries) {
     const Convolution c{g, {2, 6, 7, 5}, t};  // without what comes behind it
+    all.emplace(c.text(Pass::forward), c);
+  }
+  for (const First& f : firsts) {
+    const Convolution c{f.geometry, f.x, t};
     all.emplace(c.text(Pass::forward), c);
   }
   for (const Shape& x : {Shape{3, 7, 1, 1}, Shape{3, 4, 2, 3}}) {

@@ -15,11 +15,11 @@ std::unique_ptr<WeightedKernel> make(const Backend& backend, const std::optional
   return g ? backend.conv(*g, x, e) : backend.linear(5, bias, x, e);
 }
 
-/// Against the reference in f64.
-void compare(const std::optional<ConvGeometry>& g, bool bias, const Shape& x, const Epilogue& e,
-             DType t, DType gradients) {
+/// Against the reference in f64; what `algorithm` says.
+std::string compare(const std::optional<ConvGeometry>& g, bool bias, const Shape& x,
+                    const Epilogue& e, DType t, DType gradients, const Choice& choice = {}) {
   CAPTURE(name(t), name(gradients), x, g.has_value(), bias, e.add, e.slope());
-  const auto backend = cuda_backend(0);
+  const auto backend = cuda_backend(0, choice);
   const Reference reference;
   const auto kernel = make(*backend, g, bias, {x, t, {}}, e);
   const auto right = make(reference, g, bias, {x, DType::f64, {}}, e);
@@ -29,9 +29,31 @@ void compare(const std::optional<ConvGeometry>& g, bool bias, const Shape& x, co
   REQUIRE(got.size() == expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     CAPTURE(i);
-    constexpr int most_terms = 2 * 7 * 5;
+    const Shape y = kernel->output.shape;
+    const double most_terms = std::max(2 * 7 * 5, int(y.n * y.h * y.w));
     CHECK(difference(got[i], expected[i]) < close_to(t, most_terms));
   }
+  return kernel->algorithm;
+}
+
+/// Times by which ways that are called so are the fastest, or the slowest.
+class Preferring final : public Verdicts {
+ public:
+  Preferring(const char* name, bool fastest) : name_(name), fastest_(fastest) {}
+  std::optional<double> find(const std::string& what) override {
+    return (what.find(name_) != std::string::npos) == fastest_ ? 1 : 2;
+  }
+
+ private:
+  const char* name_;
+  bool fastest_;
+};
+
+/// How often.
+int count_of(const std::string& what, const std::string& in) {
+  int count = 0;
+  for (std::size_t at = in.find(what); at != std::string::npos; at = in.find(what, at + 1)) ++count;
+  return count;
 }
 
 }  // namespace
@@ -44,6 +66,36 @@ TEST_CASE("convolutions by cuDNN equal the reference") {
                Epilogue{.activation = Activation{Activation::Kind::leaky_relu, 0.25}});
   for (const ConvGeometry& g : geometries) compare(g, g.bias, {2, 6, 7, 5}, e, t, wide(t));
   compare(geometries[0], true, {2, 6, 7, 5}, e, t, t);
+}
+
+TEST_CASE("convolutions of few channels by cuDNN equal the reference, in blocks and without") {
+  const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
+  const bool blocks = GENERATE(true, false);
+  const Choice choice{.verdicts = std::make_shared<Preferring>("blocks+", blocks)};
+  for (const First& f : firsts)
+    for (const Epilogue& e : {Epilogue{}, Epilogue{.activation = Activation{}},
+                              Epilogue{.add = true, .activation = Activation{}}})
+      for (const DType gradients : {t, wide(t)}) {
+        const auto by = compare(f.geometry, f.geometry.bias, f.x, e, t, gradients, choice);
+        CHECK(count_of("blocks+", by) == (blocks ? 2 : 0));  // not in the gradient of x
+      }
+}
+
+TEST_CASE("blocks are for few channels alone") {
+  const Choice choice{.verdicts = std::make_shared<Preferring>("blocks+", true)};
+  const auto backend = cuda_backend(0, choice);
+  const ConvGeometry g{.channels = 8, .kernel = 3, .stride = 2, .pad = 1};
+  ConvGeometry dilated = g, grouped = g, small = g;
+  dilated.dilation = {1, 2}, grouped.groups = 2, small.kernel = 1;
+  const auto blocks = [&](const ConvGeometry& of, std::int64_t channels, DType t) {
+    return count_of("blocks+", backend->conv(of, {{2, channels, 6, 7}, t, {}})->algorithm) > 0;
+  };
+  CHECK(blocks(g, 4, DType::bf16));
+  CHECK(!blocks(g, 5, DType::bf16));
+  CHECK(!blocks(g, 4, DType::f32));
+  CHECK(!blocks(dilated, 3, DType::bf16));
+  CHECK(!blocks(grouped, 4, DType::bf16));
+  CHECK(!blocks(small, 3, DType::bf16));
 }
 
 TEST_CASE("linear layers by cuDNN equal the reference") {

@@ -73,4 +73,18 @@ inline const std::vector<ConvGeometry> geometries = {
     {.channels = 8, .kernel = 1, .bias = false},
 };
 
+/// Of few channels, as the first ones of networks have.
+struct First {
+  ConvGeometry geometry;
+  Shape x;
+};
+inline const std::vector<First> firsts = {
+    {{.channels = 8, .kernel = 7, .stride = 2, .pad = 3, .bias = false}, {2, 3, 14, 11}},
+    {{.channels = 6, .kernel = 11, .stride = 4, .pad = 2}, {1, 3, 23, 27}},
+    {{.channels = 8, .kernel = 3, .pad = 1}, {2, 3, 6, 7}},
+    {{.channels = 5, .kernel = 5, .pad = 2}, {2, 1, 8, 8}},
+    {{.channels = 8, .kernel = {3, 2}, .stride = {2, 3}, .pad = Pad(1, 0, 2, 1)}, {2, 3, 9, 10}},
+    {{.channels = 4, .kernel = {2, 1}, .stride = 3}, {2, 1, 8, 7}},
+};
+
 }  // namespace lamina::test
