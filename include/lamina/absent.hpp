@@ -10,6 +10,7 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/ceilings.hpp>
 #include <lamina/kernels/instruction_set.hpp>
+#include <lamina/kernels/samples.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/cluster.hpp>
@@ -73,6 +74,11 @@ inline void give_way() {}
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}
 inline int default_threads(int) { return 1; }
+inline void convert_samples(const float* from, std::size_t count, DType type, void* to) {
+  visit(type, [&]<Floating T>(T) {
+    std::transform(from, from + count, static_cast<T*>(to), [](float v) { return T(v); });
+  });
+}
 
 inline Usage usage() { return {-1, -1, -1, -1, -1}; }
 inline std::unique_ptr<Counters> open_counters(std::string* why) {

@@ -5,6 +5,7 @@
 #include <lamina/base/version.hpp>
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/samples.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/avg_pool2d.hpp>

@@ -85,14 +85,6 @@ class Cuda final : public Backend {
   }
 
   void copy(const View& from, const View& to) const override;
-  void convert(Stream& stream, Pass pass, const char* what, const View& from,
-               const View& to) const override {
-    check(from.shape == to.shape, what, ": expected one shape, got ", from.form(), " and ",
-          to.form());
-    memory_->put(stream, pass, what, [&](Queue& q) {
-      return rearrange(q.stream(), from.form(), memory_->at(from), to.form(), memory_->at(to));
-    });
-  }
   void move(Stream& stream, Pass pass, const char* what,
             std::span<const BoxMove> moves) const override {
     memory_->put(stream, pass, what, [&](Queue& q) { return put_moves(q, *memory_, moves); });

@@ -1,5 +1,6 @@
 #include "cuda/memory.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace lamina::cuda {
@@ -45,15 +46,25 @@ void Memory::copy(const void* from, void* to, std::size_t bytes) {
       [&](cudaStream_t s) { return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s); });
 }
 
-void Memory::put(Stream& stream, const void* from, void* to, std::size_t bytes) {
+/// Each part is on its way while the next one is filled.
+void Memory::put_filled(Stream& stream, void* to, std::size_t bytes, const Fill& fill) {
+  constexpr std::size_t part = std::size_t(4) << 20;
   if (bytes == 0) return;
   Queue& queue = queue_of(stream);
   queue.only_once("copies from the host");
-  const cudaStream_t into = queue.stream();
   PinnedBuffers::Loan buffer = pinned_.lend(bytes);
-  std::memcpy(buffer.data(), from, bytes);
-  ok(cudaMemcpyAsync(to, buffer.data(), bytes, cudaMemcpyDefault, into), "copy to the GPU");
-  buffer.until_past(into);
+  const auto upload = [&](void* there, cudaStream_t into) {
+    for (std::size_t first = 0; first < bytes; first += part) {
+      const std::size_t size = std::min(part, bytes - first);
+      char* const here = static_cast<char*>(buffer.data()) + first;
+      fill(here, first, size);
+      ok(cudaMemcpyAsync(static_cast<char*>(there) + first, here, size, cudaMemcpyDefault, into),
+         "copy to the GPU");
+    }
+    buffer.until_past(into);
+  };
+  if (bytes < least_beside) return upload(to, queue.stream());
+  queue.uploads().put(queue.stream(), to, bytes, upload);
 }
 
 void Memory::get(Stream& stream, const void* from, void* to, std::size_t bytes) {

@@ -26,9 +26,12 @@ class Memory final : public MemorySpace {
   void settle() override;
   void zero(void* to, std::size_t bytes) override;
   void copy(const void* from, void* to, std::size_t bytes) override;
-  void put(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  using MemorySpace::put;
+  void put_filled(Stream& stream, void* to, std::size_t bytes, const Fill& fill) override;
   void get(Stream& stream, const void* from, void* to, std::size_t bytes) override;
   void carry(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  /// From so many bytes on, what is put is uploaded beside the kernels of its stream.
+  std::size_t least_beside = std::size_t(256) << 10;
   std::size_t total_bytes() const override;
   std::size_t free_bytes() const override;
 

@@ -12,7 +12,7 @@ Queue::Queue(int device) : device_(device) {
 
 Queue::~Queue() {
   settle();
-  kept_.reset();
+  kept_.reset(), uploads_.reset();
   if (scratch_) cudaFreeAsync(scratch_, stream_);
   for (void* scratch : former_scratch_) cudaFreeAsync(scratch, stream_);
   for (const Marks* marks : {&marks_, &unused_})

@@ -3,6 +3,7 @@
 
 #include "cuda/status.hpp"
 #include "cuda/timings.hpp"
+#include "cuda/uploads.hpp"
 
 #include <lamina/tensor/stream.hpp>
 
@@ -10,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace lamina::cuda {
@@ -36,6 +38,11 @@ class Queue final : public StreamQueue {
   T& kept(const Make& make) {
     if (!kept_) kept_ = make();
     return *static_cast<T*>(kept_.get());
+  }
+  /// What goes to the GPU beside what is in this stream.
+  Uploads& uploads() {
+    if (!uploads_) uploads_.emplace();
+    return *uploads_;
   }
   /// Recorders are told when all that is there has been waited for.
   Timings& timings() { return timings_; }
@@ -99,6 +106,7 @@ class Queue final : public StreamQueue {
   std::size_t scratch_bytes_ = 0;
   std::vector<void*> former_scratch_;  // in which what was recorded still writes
   std::shared_ptr<void> kept_;
+  std::optional<Uploads> uploads_;
   Timings timings_;
   std::mutex mutex_;                  // of what follows
   Marks marks_;                       // in order; the first ones, once past, are used again

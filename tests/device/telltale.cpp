@@ -205,9 +205,10 @@ class TelltaleMemory final : public MemorySpace {
     for (const auto& queue : queues_.all()) queue->hurry();
     if (bytes > 0) std::memmove(reach(to), reach(const_cast<void*>(from)), bytes);
   }
-  void put(Stream& stream, const void* from, void* to, std::size_t bytes) override {
-    const auto* first = static_cast<const char*>(from);
-    copy_by(stream, [to = reach(to), kept = std::vector<char>(first, first + bytes)] {
+  void put_filled(Stream& stream, void* to, std::size_t bytes, const Fill& fill) override {
+    std::vector<char> kept(bytes);
+    if (bytes > 0) fill(kept.data(), 0, bytes);
+    copy_by(stream, [to = reach(to), kept = std::move(kept)] {
       std::copy(kept.begin(), kept.end(), static_cast<char*>(to));
     });
   }
@@ -518,10 +519,6 @@ class Telltale final : public Backend {
   void adjust_loss_scale(Stream& s, const LossScaling& how, const View& squares,
                          const View& scale) const override {
     device_->call(s, device_->host, &Backend::adjust_loss_scale, how, squares, scale);
-  }
-  void convert(Stream& s, Pass pass, const char* what, const View& from,
-               const View& to) const override {
-    device_->call(s, device_->host, &Backend::convert, pass, what, from, to);
   }
   void add_found(Stream& s, const View& found, bool first, const View& totals) const override {
     device_->call(s, device_->host, &Backend::add_found, found, first, totals);

@@ -11,7 +11,10 @@ using namespace lamina;
 using namespace lamina::test;
 
 TEST_CASE("once warm, copies behind the caller allocate nothing and wait for nobody") {
+  const bool beside = GENERATE(false, true);
+  CAPTURE(beside);
   cuda::Memory memory(0);
+  if (beside) memory.least_beside = 0;
   const auto a = memory.allocate(bytes), b = memory.allocate(bytes);
   Stream stream;
   std::vector<double> got(count);

@@ -305,11 +305,6 @@ class Backend {
   /// Copies between any two layouts of this back end, outside of steps (initial weights,
   /// checkpoints). Either of the two may lie on the host, plain.
   virtual void copy(const View& from, const View& to) const = 0;
-  /// The same in a step, behind the caller, of plain views that lie where the kernels are.
-  virtual void convert(Stream& stream, Pass pass, const char* what, const View& from,
-                       const View& to) const {
-    stream.run(pass, what, [&] { copy(from, to); });
-  }
   /// One after the other, recorded as `what`.
   virtual void move(Stream& stream, Pass pass, const char* what,
                     std::span<const BoxMove> moves) const {

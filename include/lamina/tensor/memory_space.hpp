@@ -8,12 +8,17 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 
 namespace lamina {
 
 class Stream;
+
+/// Writes `bytes` of what is to be copied to a device, from its byte `first` on, to memory of the
+/// host. Parts begin at multiples of 64 bytes.
+using Fill = std::function<void(void* part, std::size_t first, std::size_t bytes)>;
 
 /// What a back end hands out, so that nobody else need know whose memory it is. Functions may be
 /// called from several threads at once.
@@ -34,8 +39,15 @@ class MemorySpace {
   /// Either of the two may lie on the host.
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   // These run behind their caller, in the order of the stream.
+  /// From the host: what `fill` writes, which is called part by part before this returns, and only
+  /// then.
+  virtual void put_filled(Stream& stream, void* to, std::size_t bytes, const Fill& fill) = 0;
   /// From the host, where what is to be copied may change as soon as this returns.
-  virtual void put(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
+  void put(Stream& stream, const void* from, void* to, std::size_t bytes) {
+    put_filled(stream, to, bytes, [from](void* part, std::size_t first, std::size_t size) {
+      std::memmove(part, static_cast<const char*>(from) + first, size);
+    });
+  }
   /// To the host: it is there when the stream has come so far.
   virtual void get(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
   /// Both lie here.
@@ -70,7 +82,9 @@ class HostMemory : public MemorySpace {
   void copy(const void* from, void* to, std::size_t bytes) final {
     if (bytes > 0) std::memmove(to, from, bytes);
   }
-  void put(Stream&, const void* from, void* to, std::size_t bytes) final { copy(from, to, bytes); }
+  void put_filled(Stream&, void* to, std::size_t bytes, const Fill& fill) final {
+    if (bytes > 0) fill(to, 0, bytes);
+  }
   void get(Stream&, const void* from, void* to, std::size_t bytes) final { copy(from, to, bytes); }
   void carry(Stream&, const void* from, void* to, std::size_t bytes) final {
     copy(from, to, bytes);

@@ -353,7 +353,6 @@ class Trainer {
 
     PlacedNetwork network;
     Tensor states = {};
-    Tensor images = {};  ///< in f32, where the kernels are, if they want them in another dtype
     Targets targets;
     std::array<PendingOutcome, 2> outcomes = {};  ///< of steps in turn
     std::vector<Repeated> turns = {};             ///< of a step, the last one with the update

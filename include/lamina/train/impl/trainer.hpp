@@ -5,6 +5,7 @@
 #include <lamina/base/naming.hpp>
 #include <lamina/base/pattern.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/samples.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/train/detail/values.hpp>
@@ -430,13 +431,9 @@ LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& net
 LAMINA_INLINE void Trainer::load_images(const View& images, const PlacedNetwork& network) {
   const View& x = network.x();
   const Backend& backend = *network.placing().backend;
+  if (!backend.memory().on_host()) return put_samples(stream_, images.as<const float>(), x);
   if (x.dtype == images.dtype) return put_bytes(stream_, images.data, x);
-  if (backend.memory().on_host()) return backend.copy(images, x);
-  Tensor& room = here().images;
-  if (room.bytes() < images.bytes()) room = Tensor(images.form(), backend.memory());
-  const View there = room.view().at(0, images.form());
-  put_bytes(stream_, images.data, there);
-  backend.convert(stream_, Pass::forward, "convert batch", there, x);
+  backend.copy(images, x);
 }
 
 LAMINA_INLINE void Trainer::advance(StepResult& r) {

@@ -23,7 +23,7 @@ class NoMemory final : public MemorySpace {
   }
   void zero(void*, std::size_t bytes) override { refuse(bytes); }
   void copy(const void*, void*, std::size_t bytes) override { refuse(bytes); }
-  void put(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
+  void put_filled(Stream&, void*, std::size_t bytes, const Fill&) override { refuse(bytes); }
   void get(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
   void carry(Stream&, const void*, void*, std::size_t bytes) override { refuse(bytes); }
   std::size_t total_bytes() const override { return std::numeric_limits<std::size_t>::max(); }
