@@ -34,6 +34,8 @@ class Uploads {
 
   /// When all that was put has arrived in its room.
   void settle() { cudaStreamSynchronize(stream_); }
+  /// The room of what was put last.
+  const void* newest() const { return turn_ == 0 ? nullptr : rooms_[(turn_ - 1) % 2].data; }
   /// What follows in `compute` finds at `to` the bytes which upload(room, stream) puts into the
   /// room by that stream.
   template <class Upload>

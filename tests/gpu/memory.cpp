@@ -79,13 +79,17 @@ TEST_CASE("two batches arrive while what came before them in the stream still ru
   });
   for (const double first : {1.0, 2.0})
     memory.put(stream, numbers_from(first).data(), a.get(), bytes);
-  memory.queue_of(stream).uploads().settle();
+  std::vector<double> got(count);
+  cuda::Uploads& uploads = memory.queue_of(stream).uploads();
+  uploads.settle();
+  REQUIRE(uploads.newest() != nullptr);
+  memory.copy(uploads.newest(), got.data(), bytes);
+  CHECK(got == numbers_from(2));
   {
     const std::lock_guard lock(guard);
     arrived = true;
   }
   changed.notify_all();
-  std::vector<double> got(count);
   memory.get(stream, a.get(), got.data(), bytes);
   stream.wait();
   CHECK(held);
