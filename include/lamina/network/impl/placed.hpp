@@ -16,7 +16,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <thread>
+#include <utility>
 
 namespace lamina {
 
@@ -176,7 +178,11 @@ LAMINA_INLINE PlacedNetwork::PlacedNetwork(const Network& network, PlaceOptions 
 
 // Here, so that not every program has to compile them.
 LAMINA_INLINE PlacedNetwork::PlacedNetwork(PlacedNetwork&&) noexcept = default;
-LAMINA_INLINE PlacedNetwork& PlacedNetwork::operator=(PlacedNetwork&&) noexcept = default;
+LAMINA_INLINE PlacedNetwork& PlacedNetwork::operator=(PlacedNetwork&& other) noexcept {
+  if (this == &other) return *this;
+  std::destroy_at(this);  // members in their order, in which assigning each would not let them go
+  return *std::construct_at(this, std::move(other));
+}
 LAMINA_INLINE PlacedNetwork::~PlacedNetwork() = default;
 
 /// What backward reads depends on the kernels that a rank chose: what one of them reads, all do.
