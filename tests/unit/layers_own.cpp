@@ -4,6 +4,7 @@
 #include "support/training.hpp"
 #include "unit/checkpoint_files.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -26,6 +27,7 @@ class Shift final : public Layer {
     DType wants = DType::f64;          ///< x in this type
     int inputs = 1;                    ///< it says how so many lie
     std::function<void()> first = {};  ///< what backward does before all else
+    std::function<void()> last = {};   ///< and what it does when it goes
   };
   explicit Shift(Options o) : o_(o) {}
   std::string_view type() const override { return "Shift"; }
@@ -36,6 +38,7 @@ class Shift final : public Layer {
   Placement place(std::span<const Spec> xs, const Site& site) const override {
     auto placed = std::make_unique<Placed>();
     placed->reduces = o_.reduces, placed->first = o_.first;
+    placed->last = o_.last;
     placed->b = {.name = "bias",
                  .dims = {xs[0].shape.c},
                  .form = {{1, xs[0].shape.c, 1, 1}, xs[0].dtype, {}},
@@ -54,6 +57,9 @@ class Shift final : public Layer {
 
  private:
   struct Placed final : PlacedLayer {
+    ~Placed() override {
+      if (last) last();
+    }
     /// Calls work(c, i) for each element.
     static void each(const Shape& x, auto&& work) {
       for (std::int64_t i = 0; i < x.size(); ++i) work(std::size_t(i / (x.h * x.w) % x.c), i);
@@ -68,16 +74,17 @@ class Shift final : public Layer {
                   std::span<const View> dxs) override {
       if (first) first();
       std::ranges::fill(b.grad.elements<double>(), 0.0);
-      each(dy.shape,
-           [&](std::size_t c, std::int64_t i) { b.grad.as<double>()[c] += dy.as<double>()[i]; });
+      if (dy)  // something lies above
+        each(dy.shape,
+             [&](std::size_t c, std::int64_t i) { b.grad.as<double>()[c] += dy.as<double>()[i]; });
       for (int i = 0; i < reduces; ++i) b.reduce(context.stream);
-      if (dxs[0]) copy_bytes(dy, dxs[0]);
+      if (dy && dxs[0]) copy_bytes(dy, dxs[0]);
     }
     std::vector<Parameter*> parameters() override { return {&b, &other}; }
 
     int reduces = 1;
     bool apart = false;
-    std::function<void()> first;
+    std::function<void()> first, last;
     Parameter b, other;
   };
 
@@ -161,17 +168,19 @@ TEST_CASE("a network that goes waits for its sums, which have the names of its l
   const std::string name = "a name with more than sixteen letters";
   const bool assigned = GENERATE(false, true);  // another takes its place
   CAPTURE(assigned);
+  std::atomic<bool> came = false, early = false;  // rank 1 to the sum; rank 0 went before that
   const std::string error = error_of([&] {
     run_ranks(2, [&](World& world) {
       set_threads(1);
       Network net({.c = 2});
       net.add<Shift>({.first = [&] { check(world.rank() != 0, "boom"); }}, "below");
-      net.add<Shift>({.first =
-                          [&] {
-                            if (world.rank() == 1)
-                              std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                          }},
-                     name);
+      const auto late = [&] {
+        if (world.rank() == 0) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        came = true;
+      };
+      const auto goes = [&, rank = world.rank()] { early = early || (rank == 0 && !came); };
+      net.add<Shift>({.first = late, .last = goes}, name);
       const auto place = [&] {
         return net.place({.batch = 4,
                           .backend = reference_backend(),
@@ -194,6 +203,7 @@ TEST_CASE("a network that goes waits for its sums, which have the names of its l
     });
   });
   CHECK(error == "boom");
+  CHECK_FALSE(early);
 }
 
 TEST_CASE("what ranks keep apart of a layer of one's own, and do not say so, is refused") {

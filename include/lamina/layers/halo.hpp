@@ -98,10 +98,10 @@ class Halo {
   bool moves_ = false, has_dx_ = true;
   Form held_, needed_, outside_;
   Box own_, all_;  // what of the needed is here
-  Exchange gather_, fold_;
   std::unique_ptr<UnaryKernel> reorder_;
   std::vector<std::unique_ptr<UnaryKernel>> arrived_;  // the rows of others, into kernel_x_
   Tensor x_, dx_, kernel_x_, kernel_dx_;
+  Exchange gather_, fold_;  // behind the memory, for which they wait when they go
 };
 
 }  // namespace lamina
