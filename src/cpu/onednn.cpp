@@ -66,7 +66,9 @@ class OneDnn final : public Backend {
     return unary("pool", x, true, [&](const Form& as) { return make_pool(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
-    return unary("lrn", x, true, [&](const Form& as) { return make_lrn(runtime_, g, as); });
+    // Where channels lie side by side, oneDNN rounds what it keeps for backward to bf16.
+    const bool native = x.order() != AxisOrder{0, 2, 3, 1};
+    return unary("lrn", x, native, [&](const Form& as) { return make_lrn(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
     return unary("softmax", x, false, [&](const Form& as) { return make_softmax(runtime_, as); });

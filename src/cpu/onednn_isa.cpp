@@ -113,7 +113,8 @@ bool detail::multiplies_bf16() { return instruction_set() == avx512_core_bf16; }
 
 void limit_instruction_set(InstructionSet set) {
   const Known* found = find(set);
-  if (!found || instruction_set() <= set) return;
+  const bool tiles = set == avx512_core_bf16;  // which have no place in the order: they go, too
+  if (!found || instruction_set() < set || (instruction_set() == set && !tiles)) return;
   dnnl_set_max_cpu_isa(found->isa);  // refuses where it comes too late
   settled = true;
 }

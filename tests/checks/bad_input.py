@@ -194,7 +194,7 @@ def names():
     bad("data source 'imagenet'.*expected.*images:DIR", "train", "--data", "imagenet")
     bad("data source 'mnist'.*expected mnist:DIR", "train", "--data", "mnist")
     bad("back ?end.*'mkl'.*expected.*reference", *train("--backend", "mkl"))
-    bad("dtype.*f8.*expected.*f32.*bf16.*tf32.*auto", *train("--dtype", "f8"))
+    bad("dtype: expected f32.*bf16.*tf32.*auto.*'f8'", *train("--dtype", "f8"), status=2)
     bad("--dtype tf32: GPUs multiply so, expected --device cuda", *train("--dtype", "tf32"))
     bad("--workspace: it is for GPUs, expected --device cuda", *train("--workspace", "1GB"))
     bad("onednn.*f16", *train("--dtype", "f16", "--backend", "onednn"))

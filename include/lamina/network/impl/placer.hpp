@@ -134,7 +134,7 @@ LAMINA_INLINE Step Placer::place_absorbed(int vertex) {
     const Epilogue work = *v.layer->as_epilogue();
     const bool nothing_left = !work.scale && (absorber.layer->fuses_backward() || !work.activation);
     step.placement = nothing_left ? place_alias(x, x) : v.layer->place({&x, 1}, site);
-    step.placement.alias |= work.scale;
+    if (work.scale) step.placement.alias = true, step.placement.output = x.form();  // runs nothing
     check(step.placement.output == x.form(), title(v), ": cannot be absorbed in layout ", x);
   } else {
     take_no_part(step);
