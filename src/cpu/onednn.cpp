@@ -63,7 +63,10 @@ class OneDnn final : public Backend {
                  [&](const Form& as) { return make_activation(runtime_, a, as); });
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
-    return unary("pool", x, true, [&](const Form& as) { return make_pool(runtime_, g, as); });
+    // Where a byte does not number a window's elements, oneDNN keeps wrong places of maxima of bf16
+    // with AVX-512.
+    const bool native = g.kind != PoolGeometry::Kind::max || g.window.h * g.window.w < 256;
+    return unary("pool", x, native, [&](const Form& as) { return make_pool(runtime_, g, as); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
     // Where channels lie side by side, oneDNN rounds what it keeps for backward to bf16.

@@ -147,10 +147,8 @@ class Pool final : public UnaryOps {
     const auto forward = pool_desc(runtime->engine, runtime->attr, kind, d,
                                    any(dims(y), type_of(x.dtype)), stride, window, first, last);
     check(bool(forward), "pool: oneDNN has no implementation for ", x);
-    // Where windows overlap, oneDNN would round dx to bf16 each time that it adds to it. Where a
-    // byte does not number their elements, its kernel for AVX-512 makes a wrong dx of bf16.
-    const bool in_f32 =
-        g.stride.h < g.window.h || g.stride.w < g.window.w || g.window.h * g.window.w > 255;
+    // Where windows overlap, oneDNN would round dx to bf16 each time that it adds to it.
+    const bool sums = g.stride.h < g.window.h || g.stride.w < g.window.w;
     const auto with = [&](Type type) {
       const Desc dx = retyped(d, type), dy = retyped(forward.dst_desc(), type);
       const auto hint = type == data_type(d) ? forward
@@ -159,7 +157,7 @@ class Pool final : public UnaryOps {
       return pool_grad_desc(runtime->engine, runtime->attr, hint, kind, dx, dy, stride, window,
                             first, last);
     };
-    const auto backward = with(in_f32 ? f32 : type_of(x.dtype));
+    const auto backward = with(sums ? f32 : type_of(x.dtype));
     check(bool(backward), "pool: oneDNN has no backward implementation for ", x);
     inputs = {x};
     output = to_form(y, forward.dst_desc());
