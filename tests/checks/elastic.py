@@ -83,10 +83,12 @@ def asked_from_outside():
                         (-1, "expected a rank or more"), ("x", "RANKS")):
         answer = resize("job", asked)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {asked}", answer.stderr)
+    os.kill(ranks[3], signal.SIGSTOP)  # so that the resize is not over before the next is asked for
     answer = resize("job", 4)
     expect(answer.returncode == 0 and "goes on with 4 ranks" in answer.stdout, "resize 4",
            answer.stdout + answer.stderr)
     answer = resize("job", 2)
+    os.kill(ranks[3], signal.SIGCONT)
     expect("a resize to 4 ranks is under way" in answer.stderr, "a resize during a resize",
            answer.stderr)
     expect(wait_for(lambda: len(log_of("o.log")[1]) == 1), "no resize")
