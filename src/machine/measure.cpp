@@ -32,12 +32,12 @@ struct BestRates {
 };
 
 /// The best of what round() gives, element by element. A machine that others use too may be busy
-/// all through one round: goes on until two of them agree, but not for ever.
+/// all through one round: goes on until two of them agree, but not beyond `most` rounds.
 template <class Measure>
-BestRates best_of_rounds(const Measure& round) {
+BestRates best_of_rounds(int most, const Measure& round) {
   std::vector<std::vector<double>> quiet;
   BestRates best;
-  for (int n = 0; best.disturbed && n < 6; ++n) {
+  for (int n = 0; best.disturbed && n < most; ++n) {
     const Round latest = round();
     best.rates.resize(latest.rates.size());
     for (std::size_t k = 0; k < best.rates.size(); ++k)
@@ -64,23 +64,24 @@ struct Found {
 /// fastest. Of all ranks at once the middle ones do: there, a rank that lacked its processor for
 /// a fifth of the time has spoilt the round.
 template <class Measure>
-Found in_turn(const World& world, double seconds, const Measure& measure) {
+Found in_turn(const World& world, const Effort& effort, const Measure& measure) {
   const Communicator& ranks = world.comm();
+  const int most = patient(world, effort) ? 6 : 2;
   BestRates alone;
   ranks.barrier();
   if (ranks.rank() == 0)
-    alone = best_of_rounds([&] { return Round{measure(Slices{.seconds = seconds})}; });
+    alone = best_of_rounds(most, [&] { return Round{measure(Slices{.seconds = effort.loop})}; });
   Found found;
   if (ranks.size() == 1) {
     for (const double rate : alone.rates) found.rates.push_back({rate, rate});
     found.disturbed = alone.disturbed;
     return found;
   }
-  const BestRates together = best_of_rounds([&] {
+  const BestRates together = best_of_rounds(most, [&] {
     ranks.barrier();
     const Usage before = usage();
     const double begin = now();
-    Round mine{measure(Slices{.seconds = seconds, .middle = true})};
+    Round mine{measure(Slices{.seconds = effort.loop, .middle = true})};
     const double denied = (usage() - before).denied / (now() - begin);
     for (double& rate : mine.rates) rate = ranks.all_reduce_value(rate, ReduceOp::min);
     mine.quiet = ranks.all_reduce_value(denied, ReduceOp::max) < 0.2;
@@ -104,7 +105,8 @@ Tensor operand(const Form& form) {
 }
 
 /// FLOP/s of one pass of `kernel`, each of which does `flops`.
-Found rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass pass, double flops) {
+Found rate_of(const World& world, const Effort& effort, WeightedKernel& kernel, Pass pass,
+              double flops) {
   const Tensor x = operand(kernel.inputs.at(0)), w = operand(kernel.w), y = operand(kernel.output);
   const Tensor dw(Form{kernel.w.shape, wide(kernel.w.dtype), kernel.w.layout});
   Stream stream;
@@ -118,7 +120,7 @@ Found rate_of(const World& world, double seconds, WeightedKernel& kernel, Pass p
     return now() - begin;
   };
   run(1);  // first touch
-  return in_turn(world, seconds, [&](const Slices& slices) {
+  return in_turn(world, effort, [&](const Slices& slices) {
     return std::vector<double>{rate_in(slices, run, run) * flops};
   });
 }
@@ -158,19 +160,21 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
     if (flops > 0.25 * gemm.flops.together && n > 384) break;  // takes too long here
     const auto kernel = backend.linear(std::int64_t(n), false,
                                        {{std::int64_t(n), std::int64_t(n), 1, 1}, dtype, {}});
-    const Found rate = rate_of(world, effort.loop, *kernel, Pass::forward, flops);
+    const Found rate = rate_of(world, effort, *kernel, Pass::forward, flops);
     if (rate.rates[0].together <= gemm.flops.together) continue;
     gemm.name = "linear " + algorithm_in(Pass::forward, kernel->algorithm);
     gemm.flops = rate.rates[0], gemm.disturbed = rate.disturbed;
   }
   best.push_back(gemm);
+  Effort half = effort;  // there are many
+  half.loop /= 2;
   for (const ConvShape& s : conv_shapes) {
     const Shape x{std::max(4, threads()), s.channels, s.size, s.size};
     const ConvGeometry g{.channels = s.filters, .kernel = s.kernel, .bias = false};
     const auto kernel = backend.conv(g, backend.conv(g, {x, dtype, {}})->inputs.at(0));
     const double flops = 2.0 * double(g.output(x).size() * g.weight(x).sample());
     for (const Pass pass : {Pass::forward, Pass::input_grad, Pass::weight_grad}) {
-      const Found rate = rate_of(world, effort.loop / 2, *kernel, pass, flops);
+      const Found rate = rate_of(world, half, *kernel, pass, flops);
       keep(best,
            {Kind::conv,
             text("conv ", s.kernel, 'x', s.kernel, ' ', algorithm_in(pass, kernel->algorithm)),
@@ -186,6 +190,10 @@ std::size_t sharing(const World& world, const CacheLevel& level) {
 
 }  // namespace
 
+bool patient(const World& world, const Effort& effort) {
+  return world.comm().all_gather_value(now() - effort.begin)[0] < effort.patience;
+}
+
 std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort) {
   std::vector<ComputeCeiling> all;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
@@ -195,7 +203,7 @@ std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort
     sets = world.comm().broadcast_text(sets);
     for (std::size_t at = 0, end; (end = sets.find(' ', at)) != std::string::npos; at = end + 1) {
       const std::string set = sets.substr(at, end - at);
-      const Found rate = in_turn(world, effort.loop, [&](const Slices& slices) {
+      const Found rate = in_turn(world, effort, [&](const Slices& slices) {
         return std::vector<double>{fma_rate(set, dtype, slices)};
       });
       all.push_back({ComputeCeiling::Kind::fma, set, dtype, rate.rates[0], rate.disturbed});
@@ -224,7 +232,7 @@ std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effo
   const auto team = std::size_t(threads());
   // Bytes per thread: while one rank is at work, and while all of the node are.
   const auto add = [&](std::string name, double capacity, std::size_t one, std::size_t each) {
-    const auto found = in_turn(world, effort.loop, [&](const Slices& slices) {
+    const auto found = in_turn(world, effort, [&](const Slices& slices) {
       const Bandwidths b = bandwidths(slices.middle ? each : one, slices);
       return std::vector<double>{b.triad, b.read, b.scale};
     });
@@ -261,7 +269,7 @@ double measure_launch(const World& world, const Backend& backend, const Effort& 
     return now() - begin;
   };
   // Ranks share nothing here: what one gets undisturbed is what all get.
-  return 1 / in_turn(world, effort.loop,
+  return 1 / in_turn(world, effort,
                      [&](const Slices& slices) {
                        return std::vector<double>{rate_in(slices, run, run)};
                      })
@@ -332,12 +340,13 @@ Machine measure_machine(const World& world, const Backend& backend) {
   std::tm local = {};
   std::strftime(date, sizeof date, "%Y-%m-%d", localtime_r(&time, &local));
   machine.date = date;
-  machine.compute = detail::measure_fma(world);
-  for (ComputeCeiling& c : detail::measure_kernels(world, backend))
+  const detail::Effort effort;  // the roofs first: while there is most patience
+  machine.compute = detail::measure_fma(world, effort);
+  machine.memory = detail::measure_memory(world, effort);
+  machine.launch = detail::measure_launch(world, backend, effort);
+  for (ComputeCeiling& c : detail::measure_kernels(world, backend, effort))
     machine.compute.push_back(std::move(c));
-  machine.memory = detail::measure_memory(world);
-  machine.launch = detail::measure_launch(world, backend);
-  machine.comm = detail::measure_collectives(world);
+  machine.comm = detail::measure_collectives(world, effort);
   const std::string json =
       world.rank() == 0 ? detail::machine_to_json(machine).dump(
                               -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)

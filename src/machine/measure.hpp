@@ -1,6 +1,7 @@
 // The parts of measure_machine(). All are collective, and give all ranks the same.
 #pragma once
 
+#include <lamina/base/clock.hpp>
 #include <lamina/kernels/ceilings.hpp>
 #include <lamina/profile/machine.hpp>
 
@@ -15,7 +16,12 @@ struct Effort {
   double max_bytes = 16 * 1024 * 1024;  ///< of collectives
   double slow = 0.1;                    ///< of a collective, after which no larger one is timed
   double memory = 1e18;  ///< bytes that a node may take to measure its memory, at most
+  double patience = 10;  ///< after which nothing is repeated in the hope of a quieter machine
+  double begin = now();  ///< from when on patience is counted, by rank 0's clock
 };
+
+/// Whether rank 0 has some patience left. Collective.
+bool patient(const World& world, const Effort& effort);
 
 /// Bytes that the threads of a node go through to measure its memory: so many that no cache holds a
 /// part worth mentioning, neither those that the system tells of (`told` bytes in the last level,

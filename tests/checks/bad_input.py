@@ -103,7 +103,7 @@ def bad(expected, *arguments, program="lamina", ranks=1, status=1, limit=20, sil
 def fine(*arguments, program="lamina", ranks=1, **options):
     """Runs a program that must succeed; returns its stdout."""
     line = command(program, arguments, ranks)
-    code, out, err, _ = call(line, 60, **options)
+    code, out, err, _ = call(line, 120, **options)
     if code != 0:
         report("expected to succeed", line, [f"status {code}"], out, err)
     return out

@@ -211,3 +211,15 @@ TEST_CASE("all ranks have the same rates", "[machine]") {
     CHECK(found[0][i].flops.together == found[1][i].flops.together);
   }
 }
+
+TEST_CASE("ranks lose patience together, by rank 0's clock", "[machine]") {
+  for (const bool first : {true, false}) {
+    std::vector<int> patient(2, -1);
+    run_ranks(2, [&](World& world) {
+      detail::Effort effort;
+      if ((world.rank() == 0) == first) effort.begin -= 2 * effort.patience;
+      patient[std::size_t(world.rank())] = detail::patient(world, effort);
+    });
+    CHECK(patient == std::vector<int>{!first, !first});
+  }
+}
