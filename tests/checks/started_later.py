@@ -138,5 +138,22 @@ def start_that_hangs():
     expect(wait_for(lambda: not commands(job), 10), "processes are left", out)
 
 
+def end_while_a_start_hangs():
+    """Then the training waits as long as it would have, and says why nobody came."""
+    job = root / "ends"
+    os.environ["LAMINA_COMM_TIMEOUT"] = "5"
+    process = start_launched(1, *training, *elastic, "--max-ranks", 4, "--steps", 400, "--job", job)
+    del os.environ["LAMINA_COMM_TIMEOUT"]
+    expect(wait_for(job.exists), "no job")
+    os.kill(process.pid, signal.SIGSTOP)
+    resize(job, 2)
+    expect(wait_for(lambda: not commands(job), 60), "the training does not end")
+    os.kill(process.pid, signal.SIGCONT)
+    out = end(process, 60)
+    said = " ".join(line.lstrip("# ") for line in out.splitlines())
+    expect("no rank could be started: mpirun has not started them in 5 s" in said,
+           f"status {process.returncode}", out)
+
+
 finish((started_later, split_layers_on_ranks_started_later, lost_later, refused_later,
-        start_that_hangs))
+        start_that_hangs, end_while_a_start_hangs))

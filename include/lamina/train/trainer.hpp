@@ -514,6 +514,7 @@ class Trainer::Fit {
   void grow(int ranks);
   bool grown() const;
   std::string settle_growth() noexcept;
+  void end_growth();
   void hear_announcement(int ranks);
   // In train/impl/resizes.hpp: ranks that come and go.
   bool elastic() const { return !trainer_.teams_.empty(); }

@@ -56,7 +56,7 @@ LAMINA_INLINE bool Trainer::Fit::next() {
       if (!stopped_) evaluate();
     }
     if (stopped_) trainer_.request_stop(false);  // it is done: another fit() trains on
-    if (!another) settle_growth(), let_go();
+    if (!another) end_growth(), let_go();
     return another;
   }
   return false;

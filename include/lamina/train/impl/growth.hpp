@@ -88,6 +88,12 @@ LAMINA_INLINE std::string Trainer::Fit::settle_growth() noexcept {
   }
 }
 
+/// Where the training is over: who asked for more hears why there are none, if they failed to come.
+LAMINA_INLINE void Trainer::Fit::end_growth() {
+  const std::string why = settle_growth();
+  if (leads() && !why.empty()) refuse(why);
+}
+
 /// Rank 0 announces no more ranks than there are but when it wants others to be started.
 LAMINA_INLINE void Trainer::Fit::hear_announcement(int ranks) {
   settle_growth();
