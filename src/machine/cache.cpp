@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int schema = 3;  // counts up when the same members mean something else
+constexpr int schema = 4;  // counts up when the same members mean something else, or lack some
 constexpr std::uint64_t most_bytes = 16 << 20;  // of a file that could be ours
 
 std::string dump(const Json& json, int indent = -1) {

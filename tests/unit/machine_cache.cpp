@@ -183,7 +183,7 @@ TEST_CASE("a damaged or foreign cache is measured anew", "[machine]") {
                                         good.substr(0, good.size() / 2),
                                         std::string(1000, '['),
                                         "\xff\xfe",
-                                        replaced("\"schema\": 3", "\"schema\": 2"),
+                                        replaced("\"schema\": 4", "\"schema\": 3"),
                                         replaced("\"threads\"", "\"thread\""),
                                         replaced("\"cpu\": \"", "\"cpu\": \"not "),
                                         replaced("\"memory\"", "\"memories\"")};

@@ -23,7 +23,7 @@ std::vector<CacheLevel> cache_levels();
 
 /// Instruction sets for which there are loops and that this processor has, narrowest first: some of
 /// "sse2", "avx2" (with FMA) and "avx512", or "portable" on other architectures. For bf16 those
-/// that multiply it: "avx512bf16", or none.
+/// that multiply it: "avx512bf16", "amx", both or none.
 std::vector<std::string> instruction_sets(DType dtype = DType::f32);
 
 /// How long a loop is measured: in slices, one after the other. Slices that begin in the first or
