@@ -1,5 +1,5 @@
-// Batch normalisation on nchw and nChw<b>c at the speed of memory. One loop serves every layout: a
-// piece of a sample is read sixteen elements at a time, and lane l belongs to channel l % block of
+// Batch normalisation on nchw, nChw<b>c and nhwc at the speed of memory. One loop serves every
+// layout: a piece is read sixteen elements at a time, and lane l belongs to channel l % block of
 // the piece's block, since 1, 4, 8 and 16 all divide 16.
 #include "cpu/blocked.hpp"
 #include "cpu/norm_loops.hpp"
@@ -10,14 +10,16 @@ namespace lamina::detail {
 
 BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
     : channels_(x.shape.c),
-      block_(block),
-      blocks_((x.shape.c + block - 1) / block),
-      run_(x.shape.h * x.shape.w * block),
-      per_block_((run_ + piece_size - 1) / piece_size),
-      pieces_(x.shape.n * blocks_ * per_block_),
-      coefficients_(std::size_t(4 * blocks_ * block)),
+      block_(block > 0 ? block : lanes),
+      blocks_((x.shape.c + block_ - 1) / block_),
+      stride_(block > 0 ? lanes : std::size_t(x.shape.c)),
+      run_((block > 0 ? 1 : x.shape.n) * x.shape.h * x.shape.w * block_),
+      most_(block > 0 ? piece_size : std::max(group_size / x.shape.c, std::int64_t(1)) * block_),
+      per_run_((run_ + most_ - 1) / most_),
+      pieces_((block > 0 ? x.shape.n : 1) * blocks_ * per_run_),
+      coefficients_(std::size_t(4 * blocks_ * block_)),
       slope_(float(epilogue.slope())),
-      partials_(std::size_t(pieces_ * 2 * block)) {
+      partials_(std::size_t(pieces_ * 2 * block_)) {
   inputs = {x};
   if (epilogue.add) inputs.push_back(x);
   output = x;
@@ -27,14 +29,17 @@ BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
 }
 
 BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
-  const std::int64_t run = index / per_block_, part = index % per_block_;
-  const std::int64_t begin = part * piece_size;
-  return {std::size_t(run * run_ + begin), std::size_t(std::min(piece_size, run_ - begin)),
-          run % blocks_ * block_};
+  const bool beside = stride_ != lanes;  // the other channels of a pixel are
+  const std::int64_t run = beside ? index % blocks_ : index / per_run_;
+  const std::int64_t begin = (beside ? index / blocks_ : index % per_run_) * most_;
+  const auto size = std::size_t(std::min(most_, run_ - begin));
+  const std::int64_t channel = run % blocks_ * block_;
+  if (beside) return {std::size_t(begin / lanes) * stride_ + std::size_t(channel), size, channel};
+  return {std::size_t(run * run_ + begin), size, channel};
 }
 
 std::int64_t BlockedNorm::signs_of_piece() const {
-  return (std::min(run_, piece_size) + lanes - 1) / lanes * std::int64_t(lanes);
+  return (std::min(run_, most_) + lanes - 1) / lanes * std::int64_t(lanes);
 }
 
 // Those of a piece.
@@ -44,7 +49,8 @@ Signs* BlockedNorm::signs_of(const View& passed, std::int64_t piece) const {
 
 template <class Work>
 void BlockedNorm::for_pieces(const Work& work) const {
-#pragma omp parallel for schedule(static) if (std::size_t(pieces_ * run_) > parallel_elements)
+  const std::int64_t elements = pieces_ / per_run_ * run_;
+#pragma omp parallel for schedule(static) if (std::size_t(elements) > parallel_elements)
   for (std::int64_t i = 0; i < pieces_; ++i) work(i, piece(i));
 }
 
@@ -69,7 +75,7 @@ void BlockedNorm::reduce(const Lanes& sum, double* sums) {
   });
   std::fill(sums, sums + 2 * channels_, 0.0);
   for (std::int64_t i = 0; i < pieces_; ++i) {
-    const std::int64_t first = i / per_block_ % blocks_ * block_;
+    const std::int64_t first = piece(i).channel;
     const double* from = partials_.data() + i * 2 * block_;
     for (std::int64_t c = 0; c < std::min(block_, channels_ - first); ++c) {
       sums[first + c] += from[c];
@@ -83,7 +89,7 @@ void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
     visit(x.dtype, [&]<Stored T>(T) {
       const T* data = x.as<T>();
       const auto of = [&](std::int64_t, const Piece& p, double* both) {
-        norm_loops<T>(set_).moments(data + p.begin, p.size, both);
+        norm_loops<T>(set_).moments(data + p.begin, p.size, stride_, both);
       };
       reduce(of, sums.as<double>());
     });
@@ -157,10 +163,10 @@ void BlockedNorm::normalize(const View& x, const View& y, const View& added,
     spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
     const T* from = x.as<T>() + p.begin;
     T* to = y.as<T>() + p.begin;
-    const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
+    const bool past = whole_lines() && past_caches((added ? 3 : 2) * y.bytes(), to);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
     norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, signs_of(passed, i), p.size,
-                              past);
+                              stride_, past);
   });
 }
 
@@ -189,7 +195,8 @@ void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passe
         spread(0, p.channel, m);
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
         norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passed, i),
-                                             dy.as<T>() + p.begin, slope_, m, p.size, kept, both);
+                                             dy.as<T>() + p.begin, slope_, m, p.size, stride_, kept,
+                                             both);
       },
       sums);
 }
@@ -222,9 +229,9 @@ void BlockedNorm::input_grad(const View& x, const View& dy, const View& passed,
     spread(0, p.channel, m), spread(1, p.channel, a);
     spread(2, p.channel, b), spread(3, p.channel, c);
     T* to = dx.as<T>() + p.begin;
-    const bool past = past_caches(3 * dx.bytes(), to);
+    const bool past = whole_lines() && past_caches(3 * dx.bytes(), to);
     norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin,
-                                slope_, m, a, b, c, to, p.size, past);
+                                slope_, m, a, b, c, to, p.size, stride_, past);
   });
 }
 

@@ -14,24 +14,27 @@ inline constexpr int lanes = 16;
 using Signs = std::uint16_t;
 static_assert(8 * sizeof(Signs) == lanes);
 
-/// Over `n` elements that lie one behind the other. Sums are by lanes, the first one behind the
-/// second; `mean`, `a`, `b` and `c` have a value for each lane. What is null is absent; a slope is
-/// that of an activation below zero.
+/// Over `n` elements: sixteen lie one behind the other, the next ones begin `stride` elements after
+/// them, and where that is not 16, n is a multiple of 16. Sums are by lanes, the first one behind
+/// the second; `mean`, `a`, `b` and `c` have a value for each lane. What is null is absent; a slope
+/// is that of an activation below zero.
 template <Stored T>
 struct NormLoops {
   /// sum(x) and sum(x^2).
-  void (*moments)(const T* x, std::size_t n, double* out);
+  void (*moments)(const T* x, std::size_t n, std::size_t stride, double* out);
   /// sum(dy) and sum(dy * (x - mean)), dy behind an activation where there are signs; what it is
   /// before that goes to `kept`.
   void (*gradient_moments)(const T* x, const Signs* signs, const T* dy, float slope,
-                           const float* mean, std::size_t n, T* kept, double* out);
+                           const float* mean, std::size_t n, std::size_t stride, T* kept,
+                           double* out);
   /// y = (x - mean) * a + b, plus `added`, behind an activation unless its slope is 1, whose signs
   /// are kept; past the caches if wanted.
   void (*scale)(const T* x, const float* mean, const float* a, const float* b, const T* added,
-                float slope, T* y, Signs* signs, std::size_t n, bool past);
+                float slope, T* y, Signs* signs, std::size_t n, std::size_t stride, bool past);
   /// dx = a * dy + b * (x - mean) + c, dy behind an activation where there are signs.
   void (*combine)(const T* x, const Signs* signs, const T* dy, float slope, const float* mean,
-                  const float* a, const float* b, const float* c, T* dx, std::size_t n, bool past);
+                  const float* a, const float* b, const float* c, T* dx, std::size_t n,
+                  std::size_t stride, bool past);
 };
 
 /// Those for a processor that has at least this instruction set.

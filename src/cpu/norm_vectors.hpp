@@ -105,32 +105,33 @@ struct Sums {
   }
 };
 
-/// Calls step(first, count) for sixteen elements at a time; the last are fewer.
+/// Calls step(number, at, count) for sixteen elements at a time; the last are fewer.
 template <class Step>
-LAMINA_STEP void in_steps(std::size_t n, const Step& step) {
+LAMINA_STEP void in_steps(std::size_t n, std::size_t stride, const Step& step) {
   std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes) step(i, std::size_t(lanes));
-  if (i < n) step(i, n - i);
+  for (; (i + 1) * lanes <= n; ++i) step(i, i * stride, std::size_t(lanes));
+  if (i * lanes < n) step(i, i * stride, n - i * lanes);
 }
 
-/// The two sums by lanes, one behind the other: terms(first, count, a, b, c) gives those of
-/// elements. 64 products of bf16 are exact in f32's 24 bits where they are of like size, and where
-/// they are not nothing cancels.
+/// The two sums by lanes, one behind the other: terms(number, at, count, a, b, c) gives those of
+/// sixteen elements. 64 products of bf16 are exact in f32's 24 bits where they are of like size,
+/// and where they are not nothing cancels.
 template <Stored T, class Terms>
-LAMINA_STEP void sum_up(std::size_t n, const Terms& terms, double* out) {
-  constexpr std::size_t both = 2 * lanes, some = 64 * both;
+LAMINA_STEP void sum_up(std::size_t n, std::size_t stride, const Terms& terms, double* out) {
+  constexpr std::size_t some = 64 * 2;
+  const std::size_t whole = n / (2 * lanes) * 2;
   Sums sums;
   Sixteen a, b, c;
   std::size_t i = 0;
-  while (i + both <= n) {
-    for (const std::size_t begin = i; i < begin + some && i + both <= n; i += both) {
-      terms(i, lanes, a, b, c), sums.take(T(), 0, a, b, c);
-      terms(i + lanes, lanes, a, b, c), sums.take(T(), 1, a, b, c);
+  while (i < whole) {
+    for (const std::size_t end = whole - i < some ? whole : i + some; i < end; i += 2) {
+      terms(i, i * stride, lanes, a, b, c), sums.take(T(), 0, a, b, c);
+      terms(i + 1, (i + 1) * stride, lanes, a, b, c), sums.take(T(), 1, a, b, c);
     }
     if constexpr (std::same_as<T, BF16>) sums.flush();
   }
-  for (; i < n; i += lanes) {
-    terms(i, n - i < lanes ? n - i : lanes, a, b, c);
+  for (; i * lanes < n; ++i) {
+    terms(i, i * stride, n - i * lanes < lanes ? n - i * lanes : lanes, a, b, c);
     sums.take(T(), 0, a, b, c);
   }
   if constexpr (std::same_as<T, BF16>) sums.flush();
@@ -141,16 +142,16 @@ LAMINA_STEP void sum_up(std::size_t n, const Terms& terms, double* out) {
 template <Stored T>
 struct Squares {
   const T* x;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t n, Sixteen& a, Sixteen& b,
+  LAMINA_STEP void operator()(std::size_t, std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
-    load(x + i, n, a);
+    load(x + at, n, a);
     b = a, c = a;
   }
 };
 
 template <Stored T>
-LAMINA_TARGET void moments(const T* x, std::size_t n, double* out) {
-  sum_up<T>(n, Squares<T>{x}, out);
+LAMINA_TARGET void moments(const T* x, std::size_t n, std::size_t stride, double* out) {
+  sum_up<T>(n, stride, Squares<T>{x}, out);
 }
 
 // An activation, and its gradient by the signs of y. Without a slope the product is left out: 0 *
@@ -185,14 +186,14 @@ struct Gradients {
   float slope;
   T* kept;
   Sixteen mean;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t n, Sixteen& a, Sixteen& b,
+  LAMINA_STEP void operator()(std::size_t i, std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
-    load(dy + i, n, a);
+    load(dy + at, n, a);
     if (signs) {
-      mask(signs[i / lanes], slope, a);
-      if (kept) store(a, kept + i, n, false);
+      mask(signs[i], slope, a);
+      if (kept) store(a, kept + at, n, false);
     }
-    load(x + i, n, c);
+    load(x + at, n, c);
     b = a;
     for (int p = 0; p < parts; ++p) c.part[p] -= mean.part[p];
   }
@@ -200,10 +201,11 @@ struct Gradients {
 
 template <Stored T>
 LAMINA_TARGET void gradient_moments(const T* x, const Signs* signs, const T* dy, float slope,
-                                    const float* mean, std::size_t n, T* kept, double* out) {
+                                    const float* mean, std::size_t n, std::size_t stride, T* kept,
+                                    double* out) {
   Gradients<T> terms{x, dy, signs, slope, kept, {}};
   load(mean, terms.mean);
-  sum_up<T>(n, terms, out);
+  sum_up<T>(n, stride, terms, out);
 }
 
 /// y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits. Then
@@ -216,27 +218,27 @@ struct Scale {
   Signs* signs;
   bool past;
   Sixteen mean, a, b;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t n) const {
+  LAMINA_STEP void operator()(std::size_t i, std::size_t at, std::size_t n) const {
     Sixteen v, more;
-    load(x + i, n, v);
+    load(x + at, n, v);
     for (int p = 0; p < parts; ++p) v.part[p] = (v.part[p] - mean.part[p]) * a.part[p] + b.part[p];
     if (added) {
-      load(added + i, n, more);
+      load(added + at, n, more);
       for (int p = 0; p < parts; ++p) v.part[p] += more.part[p];
     }
-    if (signs) signs[i / lanes] = signs_of(v);
+    if (signs) signs[i] = signs_of(v);
     if (slope != 1) rectify(v, slope);
-    store(v, y + i, n, past);
+    store(v, y + at, n, past);
   }
 };
 
 template <Stored T>
 LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const float* b,
                          const T* added, float slope, T* y, Signs* signs, std::size_t n,
-                         bool past) {
+                         std::size_t stride, bool past) {
   Scale<T> step{x, added, slope, y, signs, past, {}, {}, {}};
   load(mean, step.mean), load(a, step.a), load(b, step.b);
-  in_steps(n, step);
+  in_steps(n, stride, step);
   if (past) finish_puts();
 }
 
@@ -249,24 +251,24 @@ struct Combine {
   T* dx;
   bool past;
   Sixteen mean, a, b, c;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t n) const {
+  LAMINA_STEP void operator()(std::size_t i, std::size_t at, std::size_t n) const {
     Sixteen g, v;
-    load(dy + i, n, g);
-    if (signs) mask(signs[i / lanes], slope, g);
-    load(x + i, n, v);
+    load(dy + at, n, g);
+    if (signs) mask(signs[i], slope, g);
+    load(x + at, n, v);
     for (int p = 0; p < parts; ++p)
       g.part[p] = a.part[p] * g.part[p] + (b.part[p] * (v.part[p] - mean.part[p]) + c.part[p]);
-    store(g, dx + i, n, past);
+    store(g, dx + at, n, past);
   }
 };
 
 template <Stored T>
 LAMINA_TARGET void combine(const T* x, const Signs* signs, const T* dy, float slope,
                            const float* mean, const float* a, const float* b, const float* c, T* dx,
-                           std::size_t n, bool past) {
+                           std::size_t n, std::size_t stride, bool past) {
   Combine<T> step{x, dy, signs, slope, dx, past, {}, {}, {}, {}};
   load(mean, step.mean), load(a, step.a), load(b, step.b), load(c, step.c);
-  in_steps(n, step);
+  in_steps(n, stride, step);
   if (past) finish_puts();
 }
 

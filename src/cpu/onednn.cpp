@@ -91,7 +91,8 @@ class OneDnn final : public Backend {
   std::unique_ptr<NormKernel> batch_norm(const Form& x, const Epilogue& e) const override {
     check_input(x, "batch_norm");
     const int block = channel_block(x);
-    if (block > 0) return std::make_unique<BlockedNorm>(x, block, e);
+    const bool beside = x.order() == AxisOrder{0, 2, 3, 1} && x.shape.c % 16 == 0;
+    if (block > 0 || beside) return std::make_unique<BlockedNorm>(x, block, e);
     return std::make_unique<BlockedNorm>(Form{x.shape, x.dtype, {}}, 1, e);
   }
   std::unique_ptr<DropoutKernel> dropout(double rate, const Form& x, const Shape& whole,

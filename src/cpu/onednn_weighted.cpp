@@ -33,6 +33,17 @@ bool OneDnnWeighted::take_products(const DwProducts& kernel) {
   return true;
 }
 
+void OneDnnWeighted::assemble_product(const dnnl::matmul::primitive_desc& product, const Desc& w_) {
+  Op op(runtime_, product, dnnl::matmul(product),
+        {{DNNL_ARG_WEIGHTS, product.weights_desc()},
+         {DNNL_ARG_SRC, product.src_desc()},
+         {DNNL_ARG_DST, product.dst_desc()}});
+  weights_ = [op](auto v) mutable { op({v.begin()[0], v.begin()[1], v.begin()[2]}); };
+  weights_dw_ = stage(plain(blocking(w_).dims), retyped(w_, f32));
+  weights_dw_.bytes = product.dst_desc().get_size();
+  arrange(op, {&weights_dw_});
+}
+
 void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
   if (!from_plain_) return w_.data;
   void* weights = blocked_.view().data;

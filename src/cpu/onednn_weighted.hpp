@@ -93,6 +93,9 @@ class OneDnnWeighted : public WeightedKernel {
     arrange(op, {&weights_x_, &weights_dy_, &weights_dw_});
   }
 
+  /// dw {k, c} in f32 as the product of dy {k, pixels} and x {pixels, c}.
+  void assemble_product(const dnnl::matmul::primitive_desc& product, const Desc& w);
+
   /// Whether dw in bf16 may be our own: not where oneDNN has a kernel for tiles (AMX).
   static bool may_be_products(const dnnl::primitive_desc_base& theirs) {
     return DwProducts::available() && !is(theirs, "amx");

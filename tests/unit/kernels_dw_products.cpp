@@ -1,5 +1,6 @@
-// The gradient of weights in bf16 by the back end's own products: every remainder of chunks, tiles
-// and blocks of channels, with whole numbers, whose sums are exact in any order.
+// The gradient of weights in bf16 by products, the back end's own or one of matrices: every
+// remainder of chunks, tiles and blocks of channels, with whole numbers, whose sums are exact in
+// any order.
 #include "catch.hpp"
 #include "cpu/dw_products.hpp"
 #include "support/operands.hpp"
@@ -59,13 +60,18 @@ Gradients gradients(const Backend& backend, WeightedKernel& kernel, bool bias, c
   return {read(backend, dw), bias ? read(backend, db) : Values()};
 }
 
-bool is_ours(const WeightedKernel& kernel) { return kernel.algorithm.ends_with("lamina:products"); }
+constexpr const char* ours = "lamina:products";
+constexpr const char* one_product = "matmul";
+
+bool is(const char* how, const WeightedKernel& kernel) {
+  return kernel.algorithm.find(how) != std::string::npos;
+}
 
 /// make(back end, dtype) gives a kernel; false where it does not take them.
 template <class Make>
-bool compare(bool bias, const Make& make) {
-  const auto reference = reference_backend(), backend = onednn_backend({.only = "lamina:products"});
-  if (!is_ours(*make(*backend, DType::bf16))) return false;
+bool compare(bool bias, const char* how, const Make& make) {
+  const auto reference = reference_backend(), backend = onednn_backend({.only = how});
+  if (!is(how, *make(*backend, DType::bf16))) return false;
   const auto exact = make(*reference, DType::f64);
   const Values x = digits(exact->inputs[0].shape.size(), 1);
   const Values dy = digits(exact->output.shape.size(), 2);
@@ -82,18 +88,18 @@ bool compare(bool bias, const Make& make) {
 }
 
 /// False where forward wants another layout.
-bool compare(const ConvGeometry& g, const Shape& shape) {
+bool compare(const ConvGeometry& g, const Shape& shape, const char* how = ours) {
   INFO(shape.text() << ", " << g.channels << " channels, kernel " << g.kernel.h << 'x' << g.kernel.w
                     << ", stride " << g.stride.h << ',' << g.stride.w << ", dilation "
                     << g.dilation.h);
-  return compare(g.bias, [&](const Backend& on, DType dtype) {
+  return compare(g.bias, how, [&](const Backend& on, DType dtype) {
     return on.conv(g, {shape, dtype, {}});
   });
 }
 
 bool compare(std::int64_t features, bool bias, const Shape& shape) {
   INFO(shape.text() << ", " << features << " features");
-  return compare(bias, [&](const Backend& on, DType dtype) {
+  return compare(bias, ours, [&](const Backend& on, DType dtype) {
     return on.linear(features, bias, {shape, dtype, {}});
   });
 }
@@ -170,7 +176,7 @@ TEST_CASE("products of dy and x have the same bits with any number of threads") 
   for (const int n : {1, 2, 3, 7}) {
     set_threads(n);
     const auto kernel = backend->conv(g, {shape, DType::bf16, {}});
-    REQUIRE(is_ours(*kernel));
+    REQUIRE(is(ours, *kernel));
     const auto got = gradients(*backend, *kernel, true, x, dy);
     if (!first) first = got;
     CHECK((got == *first));
@@ -185,10 +191,10 @@ TEST_CASE("products of dy and x are not taken where copies take longer, with any
   struct Case {
     Shape x;
     std::int64_t channels, window;
-    bool ours;
+    bool pays;
   };
   const int before = threads();
-  for (const auto& [x, channels, window, ours] : {Case{{16, 16, 32, 32}, 16, 3, false},
+  for (const auto& [x, channels, window, pays] : {Case{{16, 16, 32, 32}, 16, 3, false},
                                                   {{16, 48, 28, 28}, 48, 1, false},
                                                   {{16, 16, 28, 28}, 512, 1, false},
                                                   {{16, 64, 28, 28}, 64, 3, true},
@@ -197,7 +203,28 @@ TEST_CASE("products of dy and x are not taken where copies take longer, with any
       INFO(x.text() << ", " << channels << " channels, " << n << " threads");
       set_threads(n);
       const ConvGeometry g{.channels = channels, .kernel = window, .pad = window / 2};
-      CHECK(is_ours(*onednn_backend()->conv(g, {x, DType::bf16, {}})) == ours);
+      CHECK(is(ours, *onednn_backend()->conv(g, {x, DType::bf16, {}})) == pays);
     }
   set_threads(before);
+}
+
+TEST_CASE("one product of matrices is the gradient of 1x1 weights, where there are tiles") {
+  const bool tiles =
+      has_onednn() && onednn_backend()->description().find("amx") != std::string::npos;
+  if (!tiles) {
+    WARN("the processor has no tiles (AMX), or they are not used: nothing to test");
+    return;
+  }
+  int compared = 0;
+  for (const Shape& x : {Shape{1, 32, 1, 1}, Shape{3, 64, 7, 7}, Shape{2, 48, 9, 5},
+                         Shape{2, 100, 5, 7}, Shape{4, 256, 14, 14}, Shape{1, 2048, 3, 3}})
+    for (const std::int64_t channels : {16, 33, 64, 512})
+      compared += compare({.channels = channels, .bias = false}, x, one_product);
+  CHECK(compared > 12);
+  const Shape image{2, 32, 8, 8};  // of which dw is not one product
+  CHECK_FALSE(compare({.channels = 32, .stride = 2, .bias = false}, image, one_product));
+  CHECK_FALSE(compare({.channels = 32, .pad = 1, .bias = false}, image, one_product));
+  CHECK_FALSE(compare({.channels = 32, .groups = 2, .bias = false}, image, one_product));
+  CHECK_FALSE(compare({.channels = 32, .kernel = 3, .bias = false}, image, one_product));
+  CHECK_FALSE(compare({.channels = 32, .bias = true}, image, one_product));
 }
