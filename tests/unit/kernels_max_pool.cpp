@@ -1,0 +1,94 @@
+// Maximum pooling in every type and layout: exactly what the reference computes, of whole numbers
+// among which many are equal.
+#include "catch.hpp"
+#include "support/operands.hpp"
+
+#include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/threads.hpp>
+
+using namespace lamina;
+using namespace lamina::test;
+
+namespace {
+
+struct Results {
+  Values y, dx;
+  bool operator==(const Results&) const = default;
+};
+
+Results pooled(Setup& s, const PoolGeometry& g, const Shape& shape, const Values& in,
+               const Values& gradients) {
+  const auto kernel = s.backend.pool(g, s.form(shape));
+  const Tensor x = s.place(kernel->inputs[0], in), y = dirty(kernel->output);
+  const Tensor dy = s.place(kernel->output, gradients), dx = dirty(kernel->inputs[0]);
+  kernel->forward(s.stream, x, y);
+  kernel->input_grad(s.stream, x, y, dy, dx);
+  return {s.read(y), s.read(dx)};
+}
+
+/// Whole numbers up to `most`, which all types hold.
+Values digits(std::int64_t n, std::uint64_t seed, double most) {
+  Values values = random_values(n, seed);
+  for (double& v : values) v = std::round(most * v);
+  return values;
+}
+
+/// Calls f(setup) with oneDNN in each type and layout.
+template <class F>
+void on_onednn(const F& f) {
+  if (!has_onednn()) return;
+  const auto backend = onednn_backend();
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool native : {false, true}) {
+      INFO(name(dtype) << (native ? " native" : " plain"));
+      Setup s{*backend, dtype, native};
+      f(s);
+    }
+}
+
+void compare(const PoolGeometry& g, const Shape& shape) {
+  INFO(shape.text() << ", window " << g.window.h << 'x' << g.window.w << ", stride " << g.stride.h
+                    << ',' << g.stride.w << ", pad " << g.pad.top << ',' << g.pad.left);
+  const auto reference = reference_backend();
+  Setup exact{*reference, DType::f64, false};
+  const Values x = digits(shape.size(), 1, 2), dy = digits(g.output(shape).size(), 2, 1);
+  const Results want = pooled(exact, g, shape, x, dy);
+  const int before = threads();
+  on_onednn([&](Setup& s) {
+    for (const int n : {1, 3}) {
+      set_threads(n);
+      CHECK((pooled(s, g, shape, x, dy) == want));
+    }
+  });
+  set_threads(before);
+}
+
+}  // namespace
+
+TEST_CASE("maximum pooling is exact in every type and layout", "[isa]") {
+  for (const Shape& shape :
+       {Shape{2, 32, 9, 11}, Shape{3, 20, 14, 13}, Shape{1, 16, 33, 65}, Shape{2, 3, 17, 16}})
+    for (const Pair window : {Pair(2), Pair(3), Pair{1, 4}, Pair{5, 3}})
+      for (const Pair stride : {Pair(1), Pair(2), Pair{3, 1}, Pair(6)})
+        for (const Pad pad :
+             {Pad(0), Pad{window.h / 2, window.w / 2}, Pad{window.h - 1, 0, 0, window.w - 1}})
+          compare({.window = window, .stride = stride, .pad = pad}, shape);
+}
+
+TEST_CASE("maximum pooling is exact in windows of as many places as a byte numbers", "[isa]") {
+  for (const Pair window : {Pair(15), Pair{15, 17}, Pair(16), Pair{17, 16}})
+    compare({.window = window, .stride = 9, .pad = 3}, {2, 32, 40, 37});
+}
+
+TEST_CASE("maximum pooling in bf16 adds gradients up before it rounds", "[isa]") {
+  if (!has_onednn()) return;
+  const auto backend = onednn_backend();
+  for (const bool native : {false, true}) {
+    Setup s{*backend, DType::bf16, native};
+    Values x(80, 0), dy(48, 1);
+    for (std::size_t c = 0; c < 16; ++c) x[5 * c + 2] = 9, dy[3 * c] = 256;
+    const Results got = pooled(s, {.window = Pair{1, 3}, .stride = 1}, {1, 16, 1, 5}, x, dy);
+    // After each addition 257 would be rounded to 256.
+    CHECK(Values(got.dx.begin(), got.dx.begin() + 5) == Values{0, 0, 258, 0, 0});
+  }
+}
