@@ -62,12 +62,18 @@ if(LAMINA_HAS_CUDA)
   endif()
   enable_language(CUDA)
   file(GLOB _gpu_kernels CONFIGURE_DEPENDS kernels/*.cu)
+  file(GLOB _sm90_kernels CONFIGURE_DEPENDS kernels/*_sm90.cu)  # what only these have
+  list(REMOVE_ITEM _gpu_kernels ${_sm90_kernels})
   add_library(lamina_gpu_kernels OBJECT ${_gpu_kernels})
-  target_link_libraries(lamina_gpu_kernels PRIVATE lamina_headers)
-  target_include_directories(lamina_gpu_kernels PRIVATE ${PROJECT_SOURCE_DIR})
-  set_target_properties(lamina_gpu_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_compile_options(lamina_gpu_kernels PRIVATE
-    -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
-    # Registers that do not suffice are a warning, too.
-    -Xptxas=--warn-on-spills $<$<BOOL:${LAMINA_WERROR}>:-Werror=all-warnings -Xptxas=-Werror>)
+  add_library(lamina_sm90_kernels OBJECT ${_sm90_kernels})
+  set_target_properties(lamina_sm90_kernels PROPERTIES CUDA_ARCHITECTURES 90a-real)
+  foreach(_library lamina_gpu_kernels lamina_sm90_kernels)
+    target_link_libraries(${_library} PRIVATE lamina_headers)
+    target_include_directories(${_library} PRIVATE ${PROJECT_SOURCE_DIR})
+    set_target_properties(${_library} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_compile_options(${_library} PRIVATE
+      -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
+      # Registers that do not suffice are a warning, too.
+      -Xptxas=--warn-on-spills $<$<BOOL:${LAMINA_WERROR}>:-Werror=all-warnings -Xptxas=-Werror>)
+  endforeach()
 endif()

@@ -110,6 +110,7 @@ inline double fma_rate(std::string_view, DType, const Slices&) {
   detail::absent(detail::no_ceilings);
 }
 inline Bandwidths bandwidths(std::size_t, const Slices&) { detail::absent(detail::no_ceilings); }
+inline const CeilingLoops& processor_loops() { detail::absent(detail::no_ceilings); }
 inline Machine measure_machine(const World&, const Backend&) {
   detail::absent(detail::no_ceilings);
 }

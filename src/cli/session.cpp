@@ -108,9 +108,7 @@ std::string commented(const std::string& lines) {
   return s;
 }
 
-/// Nothing for a GPU, whose ceilings are not measured.
 Machine ceilings(const RunOptions& o, const World& world, const Backend& backend) {
-  if (!backend.memory().on_host()) return {};
   bool found = false;
   Machine machine;
   if (o.ceilings != "measure") machine = cached_machine(world, backend, &found);

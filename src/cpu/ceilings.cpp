@@ -145,6 +145,7 @@ struct InstructionSet {
 std::vector<InstructionSet> available(DType t = DType::f32) {
 #if defined(__x86_64__)
   std::vector<InstructionSet> sets;
+  if (t == DType::f16) return sets;
   if (t == DType::bf16) {
     if (__builtin_cpu_supports("avx512bf16")) sets.push_back({"avx512bf16", &avx512bf16});
     static const bool tiles = may_use_tiles();
@@ -157,7 +158,7 @@ std::vector<InstructionSet> available(DType t = DType::f32) {
   if (__builtin_cpu_supports("avx512f")) sets.push_back({"avx512", &avx512::loops});
   return sets;
 #else
-  if (t == DType::bf16) return {};
+  if (is_narrow(t)) return {};
   return {{"portable", &portable::loops}};
 #endif
 }
@@ -370,6 +371,31 @@ Bandwidths bandwidths(std::size_t bytes, const Slices& slices) {
     loops.scale(x, piece, one, times);
   });
   return {triad * passed, read * passed, scale * 2 * passed};
+}
+
+namespace {
+
+class ProcessorLoops final : public CeilingLoops {
+ public:
+  int units() const override { return threads(); }
+  bool shared() const override { return true; }
+  std::vector<CacheLevel> cache_levels() const override { return lamina::cache_levels(); }
+  std::vector<std::string> instruction_sets(DType t) const override {
+    return lamina::instruction_sets(t);
+  }
+  double fma_rate(std::string_view set, DType t, const Slices& slices) const override {
+    return lamina::fma_rate(set, t, slices);
+  }
+  Bandwidths bandwidths(std::size_t bytes, const Slices& slices) const override {
+    return lamina::bandwidths(bytes, slices);
+  }
+};
+
+}  // namespace
+
+const CeilingLoops& processor_loops() {
+  static const ProcessorLoops loops;
+  return loops;
 }
 
 }  // namespace lamina

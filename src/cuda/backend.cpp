@@ -29,16 +29,19 @@ class Cuda final : public Backend {
   Cuda(int device, Choice choice)
       : demands_(choice.demands),
         memory_(std::make_shared<Memory>(device)),
+        ceilings_(make_ceilings(memory_, demands_.tf32)),
         libraries_(make_libraries(memory_, std::move(choice))) {}
 
   std::string name() const override { return GpuName{.demands = demands_}.text(); }
   std::string description() const override {
-    return text(libraries_->names(), ", ", memory_->gpu(),
+    return text(libraries_->names(), ", ", memory_->properties().name,
                 demands_.tf32 ? ", f32 multiplied as TF32" : "");
   }
   /// What the reference does.
   bool supports(const Precision& p) const override { return planning_backend()->supports(p); }
+  DType arithmetic(DType t) const override { return t; }
   MemorySpace& memory() const override { return *memory_; }
+  const CeilingLoops& ceilings() const override { return *ceilings_; }
 
   bool fuses(Fusible kernel, const Epilogue& e) const override {
     return kernel == Fusible::batch_norm ? e.rectifies() : libraries_->fuses(kernel, e);
@@ -113,6 +116,7 @@ class Cuda final : public Backend {
  private:
   Demands demands_;
   std::shared_ptr<Memory> memory_;
+  std::unique_ptr<CeilingLoops> ceilings_;
   std::unique_ptr<Libraries> libraries_;
 };
 

@@ -106,7 +106,7 @@ class Cudnn9 final : public Libraries {
  public:
   Cudnn9(const std::shared_ptr<Memory>& memory, Choice choice)
       : on_{memory, Gpu(memory->device()), choice.demands,
-            text(cudnn_name(), ", ", memory->gpu(), choice.demands),
+            text(cudnn_name(), ", ", memory->properties().name, choice.demands),
             choice.verdicts ? choice.verdicts : std::make_shared<Verdicts>()} {}
 
   std::string names() const override { return cudnn_name(); }

@@ -81,10 +81,10 @@ void Memory::carry(Stream& stream, const void* from, void* to, std::size_t bytes
   ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_of(stream).stream()), "copy");
 }
 
-std::string Memory::gpu() const {
+cudaDeviceProp Memory::properties() const {
   cudaDeviceProp properties;
-  ok(cudaGetDeviceProperties(&properties, device_), "ask for a GPU's name");
-  return properties.name;
+  ok(cudaGetDeviceProperties(&properties, device_), "ask what a GPU is");
+  return properties;
 }
 
 std::size_t Memory::total_bytes() const {

@@ -20,8 +20,8 @@ class Memory final : public MemorySpace {
 
   int device() const { return device_; }
   std::string name() const override { return text("cuda:", device_); }
-  /// What GPU it is: "NVIDIA H200".
-  std::string gpu() const;
+  /// Of the GPU: its name is "NVIDIA H200".
+  cudaDeviceProp properties() const;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   void settle() override;
   void zero(void* to, std::size_t bytes) override;

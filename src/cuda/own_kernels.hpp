@@ -3,6 +3,8 @@
 
 #include "cuda/on_gpu.hpp"
 
+#include <lamina/kernels/ceilings.hpp>
+
 namespace lamina::cuda {
 
 using MemoryPointer = std::shared_ptr<Memory>;
@@ -24,6 +26,9 @@ std::unique_ptr<UpdateKernel> make_update(const MemoryPointer&, const UpdateRule
                                           std::span<const UpdatePart> parts);
 std::unique_ptr<SquaresKernel> make_squares(const MemoryPointer&,
                                             std::span<const SquaresPart> parts);
+
+/// With `tf32`, f32 is multiplied so, too.
+std::unique_ptr<CeilingLoops> make_ceilings(const MemoryPointer&, bool tf32);
 
 /// Puts into the stream: y has the elements of x, which is of one shape, in its own layout and
 /// type.

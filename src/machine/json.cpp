@@ -25,7 +25,7 @@ Rate rate(const JsonPart& json) {
 }
 
 DType dtype(const JsonPart& json) {
-  constexpr DType known[] = {DType::f32, DType::f64, DType::bf16};
+  constexpr DType known[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
   return known[json.one_of(int(std::size(known)), [&](int i) { return lamina::name(known[i]); })];
 }
 

@@ -95,20 +95,23 @@ Found in_turn(const World& world, const Effort& effort, const Measure& measure) 
 }
 
 /// Numbers that no processor treats differently, in any layout.
-Tensor operand(const Form& form) {
-  Tensor t(form);
+Tensor operand(const Backend& backend, const Form& form) {
+  Tensor t(Form{form.shape, form.dtype, {}});
   visit(form.dtype, [&]<Floating T>(T) {
     const auto elements = t.elements<T>();
     for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = T(0.01F * float(i % 97));
   });
-  return t;
+  Tensor there(form, backend.memory());
+  backend.copy(t, there);
+  return there;
 }
 
 /// FLOP/s of one pass of `kernel`, each of which does `flops`.
-Found rate_of(const World& world, const Effort& effort, WeightedKernel& kernel, Pass pass,
-              double flops) {
-  const Tensor x = operand(kernel.inputs.at(0)), w = operand(kernel.w), y = operand(kernel.output);
-  const Tensor dw(Form{kernel.w.shape, wide(kernel.w.dtype), kernel.w.layout});
+Found rate_of(const World& world, const Backend& backend, const Effort& effort,
+              WeightedKernel& kernel, Pass pass, double flops) {
+  const Tensor x = operand(backend, kernel.inputs.at(0)), w = operand(backend, kernel.w),
+               y = operand(backend, kernel.output);
+  const Tensor dw(Form{kernel.w.shape, wide(kernel.w.dtype), kernel.w.layout}, backend.memory());
   Stream stream;
   const auto run = [&](std::size_t times) {
     const double begin = now();
@@ -117,6 +120,7 @@ Found rate_of(const World& world, const Effort& effort, WeightedKernel& kernel, 
       if (pass == Pass::input_grad) kernel.input_grad(stream, w, y, x);
       if (pass == Pass::weight_grad) kernel.weight_grad(stream, x, y, dw, {});
     }
+    stream.wait();
     return now() - begin;
   };
   run(1);  // first touch
@@ -155,12 +159,12 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
                    std::vector<ComputeCeiling>& best) {
   using Kind = ComputeCeiling::Kind;
   ComputeCeiling gemm{Kind::gemm, "", dtype, {}};
-  for (const double n : {384, 768, 1536}) {
-    const double flops = 2 * n * n * n;
-    if (flops > 0.25 * gemm.flops.together && n > 384) break;  // takes too long here
+  for (const double n : {384, 768, 1536, 3072, 6144}) {
+    const double flops = 2 * n * n * n, seconds = n > 1536 ? 0.005 : 0.25;
+    if (flops > seconds * gemm.flops.together && n > 384) break;  // takes too long here
     const auto kernel = backend.linear(std::int64_t(n), false,
                                        {{std::int64_t(n), std::int64_t(n), 1, 1}, dtype, {}});
-    const Found rate = rate_of(world, effort, *kernel, Pass::forward, flops);
+    const Found rate = rate_of(world, backend, effort, *kernel, Pass::forward, flops);
     if (rate.rates[0].together <= gemm.flops.together) continue;
     gemm.name = "linear " + algorithm_in(Pass::forward, kernel->algorithm);
     gemm.flops = rate.rates[0], gemm.disturbed = rate.disturbed;
@@ -169,12 +173,12 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
   Effort half = effort;  // there are many
   half.loop /= 2;
   for (const ConvShape& s : conv_shapes) {
-    const Shape x{std::max(4, threads()), s.channels, s.size, s.size};
+    const Shape x{std::max(4, backend.ceilings().units()), s.channels, s.size, s.size};
     const ConvGeometry g{.channels = s.filters, .kernel = s.kernel, .bias = false};
     const auto kernel = backend.conv(g, backend.conv(g, {x, dtype, {}})->inputs.at(0));
     const double flops = 2.0 * double(g.output(x).size() * g.weight(x).sample());
     for (const Pass pass : {Pass::forward, Pass::input_grad, Pass::weight_grad}) {
-      const Found rate = rate_of(world, half, *kernel, pass, flops);
+      const Found rate = rate_of(world, backend, half, *kernel, pass, flops);
       keep(best,
            {Kind::conv,
             text("conv ", s.kernel, 'x', s.kernel, ' ', algorithm_in(pass, kernel->algorithm)),
@@ -183,9 +187,14 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
   }
 }
 
-/// Threads of this node's ranks that share one of these caches, where ranks lie side by side.
-std::size_t sharing(const World& world, const CacheLevel& level) {
-  return std::size_t(std::max(1, std::min(level.sharers, threads() * world.local_size())));
+/// Units of this node's ranks that work with the same memory.
+int together(const World& world, const CeilingLoops& loops) {
+  return loops.units() * (loops.shared() ? world.local_size() : 1);
+}
+
+/// Those of them that share one of these caches, where ranks lie side by side.
+std::size_t sharing(const World& world, const CeilingLoops& loops, const CacheLevel& level) {
+  return std::size_t(std::max(1, std::min(level.sharers, together(world, loops))));
 }
 
 }  // namespace
@@ -194,17 +203,18 @@ bool patient(const World& world, const Effort& effort) {
   return world.comm().all_gather_value(now() - effort.begin)[0] < effort.patience;
 }
 
-std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort) {
+std::vector<ComputeCeiling> measure_fma(const World& world, const CeilingLoops& loops,
+                                        const Effort& effort) {
   std::vector<ComputeCeiling> all;
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
     // Nodes may differ, but all ranks must measure the same: what rank 0 has.
     std::string sets;
-    for (const std::string& set : instruction_sets(dtype)) sets += set + ' ';
+    for (const std::string& set : loops.instruction_sets(dtype)) sets += set + ' ';
     sets = world.comm().broadcast_text(sets);
     for (std::size_t at = 0, end; (end = sets.find(' ', at)) != std::string::npos; at = end + 1) {
       const std::string set = sets.substr(at, end - at);
       const Found rate = in_turn(world, effort, [&](const Slices& slices) {
-        return std::vector<double>{fma_rate(set, dtype, slices)};
+        return std::vector<double>{loops.fma_rate(set, dtype, slices)};
       });
       all.push_back({ComputeCeiling::Kind::fma, set, dtype, rate.rates[0], rate.disturbed});
     }
@@ -215,35 +225,39 @@ std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort
 std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& backend,
                                             const Effort& effort) {
   std::vector<ComputeCeiling> best;
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+  std::vector those = {DType::f32, DType::bf16, DType::f16};
+  // GPUs' libraries take seconds to find out how slow they are in f64.
+  if (backend.memory().on_host()) those.insert(those.begin() + 1, DType::f64);
+  for (const DType dtype : those)
     if (backend.supports(dtype) && backend.arithmetic(dtype) == dtype)
       measure_dtype(world, backend, dtype, effort, best);
   return best;
 }
 
-double memory_set(double told, int threads, double available) {
+double memory_set(double told, int units, double available) {
   constexpr double gib = 1 << 30;
-  const double unknown = std::clamp(threads * gib / 2, gib, 4 * gib);
+  const double unknown = std::clamp(units * gib / 2, gib, 4 * gib);
   return std::min(std::max(4 * told, unknown), available / 4);
 }
 
-std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effort) {
+std::vector<MemoryCeiling> measure_memory(const World& world, const CeilingLoops& loops,
+                                          std::size_t free, const Effort& effort) {
   std::vector<MemoryCeiling> all;
-  const auto team = std::size_t(threads());
-  // Bytes per thread: while one rank is at work, and while all of the node are.
+  const auto team = std::size_t(loops.units());
+  // Bytes per unit: while one rank is at work, and while all of the node are.
   const auto add = [&](std::string name, double capacity, std::size_t one, std::size_t each) {
     const auto found = in_turn(world, effort, [&](const Slices& slices) {
-      const Bandwidths b = bandwidths(slices.middle ? each : one, slices);
+      const Bandwidths b = loops.bandwidths(slices.middle ? each : one, slices);
       return std::vector<double>{b.triad, b.read, b.scale};
     });
     const auto& rates = found.rates;
     all.push_back({std::move(name), capacity, rates[0], rates[1], rates[2], found.disturbed});
   };
-  std::size_t inner = 0;  // bytes of the level before, per thread
-  double told = 0;        // bytes of the last level, of all threads of the node
-  const auto node = team * std::size_t(world.local_size());
-  for (const CacheLevel& level : cache_levels()) {
-    const std::size_t share = level.bytes / sharing(world, level);
+  std::size_t inner = 0;  // bytes of the level before, per unit
+  double told = 0;        // bytes of the last level, of all units of the node
+  const auto node = std::size_t(together(world, loops));
+  for (const CacheLevel& level : loops.cache_levels()) {
+    const std::size_t share = level.bytes / sharing(world, loops, level);
     // Half of it leaves room for other things; but most must not fit into the level before.
     const std::size_t bytes = std::max(share / 2, std::min(2 * inner, share / 4 * 3));
     add(level.name, double(share * team), bytes, bytes);
@@ -251,7 +265,7 @@ std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effo
     told = double(std::max(share * node, level.bytes));
   }
   const Communicator& ranks = world.comm();
-  const double available = ranks.all_reduce_value(double(available_memory()), ReduceOp::min);
+  const double available = ranks.all_reduce_value(double(free), ReduceOp::min);
   const double set = std::min(memory_set(told, int(node), available), effort.memory);
   add("memory", 0, std::size_t(set) / team, std::size_t(set) / node);
   all.back().disturbed |= set < 2 * told;  // too little memory is left to tell
@@ -261,11 +275,12 @@ std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effo
 double measure_launch(const World& world, const Backend& backend, const Effort& effort) {
   const DType dtype = backend.supports(DType::f32) ? DType::f32 : DType::f64;
   const auto kernel = backend.activation({}, Form{{1, 64, 1, 1}, dtype, {}});
-  const Tensor x = operand(kernel->inputs.at(0)), y(kernel->output);
+  const Tensor x = operand(backend, kernel->inputs.at(0)), y(kernel->output, backend.memory());
   Stream stream;
   const auto run = [&](std::size_t times) {
     const double begin = now();
     for (std::size_t i = 0; i < times; ++i) kernel->forward(stream, x, y);
+    stream.wait();
     return now() - begin;
   };
   // Ranks share nothing here: what one gets undisturbed is what all get.
@@ -341,12 +356,14 @@ Machine measure_machine(const World& world, const Backend& backend) {
   std::strftime(date, sizeof date, "%Y-%m-%d", localtime_r(&time, &local));
   machine.date = date;
   const detail::Effort effort;  // the roofs first: while there is most patience
-  machine.compute = detail::measure_fma(world, effort);
-  machine.memory = detail::measure_memory(world, effort);
+  const CeilingLoops& loops = backend.ceilings();
+  machine.compute = detail::measure_fma(world, loops, effort);
+  machine.memory = detail::measure_memory(world, loops, backend.memory().free_bytes(), effort);
   machine.launch = detail::measure_launch(world, backend, effort);
   for (ComputeCeiling& c : detail::measure_kernels(world, backend, effort))
     machine.compute.push_back(std::move(c));
-  machine.comm = detail::measure_collectives(world, effort);
+  // Between GPUs collectives go other ways than these.
+  if (backend.memory().on_host()) machine.comm = detail::measure_collectives(world, effort);
   const std::string json =
       world.rank() == 0 ? detail::machine_to_json(machine).dump(
                               -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)

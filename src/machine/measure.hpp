@@ -23,18 +23,21 @@ struct Effort {
 /// Whether rank 0 has some patience left. Collective.
 bool patient(const World& world, const Effort& effort);
 
-/// Bytes that the threads of a node go through to measure its memory: so many that no cache holds a
-/// part worth mentioning, neither those that the system tells of (`told` bytes in the last level,
-/// all together) nor those of a host that tells its virtual machines of fewer. No processor has
-/// more than 100 MB of the last level beside a core, or 1.2 GB in all. At most a quarter of what is
-/// `available`.
-double memory_set(double told, int threads, double available);
+/// Bytes that `units` (the threads of a node, or the multiprocessors of a GPU) go through to
+/// measure its memory: so many that no cache holds a part worth mentioning, neither those that the
+/// system tells of (`told` bytes in the last level, all together) nor those of a host that tells
+/// its virtual machines of fewer. No processor has more than 100 MB of the last level beside a
+/// core, or 1.2 GB in all. At most a quarter of what is `available`.
+double memory_set(double told, int units, double available);
 
-std::vector<ComputeCeiling> measure_fma(const World& world, const Effort& effort = {});
+std::vector<ComputeCeiling> measure_fma(const World& world, const CeilingLoops& loops,
+                                        const Effort& effort = {});
 /// The best GEMM of each dtype, and the best convolution of each kernel size and algorithm.
 std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& backend,
                                             const Effort& effort = {});
-std::vector<MemoryCeiling> measure_memory(const World& world, const Effort& effort = {});
+/// Of which so many bytes are free on this rank.
+std::vector<MemoryCeiling> measure_memory(const World& world, const CeilingLoops& loops,
+                                          std::size_t free, const Effort& effort = {});
 double measure_launch(const World& world, const Backend& backend, const Effort& effort = {});
 /// From 1 KiB by factors of 4; groups of 2, 4, ... and of all ranks, side by side; pairs of
 /// neighbours and, with 4 or more ranks, of the ranks that are half of all apart. Where a network

@@ -43,6 +43,7 @@ struct cudaUUID_t {
 struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;
+  int major, multiProcessorCount, l2CacheSize;
 };
 
 const char* cudaGetErrorString(cudaError_t);

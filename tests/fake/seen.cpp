@@ -16,5 +16,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int number) {
   *to = {};
   std::strcpy(to->name, "Fake GPU");
   to->uuid.bytes[0] = char(seen);
+  to->major = 8, to->multiProcessorCount = 2, to->l2CacheSize = 1 << 16;
   return cudaSuccess;
 }

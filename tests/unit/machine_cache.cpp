@@ -96,8 +96,10 @@ TEST_CASE("a machine survives JSON, and damage does not", "[machine]") {
   CHECK(back.compute[2].dtype == DType::f64);
   CHECK(back.compute[3].kind == ComputeCeiling::Kind::gemm);
   Machine narrow = made_machine(2);
-  narrow.compute[2].dtype = DType::bf16;
-  CHECK(read(detail::machine_to_json(narrow)).compute[2].dtype == DType::bf16);
+  for (const DType t : {DType::bf16, DType::f16}) {
+    narrow.compute[2].dtype = t;
+    CHECK(read(detail::machine_to_json(narrow)).compute[2].dtype == t);
+  }
   CHECK(back.memory[1].read.together == 300e9);
   CHECK(back.launch == 1e-6);
   for (const auto& [name, value] : json.items()) {

@@ -43,7 +43,7 @@ double flops(const std::vector<ComputeCeiling>& all, Kind kind, DType dtype,
 /// What does not fit together; empty where all does.
 std::string contradiction(const Backend& backend, const detail::Effort& effort) {
   const World world;
-  const auto fma = detail::measure_fma(world, effort);
+  const auto fma = detail::measure_fma(world, processor_loops(), effort);
   const auto sets = instruction_sets();
   for (std::size_t i = 1; i < sets.size(); ++i)
     for (const DType t : {DType::f32, DType::f64})
@@ -72,7 +72,7 @@ std::string contradiction(const Backend& backend, const detail::Effort& effort) 
       return text(c.name, " reaches ", of_peak, " of FMA");
   }
 
-  const auto memory = detail::measure_memory(world, effort);
+  const auto memory = detail::measure_memory(world, processor_loops(), available_memory(), effort);
   const auto& first = memory.front();
   const auto& last = memory.back();
   if (memory.size() < 3 || first.level != "L1") return "there are too few levels";
@@ -130,7 +130,8 @@ TEST_CASE("caches are listed from the first level on, and ranks share them", "[m
   }
   run_ranks(2, [&](World& world) {
     const OneThread one;
-    const auto memory = detail::measure_memory(world, {.loop = 1e-3, .memory = 64 << 20});
+    const auto memory = detail::measure_memory(world, processor_loops(), available_memory(),
+                                               {.loop = 1e-3, .memory = 64 << 20});
     const std::lock_guard lock([]() -> std::mutex& {
       static std::mutex mutex;
       return mutex;
@@ -204,7 +205,8 @@ TEST_CASE("all ranks have the same rates", "[machine]") {
   std::vector<std::vector<ComputeCeiling>> found(2);
   run_ranks(2, [&](World& world) {
     const OneThread one;
-    found[std::size_t(world.rank())] = detail::measure_fma(world, {.loop = 2e-3});
+    found[std::size_t(world.rank())] =
+        detail::measure_fma(world, processor_loops(), {.loop = 2e-3});
   });
   REQUIRE(found[0].size() == 2 * instruction_sets().size() + instruction_sets(DType::bf16).size());
   for (std::size_t i = 0; i < found[0].size(); ++i) {

@@ -248,6 +248,9 @@ void adjust_loss_scale(const LossScaling& how, const View& squares, const View& 
 /// The kernels that may take an epilogue.
 enum class Fusible { conv, linear, batch_norm };
 
+class CeilingLoops;
+const CeilingLoops& processor_loops();
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -260,6 +263,8 @@ class Backend {
   virtual DType arithmetic(DType t) const { return wide(t); }
   /// Where all operands of its kernels lie. It must outlive the tensors there.
   virtual MemorySpace& memory() const { return host_memory(); }
+  /// What tells the ceilings of what it computes with.
+  virtual const CeilingLoops& ceilings() const { return processor_loops(); }
   /// Takes what its kernels share, now and not when the first of them runs.
   virtual void make_room() const {}
 

@@ -1,4 +1,5 @@
-// Ceilings: small loops that come as close as a program can to what the processor does at most.
+// Ceilings: small loops that come as close as a program can to what a device does at most: the
+// processor, or a GPU.
 #pragma once
 
 #include <lamina/tensor/dtype.hpp>
@@ -52,5 +53,27 @@ struct Bandwidths {
 /// With `bytes` per thread (of all operands together, at least 3 cache lines) and the widest
 /// instruction set, on all threads(). Throws Error where there is not that much memory.
 Bandwidths bandwidths(std::size_t bytes, const Slices& slices = {});
+
+/// The same of whatever a back end computes with.
+class CeilingLoops {
+ public:
+  virtual ~CeilingLoops() = default;
+
+  /// How many work side by side, each on a part of its own: threads(), or multiprocessors.
+  virtual int units() const = 0;
+  /// Whether the ranks of a node have caches and memory in common.
+  virtual bool shared() const = 0;
+  virtual std::vector<CacheLevel> cache_levels() const = 0;
+  /// With a GPU the instructions are named: "fma" of its cores, "mma" and "wgmma" of its tensor
+  /// cores.
+  virtual std::vector<std::string> instruction_sets(DType dtype) const = 0;
+  virtual double fma_rate(std::string_view instruction_set, DType dtype,
+                          const Slices& slices) const = 0;
+  /// With `bytes` per unit.
+  virtual Bandwidths bandwidths(std::size_t bytes, const Slices& slices) const = 0;
+};
+
+/// Those above.
+const CeilingLoops& processor_loops();
 
 }  // namespace lamina
