@@ -198,6 +198,52 @@ __global__ void gather_largest(Windows of, Deal deal, const Place* places, const
       });
 }
 
+/// The same for squares of 2 by 2 elements, each of which at most 2 by 2 windows cover: where these
+/// are 2 apart, and no longer than 3. What a window has is read once for all of a square.
+template <class T, int V>
+__global__ void gather_largest_in_squares(Windows of, Deal deal, const std::uint8_t* places,
+                                          const T* dy, T* dx) {
+  each_pack<V>(deal, [&](std::int64_t n, int row, int column, int channel) {
+    const int i = 2 * row, j = 2 * column, top = of.h.first_over(i), left = of.w.first_over(j);
+    const int bottom = of.h.last_over(i + 1), right = of.w.last_over(j + 1);
+    const std::int64_t first = of.y_at(n) + channel;
+    Largest<T, V, std::uint8_t> windows[4];
+    LAMINA_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      const int p = top + k / 2, q = left + k % 2;
+      if (p >= bottom || q >= right) continue;
+      const std::int64_t at = first + of.y_at(p, q);
+      windows[k] = {load<V>(places + at), load<V>(dy + at)};
+    }
+    Wide<T> sums[4][V] = {};
+    LAMINA_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      const int p = top + k / 2, q = left + k % 2;
+      if (p >= bottom || q >= right) continue;
+      int here[4];  // the number in the window of each element that it has
+      LAMINA_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int down = i + e / 2 - of.h.start(p), across = j + e % 2 - of.w.start(q);
+        const bool has =
+            unsigned(down) < unsigned(of.h.window) && unsigned(across) < unsigned(of.w.window);
+        here[e] = has ? down * of.w.window + across : -1;
+      }
+      for (int v = 0; v < V; ++v) {
+        const int place = windows[k].place[v];
+        const Wide<T> value = windows[k].dy.wide(v);
+        LAMINA_UNROLL
+        for (int e = 0; e < 4; ++e)
+          if (place == here[e]) sums[e][v] += value;
+      }
+    }
+    T* const to = dx + of.x_at(n) + channel;
+    LAMINA_UNROLL
+    for (int e = 0; e < 4; ++e)
+      if (i + e / 2 < of.h.extent && j + e % 2 < of.w.extent)
+        store<V>(to + of.x_at(i + e / 2, j + e % 2), Pack<T, V>(sums[e]));
+  });
+}
+
 template <class T, int V>
 __global__ void gather_average(Windows of, Deal deal, const T* dy, T* dx) {
   gather<T, V>(
@@ -220,6 +266,12 @@ bool fits(const Pool& p, const Shape& y) {
 /// Whether a byte has the number of an element in its window.
 bool small(const Pool& p) { return p.geometry.window.h * p.geometry.window.w <= 256; }
 
+/// See gather_largest_in_squares().
+bool in_squares(const Pool& p) {
+  const Pair window = p.geometry.window, stride = p.geometry.stride;
+  return stride.h == 2 && stride.w == 2 && window.h <= 3 && window.w <= 3;
+}
+
 /// Calls f with how many elements of a window a thread reads at once, as a type.
 template <class F>
 cudaError_t with_window(const Pool& p, const F& f) {
@@ -236,6 +288,12 @@ cudaError_t launch_largest_grad(cudaStream_t stream, const Pool& p, const Shape&
     return launch_packs(stream, deal, find_largest<T, V, N, Place>, Windows(p, y), deal, x, places);
   });
   if (status != cudaSuccess) return status;
+  if constexpr (std::is_same_v<Place, std::uint8_t>)
+    if (in_squares(p)) {
+      const Deal deal(p.x.n, (p.x.h + 1) / 2, (p.x.w + 1) / 2, p.x.c / V);
+      return launch_packs(stream, deal, gather_largest_in_squares<T, V>, Windows(p, y), deal,
+                          places, dy, dx);
+    }
   const Deal deal(p.x.n, p.x.h, p.x.w, p.x.c / V);
   return launch_packs(stream, deal, gather_largest<T, V, Place>, Windows(p, y), deal, places, dy,
                       dx);
