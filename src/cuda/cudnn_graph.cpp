@@ -180,8 +180,12 @@ std::optional<Way> way_of(Descriptor config, DType t, const Demands& demands) {
   way.workspace = std::size_t(config.get<std::int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
   if (way.workspace > demands.most_workspace) return {};
   for (const auto note : notes<cudnnBackendNumericalNote_t>(
-           engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT))
+           engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
     if (!exact(note, t, demands)) return {};
+    // These multiply less than is counted.
+    if (note == CUDNN_NUMERICAL_NOTE_WINOGRAD) way.name += ":winograd";
+    if (note == CUDNN_NUMERICAL_NOTE_FFT) way.name += ":fft";
+  }
   for (const auto note : notes<cudnnBackendBehaviorNote_t>(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                                            CUDNN_BEHAVIOR_NOTE_TYPE_COUNT))
     if (note == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) way.compiled = true;

@@ -48,8 +48,9 @@ class Weighted final : public OnGpu<WeightedKernel> {
     if (c.epilogue.add) inputs.push_back(output);
     w = nhwc(weight, c.dtype);
     if (c.geometry.bias) b = vector_of(c.geometry.channels, c.dtype);
-    algorithm = text(passes_.forward.name(), ' ', passes_.input_grad.name(), ' ',
-                     passes_.weight_grad.name());
+    const std::string &y = passes_.forward.name(), &dx = passes_.input_grad.name(),
+                      &dw = passes_.weight_grad.name();
+    algorithm = y == dx && dx == dw ? y : text(y, '|', dx, '|', dw);
     if (c.geometry.bias) sums_ = bias_workspace(c.dtype, rows(), channels());
     scratch = std::max({passes_.forward.scratch(), passes_.input_grad.scratch(),
                         passes_.weight_grad.scratch(), sums_});

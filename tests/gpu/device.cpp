@@ -13,11 +13,18 @@ namespace lamina {
 
 namespace {
 
+/// The first way is taken: which is the fastest in memory of the host is no matter, and to find it
+/// out would take longer than the tests do.
+struct Untimed final : Verdicts {
+  std::optional<double> find(const std::string&) override { return 0.0; }
+};
+
 /// All ranks that are threads of one process share it.
 const std::shared_ptr<const Backend>& gpu() {
   static const auto backend = [] {
     test::host_looks_in = true;
-    return cuda_backend(0, {.demands = {.deterministic = true}});  // tests compare bits of two runs
+    return cuda_backend(0, {.demands = {.deterministic = true},  // tests compare bits of two runs
+                            .verdicts = std::make_shared<Untimed>()});
   }();
   return backend;
 }

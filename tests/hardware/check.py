@@ -247,8 +247,10 @@ class Check:
     def test(self, tag, before=(), most=100):
         """One file's test cases, in a process of their own: an error of a GPU's stays."""
         begin = time.monotonic()
+        # Ranks that are threads have kernels of the host, too, which must not wait for each other.
+        env = {**self.env, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
         status, said = self.run([*before, self.bin / "gpu_tests", "--filenames-as-tags",
-                                 f"[#{tag}]~[host]"], most)
+                                 f"[#{tag}]~[host]"], most, env)
         ended = "cut off" if status is None else "skipped" if status == SKIPPED else \
             "passed" if status == 0 and "No test cases matched" not in said else "failed"
         result = {"status": ended, "seconds": round(time.monotonic() - begin, 1),
@@ -274,7 +276,7 @@ class Check:
         _, said = self.run([self.bin / "gpu_tests", "--filenames-as-tags", "--list-tags"], 20)
         tags = re.findall(r"\[#([a-z_]+)\]", said)
         last = [tag for tag in tags if tag == "models"]  # takes longest
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
             results = list(pool.map(self.test, [tag for tag in tags if tag not in last]))
         self.collect(found, results + [self.test(tag, most=1e9) for tag in last])
 

@@ -53,7 +53,7 @@ TEST_CASE("ways of cuDNN's that cannot be planned are passed over") {
   const auto backend = cuda_backend(0);
   const auto make = [&] { return backend->conv(geometries[3], {{2, 6, 7, 5}, DType::f32, {}}); };
   refuse_engines({1});
-  CHECK(make()->algorithm == "cudnn:0 cudnn:0 cudnn:0");
+  CHECK(make()->algorithm == "cudnn:0");
   refuse_engines({0, 1});
   CHECK_THROWS_WITH(make(), Catch::StartsWith("cuDNN has nothing for conv forward 2x6x7x5") &&
                                 Catch::Contains("; cuDNN: make a plan: refused"));
@@ -67,7 +67,7 @@ TEST_CASE("cuDNN's ways are those that a back end's name allows") {
     CHECK(GpuName::of(backend->name())->text() == GpuName{.demands = demands}.text());
     return backend->conv(geometries[3], {{2, 6, 7, 5}, t, {}})->algorithm;
   };
-  const std::string only_0 = "cudnn:0 cudnn:0 cudnn:0", only_1 = "cudnn:1 cudnn:1 cudnn:1";
+  const std::string only_0 = "cudnn:0", only_1 = "cudnn:1";
   const auto note = [](auto what) { note_of_engines({1}, what), refuse_engines({0}); };
   const auto nothing = Catch::StartsWith("cuDNN has nothing for");
 
@@ -80,6 +80,9 @@ TEST_CASE("cuDNN's ways are those that a back end's name allows") {
   CHECK_THROWS_WITH(made(DType::f32, {.deterministic = true}),
                     nothing && Catch::Contains(":deterministic"));
   CHECK(made(DType::f32, {}) == only_1);
+
+  note(CUDNN_NUMERICAL_NOTE_WINOGRAD);
+  CHECK(made(DType::f32, {}) == only_1 + ":winograd");
 
   note_of_engines({}, {});
   CHECK_THROWS_WITH(made(DType::f32, {.most_workspace = 4095}),

@@ -47,6 +47,8 @@ inline std::string above_peak(const Ceilings& c, const ProfileRow& r) {
                   100 * r.work.padding / r.work.flops);
   if (algorithm_of(r).find("wino") != std::string_view::npos)
     return "Winograd: FLOPs are counted as those of a direct convolution";
+  if (algorithm_of(r).find(":fft") != std::string_view::npos)
+    return "FFT: FLOPs are counted as those of a direct convolution";
   double alone = 0;
   for (const ComputeCeiling& fma : c.machine.compute)
     if (fma.kind == ComputeCeiling::Kind::fma && fma.dtype == c.dtype)
