@@ -30,6 +30,26 @@ struct Gradients {
   unsigned passed;
 };
 
+/// What is added to dy; without it, nothing.
+template <class T, bool There>
+struct More {
+  template <int V>
+  __device__ static Pack<T, V> add(const Pack<T, V>& dy, std::int64_t) {
+    return dy;
+  }
+};
+template <class T>
+struct More<T, true> {
+  const T* from;
+  template <int V>
+  __device__ Pack<T, V> add(const Pack<T, V>& dy, std::int64_t at) const {
+    const Pack<T, V> more = load<V>(from + at);
+    Wide<T> sums[V];
+    for (int v = 0; v < V; ++v) sums[v] = dy.wide(v) + more.wide(v);
+    return Pack<T, V>(sums);
+  }
+};
+
 /// Operands of backward.
 template <class T>
 struct Backward {
@@ -51,14 +71,19 @@ struct Backward {
 };
 
 /// A batch is summed as Wide<T>, since it is as long for all, and short; then batches as f64.
-template <class T, int V>
-__global__ void sum_gradients(Backward<T> of, std::int64_t rows, int channels, T* dadded,
-                              double* partials) {
+template <class T, int V, bool Adds>
+__global__ void sum_gradients(Backward<T> of, More<T, Adds> more, std::int64_t rows, int channels,
+                              T* dadded, double* partials) {
   double sums[2][V] = {}, inv_std[V];
   Wide<T> mean[V];
   load_channels(of.mean, channels, mean);
   each_batch_of_rows<V>(
-      rows, channels, [&](std::int64_t at) { return of.template read<V>(at); },
+      rows, channels,
+      [&](std::int64_t at) {
+        Gradients<T, V> item = of.template read<V>(at);
+        item.dy = more.add(item.dy, at);
+        return item;
+      },
       [&](std::int64_t at, std::int64_t step, const auto& items) {
         Wide<T> sum[V] = {}, dot[V] = {};
         LAMINA_UNROLL
@@ -286,15 +311,19 @@ cudaError_t norm_normalize(cudaStream_t stream, const BatchNorm& n, const void* 
 cudaError_t norm_gradients(cudaStream_t stream, const BatchNorm& n, const void* x,
                            const double* mean, const double* inv_std, const void* dy,
                            const void* signs, double* sums, DType gradients, void* dw, void* db,
-                           void* dadded, void* workspace) {
+                           void* dadded, void* workspace, const void* more) {
   auto* const partials = static_cast<double*>(workspace);
   return with_elements(n.dtype, [&]<class T>(T) {
-    const bool packs = aligned(x, dy, dadded);
+    const bool packs = aligned(x, dy, dadded, more);
     return with_signs<T>(n, signs, packs, [&]<int V>(std::integral_constant<int, V>) {
       const Tiles tiles(n.rows, n.channels, V);
-      const cudaError_t status = launch(stream, tiles.grid, tiles.block, sum_gradients<T, V>,
-                                        backward_of<T>(n, x, mean, inv_std, dy, signs), n.rows,
-                                        n.channels, static_cast<T*>(dadded), partials);
+      const auto start = [&]<bool Adds>(More<T, Adds> added) {
+        return launch(stream, tiles.grid, tiles.block, sum_gradients<T, V, Adds>,
+                      backward_of<T>(n, x, mean, inv_std, dy, signs), added, n.rows, n.channels,
+                      static_cast<T*>(dadded), partials);
+      };
+      const cudaError_t status =
+          more ? start(More<T, true>{static_cast<const T*>(more)}) : start(More<T, false>{});
       if (status != cudaSuccess) return status;
       return with_elements(gradients, [&]<class G>(G) {
         return fold_sums(stream, partials, tiles.grid.y, n.channels, sums, static_cast<G*>(db),

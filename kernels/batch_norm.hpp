@@ -47,10 +47,12 @@ cudaError_t norm_normalize(cudaStream_t, const BatchNorm&, const void* x, const 
                            const double* inv_std, const void* w, const void* b, const void* added,
                            void* y, void* signs);
 /// sums[2][channels]: sum(g), sum(g xhat), with g = dy before the activation, where there are
-/// signs; db and dw are the same, of dtype `gradients`; dadded = g.
+/// signs; db and dw are the same, of dtype `gradients`; dadded = g. Where `more` is there, dy is
+/// dy + more, rounded.
 cudaError_t norm_gradients(cudaStream_t, const BatchNorm&, const void* x, const double* mean,
                            const double* inv_std, const void* dy, const void* signs, double* sums,
-                           DType gradients, void* dw, void* db, void* dadded, void* workspace);
+                           DType gradients, void* dw, void* db, void* dadded, void* workspace,
+                           const void* more = nullptr);
 /// dx = w inv_std (g - sum(g)/count - xhat sum(g xhat)/count).
 cudaError_t norm_input_grad(cudaStream_t, const BatchNorm&, const void* x, const double* mean,
                             const double* inv_std, const void* w, const void* dy, const void* signs,

@@ -60,7 +60,7 @@ class BlockedNorm final : public NormKernel {
                  const View& b, const View& y, const View& added, const View& passed) override;
   void gradients(Stream&, const View& x, const View& mean, const View& inv_std, const View& dy,
                  const View& sums, const View& dw, const View& db, const View& passed,
-                 const View& dadded) override;
+                 const View& dadded, const View& /*more*/) override;
   void input_grad(Stream&, const View& x, const View& mean, const View& inv_std, const View& w,
                   const View& dy, const View& sums, double count, const View& dx,
                   const View& passed) override;

@@ -172,7 +172,8 @@ void BlockedNorm::normalize(const View& x, const View& y, const View& added,
 
 void BlockedNorm::gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
                             const View& dy, const View& sums, const View& dw, const View& db,
-                            const View& passed, const View& dadded) {
+                            const View& passed, const View& dadded, const View& more) {
+  check(!more, "batch_norm: expected dy in one part");
   stream.run(Pass::weight_grad, "gradients", [&] {
     for (std::int64_t c = 0; c < channels_; ++c) coefficients_[c] = float(mean.as<double>()[c]);
     double* s = sums.as<double>();

@@ -19,6 +19,7 @@ class Norm final : public OnGpu<NormKernel> {
     inputs.assign(e.add ? 2 : 1, output);
     if (activates_) signs = bits(8 * std::int64_t(norm_signs(norm_)));
     algorithm = "own";
+    adds_gradients = true;
     take_workspace(norm_workspace(norm_));
   }
 
@@ -61,16 +62,16 @@ class Norm final : public OnGpu<NormKernel> {
   }
   void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
                  const View& dy, const View& sums, const View& dw, const View& db,
-                 const View& passed, const View& dadded) override {
+                 const View& passed, const View& dadded, const View& more) override {
     check(passed || !activates_, "batch_norm: expected signs, which tell what the activation did");
     Form gradient = parameter_;
     if (const View& any = dw ? dw : db) gradient.dtype = any.dtype;
     put(stream, Pass::weight_grad, "batch_norm", [&](cudaStream_t s) {
-      return norm_gradients(s, norm_, at(x, output, "batch_norm x"), one(mean), one(inv_std),
-                            at(dy, output, "batch_norm dy"), any(passed, signs, "batch_norm signs"),
-                            two(sums), gradient.dtype, any(dw, gradient, "batch_norm dw"),
-                            any(db, gradient, "batch_norm db"),
-                            any(dadded, output, "batch_norm dadded"), room());
+      return norm_gradients(
+          s, norm_, at(x, output, "batch_norm x"), one(mean), one(inv_std),
+          at(dy, output, "batch_norm dy"), any(passed, signs, "batch_norm signs"), two(sums),
+          gradient.dtype, any(dw, gradient, "batch_norm dw"), any(db, gradient, "batch_norm db"),
+          any(dadded, output, "batch_norm dadded"), room(), any(more, output, "batch_norm dy"));
     });
   }
   void input_grad(Stream& stream, const View& x, const View& mean, const View& inv_std,

@@ -397,8 +397,8 @@ struct Norm final : On<NormKernel> {
   }
   void gradients(Stream& s, const View& x, const View& mean, const View& inv_std, const View& dy,
                  const View& sums, const View& dw, const View& db, const View& passed,
-                 const View& dadded) override {
-    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db, passed, dadded);
+                 const View& dadded, const View& more) override {
+    call(s, &NormKernel::gradients, x, mean, inv_std, dy, sums, dw, db, passed, dadded, more);
   }
   void input_grad(Stream& s, const View& x, const View& mean, const View& inv_std, const View& w,
                   const View& dy, const View& sums, double count, const View& dx,

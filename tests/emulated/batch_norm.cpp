@@ -126,6 +126,32 @@ void compare(const Case& c) {
   CHECK(difference(got.dx, right.dx, largest) < 4 * t * far);
 }
 
+/// dy in two parts gives to the bit what their rounded sum gives.
+template <class T>
+void compare_parts(const Case& c) {
+  CAPTURE(name(dtype_of<T>), c.rows, c.channels, c.slope, c.after);
+  const auto size = std::size_t(c.rows * c.channels), channels = std::size_t(c.channels);
+  const cuda::BatchNorm n{dtype_of<T>, c.rows, c.channels, c.slope};
+  Values sum = random_of<T>(size, 3);
+  const Values more = random_of<T>(size, 4);
+  const Operand<T> x(random_of<T>(size, 1), c.after), first(sum, c.after), second(more, c.after);
+  for (std::size_t i = 0; i < size; ++i) sum[i] += more[i];
+  const Operand<T> both(rounded(sum, dtype_of<T>), c.after);
+  const auto mean = there<double>(Values(channels, 0.5)), inv_std = mean;
+  const There<std::uint8_t> bits(cuda::norm_signs(n), 0xA5);
+  const There<double> workspace(cuda::norm_workspace(n) / sizeof(double));
+  const auto run = [&](const Operand<T>& dy, const Operand<T>* added) {
+    const There<double> sums(2 * channels, NAN);
+    const Operand<T> dadded(Values(size, NAN), c.after);
+    const There<Wide<T>> dw(channels), db(channels);
+    ok(norm_gradients(nullptr, n, x.data(), mean.data(), inv_std.data(), dy.data(), bits.data(),
+                      sums.data(), dtype_of<Wide<T>>, dw.data(), db.data(), dadded.data(),
+                      workspace.data(), added ? added->data() : nullptr));
+    return std::vector<Values>{sums.back(), wide(dw), wide(db), dadded.values()};
+  };
+  CHECK(run(first, &second) == run(both, nullptr));
+}
+
 constexpr Case cases[] = {
     {1, 1, 1, false, true},       {2, 3, 0, false, true},      {5, 64, 0, true, true},
     {77, 7, 0.25, true, false},   {2500, 8, 0, false, false},  {41, 72, 1, true, true},
@@ -135,6 +161,12 @@ constexpr Case cases[] = {
 
 }  // namespace
 
+TEST_CASE("batch normalisation on a GPU adds up the two parts of a gradient") {
+  for (const Case& c : {Case{77, 7, 0, true, true}, Case{1300, 24, 0, true, true},
+                        Case{300, 25, 0.25, true, true, 0, 1}})
+    compare_parts<double>(c), compare_parts<float>(c), compare_parts<BF16>(c),
+        compare_parts<F16>(c);
+}
 TEST_CASE("batch normalisation on a GPU is that of the reference, in f64") {
   for (const Case& c : cases) compare<double>(c);
 }

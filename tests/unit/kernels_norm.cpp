@@ -39,7 +39,7 @@ Results run(const Form& form, int block, const Epilogue& e, const Tensor& x, con
   Stream stream;
   kernel.statistics(stream, x, r.sums);
   kernel.normalize(stream, x, mean, inv_std, w, b, r.y, e.add ? dy.view() : none, signs);
-  kernel.gradients(stream, x, mean, inv_std, dy, r.dots, none, none, signs, kept);
+  kernel.gradients(stream, x, mean, inv_std, dy, r.dots, none, none, signs, kept, none);
   kernel.input_grad(stream, x, mean, inv_std, w, dy, given, double(form.shape.size() / c), r.dx,
                     signs);
   if (!kept) r.dadded = Tensor(form);

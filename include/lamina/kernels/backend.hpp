@@ -107,6 +107,7 @@ class NaryKernel : public Kernel {
 class NormKernel : public Kernel {
  public:
   Form signs;  ///< where there is an activation: bits, in an order of the kernel's own
+  bool adds_gradients = false;  ///< `gradients` takes dy in two parts
 
   /// sums f64 {1, 2c, 1, 1}: the c values sum(x), then the c values sum(x^2).
   virtual void statistics(Stream&, const View& x, const View& sums) = 0;
@@ -129,10 +130,13 @@ class NormKernel : public Kernel {
                          const View& w, const View& b, const View& y, const View& added = {},
                          const View& signs = {}) = 0;
   /// Local sums f64 {1, 2c, 1, 1}: sum(dy), then sum(dy * xhat); these are also db and dw, which
-  /// are written where present. So is dadded, which may lie where dy lies.
+  /// are written where present. So is dadded, which may lie where dy lies. Where `more` is present,
+  /// the sum of the two, rounded, is meant by dy: just where adds_gradients is set, and with
+  /// dadded.
   virtual void gradients(Stream&, const View& x, const View& mean, const View& inv_std,
                          const View& dy, const View& sums, const View& dw, const View& db,
-                         const View& signs = {}, const View& dadded = {}) = 0;
+                         const View& signs = {}, const View& dadded = {},
+                         const View& more = {}) = 0;
   /// dx = w * inv_std * (dy - sum(dy)/M - xhat * sum(dy * xhat)/M), sums over all M = count values.
   /// Without signs, dy is what `gradients` made of it: dadded.
   virtual void input_grad(Stream&, const View& x, const View& mean, const View& inv_std,

@@ -89,7 +89,7 @@ struct BatchNorm::Placed final : PlacedLayer {
     Stream& s = context.stream;
     // What gets past the activation is kept where it is the gradient of what was added, too.
     const View kept = epilogue.add && epilogue.activation ? dxs[1] : View();
-    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad, signs, kept);
+    kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad, signs, kept, context.more);
     Pending total = group.all_reduce(s, Pass::input_grad, sums);
     w.reduce(s), b.reduce(s);
     total.wait(s);

@@ -32,6 +32,7 @@ struct Context {
   int micro_batches = 1;  ///< of how many
   View now = {};          ///< StepValues, for kernels: seed, step, micro_batch and stop
   View loss_scale = {};   ///< f64 {1,1,1,1}, for kernels: a loss multiplies dx by it; absent = 1
+  View more = {};         ///< of dy, where a placement adds gradients and it comes in two parts
   bool again = false;     ///< forward runs once more, for backward: what a layer keeps beside x and
                           ///< y is there already, and running averages stay
 };
@@ -73,13 +74,14 @@ struct Placement {
   bool reads_y = false;      ///< backward reads y
   bool in_place = false;     ///< y may lie where x lies, and dx where dy lies
   bool passes_gradient = false;  ///< every dx equals dy: the network aliases them (Add)
-  bool writes_added = false;  ///< dx of what an epilogue adds, which may lie where dy lies; it is
-                              ///< dy itself otherwise
-  bool over_added = false;    ///< in inference, y may lie where what an epilogue adds lies
-  bool alias = false;         ///< y is x under another shape, dx is dy: nothing runs (Flatten)
-  std::string algorithm;      ///< of the kernels
-  std::string remark;         ///< theirs (Kernel::remark)
-  std::size_t workspace = 0;  ///< bytes that the layer owns beside parameters
+  bool writes_added = false;    ///< dx of what an epilogue adds, which may lie where dy lies; it is
+                                ///< dy itself otherwise
+  bool adds_gradients = false;  ///< the gradient of what it absorbs may come in two parts
+  bool over_added = false;      ///< in inference, y may lie where what an epilogue adds lies
+  bool alias = false;           ///< y is x under another shape, dx is dy: nothing runs (Flatten)
+  std::string algorithm;        ///< of the kernels
+  std::string remark;           ///< theirs (Kernel::remark)
+  std::size_t workspace = 0;    ///< bytes that the layer owns beside parameters
   std::size_t dx_workspace = 0;  ///< and takes only where its dx is wanted
   std::size_t messages = 0;      ///< of `workspace`: where what travels between ranks waits
   std::size_t scratch = 0;       ///< bytes of the back end's shared buffer that it uses

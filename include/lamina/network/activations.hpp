@@ -27,6 +27,10 @@ struct ActivationPlan {
   std::size_t bytes = 0;             ///< of the arena
 };
 
+/// Whether the gradient of step `s`, of which there are so many parts, is added up by the kernel
+/// that makes its y, and not before that.
+bool absorber_adds(const Step& s, const std::vector<Step>& steps, std::size_t parts);
+
 /// Forward of step i happens at time i, its backward, and what that recomputes, at time
 /// 2 * steps - i.
 ActivationPlan plan_activations(const std::vector<Step>& steps, bool training);

@@ -85,6 +85,7 @@ struct Buffers {
   View kept_y;
   std::vector<View> parts;  ///< gradients from several consumers, which `sum` adds into dy
   std::unique_ptr<NaryKernel> sum;
+  View more;  ///< the second part of dy, where the layer adds them up itself
 };
 
 /// A layer where it is placed: the row of a profile. Inserted reorders and reshards are steps, too.

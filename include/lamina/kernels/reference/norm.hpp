@@ -105,7 +105,8 @@ class ReferenceNorm final : public NormKernel {
 
   void gradients(Stream& stream, const View& x, const View& mean, const View& inv_std,
                  const View& dy, const View& sums, const View& dw, const View& db,
-                 const View& passed, const View& dadded) override {
+                 const View& passed, const View& dadded, const View& more) override {
+    check(!more, "batch_norm: expected dy in one part");
     check_operand(x, inputs[0], "batch_norm x"), check_operand(dy, output, "batch_norm dy");
     check_statistics(mean, inv_std);
     check_operand(sums, f64_vector(2 * x_.c), "batch_norm sums");

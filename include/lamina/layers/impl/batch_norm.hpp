@@ -87,6 +87,7 @@ LAMINA_INLINE Placement BatchNorm::place_with(const Epilogue& e, std::span<const
   placed->running_var = vector_of("running_var", 1, false);
   Placement p = placement_of(*placed->kernel);
   p.writes_added = e.add && e.activation;
+  p.adds_gradients = p.writes_added && placed->kernel->adds_gradients;
   if (e.activation && site.training()) placed->signs = Tensor(placed->kernel->signs, memory);
   for (const Tensor* t : {&placed->mean, &placed->inv_std, &placed->sums, &placed->signs})
     p.workspace += t->bytes();

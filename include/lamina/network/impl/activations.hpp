@@ -50,6 +50,11 @@ LAMINA_INLINE void plan_recomputation(std::vector<Step>& steps, const std::vecto
   }
 }
 
+LAMINA_INLINE bool absorber_adds(const Step& s, const std::vector<Step>& steps, std::size_t parts) {
+  return parts == 2 && s.absorbed() && !s.output.box.empty() &&
+         steps[std::size_t(s.absorber)].placement.adds_gradients;
+}
+
 namespace detail {
 
 class ActivationPlanner {
@@ -169,6 +174,8 @@ class ActivationPlanner {
     else if (mine.size() > 1)
       to_.dy[at] = bring(i, s.output, time);
     const int given = to_.dy[at];
+    if (absorber_adds(s, steps_, mine.size()))
+      for (const int part : mine) use(part, time_of_backward(s.absorber));
     int passed = 0;
     for (std::size_t k = 0; k < s.inputs.size(); ++k) {
       const Step& input = step(s.inputs[k]);

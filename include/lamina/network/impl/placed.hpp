@@ -207,7 +207,7 @@ LAMINA_INLINE void PlacedNetwork::plan_workspace() {
     Step& step = steps_[i];
     Placement& p = step.placement;
     const auto &parts = arena_.parts[i], &dx = arena_.dx[i];
-    if (!parts.empty() && !step.output.box.empty()) {
+    if (!parts.empty() && !step.output.box.empty() && !absorber_adds(step, steps_, parts.size())) {
       const std::vector<Form> forms(parts.size(), step.output);
       auto& sum = step.buffers.sum = options_.backend->sum(forms);
       p.workspace += sum->workspace, p.scratch = std::max(p.scratch, sum->scratch);
@@ -293,6 +293,11 @@ LAMINA_INLINE void PlacedNetwork::allocate_activations() {
     }
     for (const int part : plan.parts[i]) b.parts.push_back(view(part, step.output));
   }
+  for (const Step& step : steps_)
+    if (const auto& parts = step.buffers.parts; absorber_adds(step, steps_, parts.size())) {
+      Buffers& b = steps_[std::size_t(step.absorber)].buffers;
+      b.dy = parts[0], b.more = parts[1];
+    }
 }
 
 LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
@@ -450,6 +455,7 @@ LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
       b.sum->forward(context.stream, b.parts, b.dy);
     }
     context.stream.enter(std::int32_t(i), step.name.c_str());
+    context.more = b.more;
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
   }
   parameters_.check_reduced();

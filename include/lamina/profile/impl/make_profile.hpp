@@ -111,12 +111,19 @@ inline ProfileRow describe_row(const Step& step, int index, Pass pass, const Upd
   const auto& dx = step.buffers.dx;
   if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
     cost.input_grad = {};  // nobody needs it: the network starts here
-  if (step.buffers.sum) {  // several layers read y: their gradients are added up in this pass
-    std::vector<Shape> parts(step.buffers.parts.size(), step.output.whole);
+  const auto adding = [&](std::size_t count) {
+    std::vector<Shape> parts(count, step.output.whole);
     for (Shape& part : parts) part.n = own.samples * step.output.split.batch;
     Split alike = step.output.split;
     alike.shares.batch = {};
-    cost.input_grad += Add({}).cost(parts, alike, placing.dtype.compute).forward;
+    return Add({}).cost(parts, alike, placing.dtype.compute).forward;
+  };
+  // Several layers read y: their gradients are added up in this pass, or, where a kernel that reads
+  // dy does so, one operand more is read.
+  if (step.buffers.sum) cost.input_grad += adding(step.buffers.parts.size());
+  if (step.buffers.more) {
+    const Work two = adding(2);
+    cost.weight_grad += Work{two.flops, two.bytes / 3};
   }
   row.work = pass == Pass::forward       ? cost.forward
              : pass == Pass::recompute   ? cost.recompute
