@@ -136,34 +136,44 @@ cudaError_t start_mma(cudaStream_t stream, int blocks, std::int64_t times, doubl
 }
 #endif
 
+/// As each_element(), `times` times. A block goes on where another one has been, whose caches are
+/// not its own: what all of a GPU have in common is to be found out.
+template <class Read, class Use>
+__device__ void go_round(std::int64_t count, std::int64_t times, const Read& read, const Use& use) {
+  constexpr std::int64_t step = flat_threads * 4, stride = step * batch;
+  for (std::int64_t t = 0; t < times; ++t) {
+    const std::int64_t block = (blockIdx.x + t) % gridDim.x;
+    each_item<batch>(block * stride + std::int64_t(threadIdx.x) * 4, step, stride * gridDim.x,
+                     count, read, use);
+  }
+}
+
 __global__ void triad_loop(float* a, const float* b, const float* c, std::int64_t n, float s,
                            std::int64_t times) {
   struct Two {
     Pack<float, 4> b, c;
   };
-  for (std::int64_t t = 0; t < times; ++t)
-    each_element<4>(
-        n,
-        [&](std::int64_t i) {
-          return Two{load<4>(b + i), load<4>(c + i)};
-        },
-        [&](std::int64_t i, const Two& two) {
-          float sums[4];
-          LAMINA_UNROLL
-          for (int v = 0; v < 4; ++v) sums[v] = two.b[v] + s * two.c[v];
-          store(a + i, Pack<float, 4>(sums));
-        });
+  go_round(
+      n, times,
+      [&](std::int64_t i) {
+        return Two{load<4>(b + i), load<4>(c + i)};
+      },
+      [&](std::int64_t i, const Two& two) {
+        float sums[4];
+        LAMINA_UNROLL
+        for (int v = 0; v < 4; ++v) sums[v] = two.b[v] + s * two.c[v];
+        store(a + i, Pack<float, 4>(sums));
+      });
 }
 
 __global__ void read_loop(const float* x, std::int64_t n, std::int64_t times, double* parts) {
   float sums[4] = {};
-  for (std::int64_t t = 0; t < times; ++t)
-    each_element<4>(
-        n, [&](std::int64_t i) { return load<4>(x + i); },
-        [&](std::int64_t, const Pack<float, 4>& pack) {
-          LAMINA_UNROLL
-          for (int v = 0; v < 4; ++v) sums[v] += pack[v];
-        });
+  go_round(
+      n, times, [&](std::int64_t i) { return load<4>(x + i); },
+      [&](std::int64_t, const Pack<float, 4>& pack) {
+        LAMINA_UNROLL
+        for (int v = 0; v < 4; ++v) sums[v] += pack[v];
+      });
   __shared__ double of_warps[flat_threads / warp];
   const double sum = warp_sum(double(sums[0]) + sums[1] + sums[2] + sums[3]);
   if (threadIdx.x % warp == 0) of_warps[threadIdx.x / warp] = sum;
@@ -175,15 +185,14 @@ __global__ void read_loop(const float* x, std::int64_t n, std::int64_t times, do
 }
 
 __global__ void scale_loop(float* x, std::int64_t n, float s, std::int64_t times) {
-  for (std::int64_t t = 0; t < times; ++t)
-    each_element<4>(
-        n, [&](std::int64_t i) { return load<4>(x + i); },
-        [&](std::int64_t i, const Pack<float, 4>& pack) {
-          float products[4];
-          LAMINA_UNROLL
-          for (int v = 0; v < 4; ++v) products[v] = s * pack[v];
-          store(x + i, Pack<float, 4>(products));
-        });
+  go_round(
+      n, times, [&](std::int64_t i) { return load<4>(x + i); },
+      [&](std::int64_t i, const Pack<float, 4>& pack) {
+        float products[4];
+        LAMINA_UNROLL
+        for (int v = 0; v < 4; ++v) products[v] = s * pack[v];
+        store(x + i, Pack<float, 4>(products));
+      });
 }
 
 }  // namespace

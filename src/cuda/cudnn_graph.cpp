@@ -183,7 +183,8 @@ std::optional<Way> way_of(Descriptor config, DType t, const Demands& demands) {
            engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
     if (!exact(note, t, demands)) return {};
     // These multiply less than is counted.
-    if (note == CUDNN_NUMERICAL_NOTE_WINOGRAD) way.name += ":winograd";
+    if (note == CUDNN_NUMERICAL_NOTE_WINOGRAD || note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4)
+      way.name += ":winograd";
     if (note == CUDNN_NUMERICAL_NOTE_FFT) way.name += ":fft";
   }
   for (const auto note : notes<cudnnBackendBehaviorNote_t>(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,

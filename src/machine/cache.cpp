@@ -10,11 +10,13 @@
 #include <lamina/kernels/threads.hpp>
 #include <lamina/profile/detail/best.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 namespace lamina {
 
@@ -64,10 +66,23 @@ void store(const std::string& path, const Json& key, const Machine& machine) {
 
 std::string path_for(const Json& key) { return cache_path("machine", dump(key), "json"); }
 
+/// Whether this is a type's highest rate of multiply-adds.
+bool is_peak(const ComputeCeiling& c, const Machine& of) {
+  return c.kind == ComputeCeiling::Kind::fma && c.flops.together == of.peak(c.dtype);
+}
+
+/// Where the peak of a type is disturbed, its other multiply-adds go, too: the next one is not to
+/// be taken for the peak.
 Machine without_disturbed(Machine machine) {
   machine.missing = machine.disturbed();
   const auto disturbed = [](const auto& ceiling) { return ceiling.disturbed; };
-  std::erase_if(machine.compute, disturbed);
+  std::vector<DType> lost;
+  for (const ComputeCeiling& c : machine.compute)
+    if (c.disturbed && is_peak(c, machine)) lost.push_back(c.dtype);
+  std::erase_if(machine.compute, [&](const ComputeCeiling& c) {
+    return c.disturbed || (c.kind == ComputeCeiling::Kind::fma &&
+                           std::find(lost.begin(), lost.end(), c.dtype) != lost.end());
+  });
   std::erase_if(machine.memory, disturbed);
   std::erase_if(machine.comm, disturbed);
   return machine;

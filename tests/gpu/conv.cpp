@@ -32,7 +32,7 @@ std::string compare(const std::optional<ConvGeometry>& g, bool bias, const Shape
     const Shape y = kernel->output.shape;
     const auto most_terms = double(std::max(y.n * y.h * y.w, kernel->w.shape.sample()));
     CHECK(difference(got[i], expected[i]) <
-          close_to(t, most_terms, by_winograd(kernel->algorithm, i)));
+          close_to(t, most_terms, is_loose(kernel->algorithm, i)));
   }
   return kernel->algorithm;
 }

@@ -262,6 +262,22 @@ TEST_CASE("disturbed ceilings are measured a second time, and not kept", "[machi
   CHECK(cached_machine(world, *backend, &found).bandwidth() == 50e9);
 }
 
+TEST_CASE("where the peak was disturbed no lower rate is taken for it", "[machine]") {
+  const Folder folder;
+  const World world;
+  const auto backend = reference_backend();
+  Machine m = with_memory(20e9, false);
+  ComputeCeiling lower = m.compute[0];
+  REQUIRE(lower.kind == ComputeCeiling::Kind::fma);
+  lower.name = "lower", lower.flops = {1e9, 1e9};
+  const double before = m.peak(lower.dtype);
+  for (ComputeCeiling& c : m.compute) c.disturbed = c.flops.together == before;
+  m.compute.push_back(lower);
+  next = {m, m};
+  CHECK(detail::cached_or(measure_next, world, *backend, false).peak(lower.dtype) == before);
+  CHECK(cached_machine(world, *backend, nullptr).peak(lower.dtype) == 0);
+}
+
 TEST_CASE("the best of two measurements that is plausible counts", "[machine]") {
   const auto best = [](double older, bool older_disturbed, double newer, bool newer_disturbed) {
     const Machine m =
