@@ -8,6 +8,16 @@ export OMPI_MCA_orte_execute_quiet=1
 out=$(mktemp) && trap 'rm -f "$out"' EXIT
 failed=0
 wrong() { echo "$*:"; cat "$out"; failed=1; }
+# Open MPI hangs now and then as it starts ranks: what has not ended by then comes once more.
+on() {
+  local status
+  for _ in 1 2; do
+    "$run" --timeout 60 "$@"
+    status=$?
+    ((status == 124)) || break
+  done
+  return $status
+}
 # A program that sleeps, and that no other run of this check sleeps as long as.
 nap=(sleep "100$$")
 state() {
@@ -17,43 +27,50 @@ state() {
   pgrep -f "^${nap[*]}"
 }
 
-"$run" -- true >"$out" 2>&1
+on -- true >"$out" 2>&1
 status=$?
 ((status != 77)) || { cat "$out"; exit 77; }
 ((status == 0)) || wrong "a run of 'true': status $status"
 before=$(state)
 
 # limited OP LEAST: bus bandwidth of 4 MiB over 200 Mbit/s, at least LEAST of that and not above it.
+# What else runs here may slow it down: one of three tries is to get there.
 limited() {
-  "$run" --rate 200mbit --timeout 60 -- "$bin/bench_collectives" --op "$1" --min-bytes 4194304 \
-    --max-bytes 4194304 --iters 2 --warmup 1 >"$out" 2>&1 &&
-    awk -v least="$2" '$1 == 4194304 { share = $1 / $5 / 25; rows += $NF == 0 }
-      END { exit !(rows == 1 && share >= least && share <= 1.01) }' "$out" ||
-    wrong "$1: expected $2 to 1.01 of 25 MB/s"
+  for _ in 1 2 3; do
+    on --rate 200mbit -- "$bin/bench_collectives" --op "$1" --min-bytes 4194304 \
+      --max-bytes 4194304 --iters 2 --warmup 1 >"$out" 2>&1 &&
+      awk -v least="$2" '$1 == 4194304 { share = $1 / $5 / 25; rows += $NF == 0 }
+        END { exit !(rows == 1 && share >= least && share <= 1.01) }' "$out" && return
+  done
+  wrong "$1: expected $2 to 1.01 of 25 MB/s"
 }
 if [[ -x $bin/mpi_tests ]]; then  # MPI is built in
   limited broadcast 0.5
   limited all_reduce 0.55  # both ways at once: one way at a time gives less than a half
-  "$run" --hosts 3 --timeout 60 -- "$bin/bench_network" --model lenet --batch-size 2 --iters 1 \
+  on --hosts 3 -- "$bin/bench_network" --model lenet --batch-size 2 --iters 1 \
     --warmup 0 --profile-steps 0 >"$out" 2>&1 || wrong "bench_network: status $?"
   for i in 0 1 2; do
     grep -q "^# rank $i  host host$i " "$out" || wrong "rank $i is not on host$i"
   done
-  "$LAMINA_SOURCE/benchmarks/compare_plans" --build "$LAMINA_BUILD" --model lenet --batch-size 2 \
-    --iters 1 --warmup 0 >"$out" 2>&1 && grep -Eq '^owt is [0-9.]+ times as fast as data$' "$out" &&
+  compare() {
+    "$LAMINA_SOURCE/benchmarks/compare_plans" --build "$LAMINA_BUILD" --timeout 60 --model lenet \
+      --batch-size 2 --iters 1 --warmup 0 >"$out" 2>&1
+  }
+  { compare || { (($? == 124)) && compare; }; } &&
+    grep -Eq '^owt is [0-9.]+ times as fast as data$' "$out" &&
     (($(grep -Ec '^(# (data|owt)$|layer )' "$out") == 4)) || wrong "compare_plans: status $?"
 fi
 
 # Two runs at once; ranks in order on their hosts; exit statuses.
-"$run" --hosts 2 -- sh -c 'sleep 1; exit 5' >/dev/null 2>&1 &
-"$run" --hosts 3 --ranks-per-host 2 -- sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname)' >"$out" ||
+on --hosts 2 -- sh -c 'sleep 1; exit 5' >/dev/null 2>&1 &
+on --hosts 3 --ranks-per-host 2 -- sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname)' >"$out" ||
   wrong "beside another run: status $?"
 [[ $(sort "$out" | xargs) == "0 host0 1 host0 2 host1 3 host1 4 host2 5 host2" ]] ||
   wrong "ranks are not where they should be"
 wait $!
 status=$?
 ((status == 5)) || wrong "a program that exits with 5: status $status"
-"$run" -- sh -c 'kill -KILL $$' >"$out" 2>&1
+on -- sh -c 'kill -KILL $$' >"$out" 2>&1
 status=$?
 ((status == 137)) || wrong "a program that was killed: status $status"
 "$run" --timeout 1 -- "${nap[@]}" >"$out" 2>&1
