@@ -29,44 +29,24 @@ __global__ void multiply_by_fma(std::int64_t times, T factor, T* sums) {
 }
 
 #ifdef __CUDACC__
+#define LAMINA_MMA(types)                                                                      \
+  asm volatile("mma.sync.aligned." types " {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};" \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
 /// What a warp multiplies by one instruction: 16 rows by 8 columns. A thread has 4 of the sums.
 template <class T>
-struct Mma;
-
-template <class T>
-struct HalfMma {
+struct Mma {
   using Word = std::uint32_t;
   using Sum = float;
   static constexpr int words_of_a = 4, words_of_b = 2;
-};
-template <>
-struct Mma<BF16> : HalfMma<BF16> {
   __device__ static void run(float (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-};
-template <>
-struct Mma<F16> : HalfMma<F16> {
-  __device__ static void run(float (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-};
-template <>
-struct Mma<float> : HalfMma<float> {
-  __device__ static void run(float (&d)[4], const Word (&a)[4], const Word (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    if constexpr (std::is_same_v<T, BF16>)
+      LAMINA_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
+    else if constexpr (std::is_same_v<T, F16>)
+      LAMINA_MMA("m16n8k16.row.col.f32.f16.f16.f32");
+    else
+      LAMINA_MMA("m16n8k8.row.col.f32.tf32.tf32.f32");
   }
 };
 template <>
