@@ -129,13 +129,6 @@ Found rate_of(const World& world, const Backend& backend, const Effort& effort,
   });
 }
 
-/// A kernel's algorithm in one pass: there are three, joined by '|', where they differ.
-std::string algorithm_in(Pass pass, std::string all) {
-  for (int i = 0; i < int(pass) && all.find('|') != std::string::npos; ++i)
-    all.erase(0, all.find('|') + 1);
-  return all.substr(0, all.find('|'));
-}
-
 /// Keeps the better one of those that have the same name and dtype.
 void keep(std::vector<ComputeCeiling>& best, ComputeCeiling c) {
   for (ComputeCeiling& b : best) {
@@ -166,7 +159,7 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
                                        {{std::int64_t(n), std::int64_t(n), 1, 1}, dtype, {}});
     const Found rate = rate_of(world, backend, effort, *kernel, Pass::forward, flops);
     if (rate.rates[0].together <= gemm.flops.together) continue;
-    gemm.name = "linear " + algorithm_in(Pass::forward, kernel->algorithm);
+    gemm.name = text("linear ", algorithm_of(kernel->algorithm, Pass::forward));
     gemm.flops = rate.rates[0], gemm.disturbed = rate.disturbed;
   }
   best.push_back(gemm);
@@ -181,7 +174,7 @@ void measure_dtype(const World& world, const Backend& backend, DType dtype, cons
       const Found rate = rate_of(world, backend, half, *kernel, pass, flops);
       keep(best,
            {Kind::conv,
-            text("conv ", s.kernel, 'x', s.kernel, ' ', algorithm_in(pass, kernel->algorithm)),
+            text("conv ", s.kernel, 'x', s.kernel, ' ', algorithm_of(kernel->algorithm, pass)),
             dtype, rate.rates[0], rate.disturbed});
     }
   }

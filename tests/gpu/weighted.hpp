@@ -70,13 +70,11 @@ inline double close_to(DType t, double terms, bool loose = false) {
   return std::max(4 * roundoff(t), 1e-14) + (loose ? 20 : 5) * std::sqrt(terms) * roundoff(wide(t));
 }
 
-/// Whether what pass i of an algorithm makes, of y, dx, dw and db, may be loose.
-inline bool is_loose(std::string algorithm, std::size_t i) {
-  if (i == 2) return true;
-  const bool each = algorithm.find('|') != std::string::npos;
-  for (; each && i > 0; --i)
-    algorithm.erase(0, std::min(algorithm.find('|'), algorithm.size() - 1) + 1);
-  return algorithm.substr(0, algorithm.find('|')).find("winograd") != std::string::npos;
+/// Whether y, dx, dw or db, which is number i of them, may be loose.
+inline bool is_loose(std::string_view algorithm, std::size_t i) {
+  if (i >= 2) return i == 2;
+  const Pass pass = i == 0 ? Pass::forward : Pass::input_grad;
+  return algorithm_of(algorithm, pass).find("winograd") != std::string_view::npos;
 }
 
 inline const std::vector<ConvGeometry> geometries = {

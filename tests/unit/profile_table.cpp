@@ -198,6 +198,19 @@ TEST_CASE("a row above its roof is marked, and explained below") {
   p.rows.clear();
   add("wonder", 20, "jit|jit|wino"), p.rows.back().pass = Pass::recompute;
   CHECK_THAT(table(p, {.width = 200}), ContainsSubstring("unexplained"));
+  p.rows.clear();
+  add("spectrum", 20, "cudnn:1|cudnn:2:fft|cudnn:3"), p.rows.back().pass = Pass::input_grad;
+  CHECK_THAT(table(p, {.width = 200}), ContainsSubstring("FFT: FLOPs are counted"));
+}
+
+TEST_CASE("each pass has its own of three algorithms") {
+  CHECK(algorithm_of("a|b|c", Pass::forward) == "a");
+  CHECK(algorithm_of("a|b|c", Pass::input_grad) == "b");
+  CHECK(algorithm_of("a|b|c", Pass::weight_grad) == "c");
+  CHECK(algorithm_of("a|b|c", Pass::recompute) == "a");
+  CHECK(algorithm_of("a|b|c", Pass::update) == "a|b|c");
+  for (const char* all : {"", "a", "a|b", "a|b|c|d"})
+    for (const Pass p : {Pass::forward, Pass::weight_grad}) CHECK(algorithm_of(all, p) == all);
 }
 
 TEST_CASE("only what nothing explains is red") {

@@ -25,6 +25,16 @@ constexpr std::string_view name(Pass p) {
   return names[int(p)];
 }
 
+/// A kernel's algorithm in this pass, of those of forward, input and weight gradient, "a|b|c"; all
+/// of it where it is no such row.
+constexpr std::string_view algorithm_of(std::string_view all, Pass pass) {
+  const std::size_t first = all.find('|'), last = all.rfind('|');
+  const bool three = first != all.npos && all.find('|', first + 1) == last && first != last;
+  if (!three || pass == Pass::update) return all;
+  if (pass == Pass::input_grad) return all.substr(first + 1, last - first - 1);
+  return pass == Pass::weight_grad ? all.substr(last + 1) : all.substr(0, first);
+}
+
 /// Where a span of time was spent: computing, moving bytes on the communication thread, or on the
 /// compute thread for a collective: handing it over, waiting for it, waking up (what is exposed).
 enum class Lane : std::uint8_t { compute, communication, wait };

@@ -32,22 +32,14 @@ inline std::string alone_reason(double rate, const char* unit) {
                 unit);
 }
 
-/// Of this pass, where those of forward, input and weight gradient are given as "a|b|c".
-inline std::string_view algorithm_of(const ProfileRow& r) {
-  std::string_view all = r.algorithm;
-  if (std::count(all.begin(), all.end(), '|') != 2 || r.pass == Pass::update) return all;
-  const int number = r.pass == Pass::recompute ? 0 : int(r.pass);
-  for (int k = 0; k < number; ++k) all.remove_prefix(all.find('|') + 1);
-  return all.substr(0, all.find('|'));
-}
-
 inline std::string above_peak(const Ceilings& c, const ProfileRow& r) {
   if (tolerance * (r.work.flops - r.work.padding) <= r.time.mean * c.peak)
     return format("padding: %.1f %% of the multiplications are with zeros, which kernels may skip",
                   100 * r.work.padding / r.work.flops);
-  if (algorithm_of(r).find("wino") != std::string_view::npos)
+  const std::string_view algorithm = algorithm_of(r.algorithm, r.pass);
+  if (algorithm.find("wino") != algorithm.npos)
     return "Winograd: FLOPs are counted as those of a direct convolution";
-  if (algorithm_of(r).find(":fft") != std::string_view::npos)
+  if (algorithm.find(":fft") != algorithm.npos)
     return "FFT: FLOPs are counted as those of a direct convolution";
   double alone = 0;
   for (const ComputeCeiling& fma : c.machine.compute)
