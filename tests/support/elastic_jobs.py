@@ -135,6 +135,13 @@ def held_mb(pids):
     return sum(int(re.search(r"^Pss:\s+(\d+)", m, re.M)[1]) for m in maps) / 1e3
 
 
+def largest_mappings(pid, count=6):
+    """[MB that are touched, what is mapped], as held_mb() counts them."""
+    mapping = r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+ *(.*)$(?:\n(?!Pss:).*)*?\nPss: +(\d+)"
+    found = re.findall(mapping, pathlib.Path(f"/proc/{pid}/smaps").read_text(), re.M)
+    return sorted(([int(kb) / 1e3, what] for what, kb in found), reverse=True)[:count]
+
+
 def finish(checks):
     """Runs them, or those that the command line names, and ends. What fails while mpirun hangs, of
     which the library can only tell, is run again."""

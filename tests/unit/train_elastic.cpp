@@ -15,11 +15,11 @@ using checkpoint_files::Folder;
 
 namespace {
 
-thread_local double nap = 0;            // seconds that placing takes longer on this rank
-thread_local bool refuses = false;      // or that it fails
-std::atomic<bool> held = false;         // or, where it takes longer, until this ends
-thread_local bool trains = false;       // a rank's own thread, not one in the background
-std::atomic<bool> held_behind = false;  // until this ends in the background
+thread_local double nap = 0;        // seconds that placing takes longer on this rank
+thread_local bool refuses = false;  // or that it fails
+std::atomic<bool> held = false;     // or, where it takes longer, until this ends
+thread_local bool trains = false;   // a rank's own thread, not one in the background
+std::atomic<int> held_behind = 0;   // or in the background, on so many threads, until 0
 
 /// A ReLU that takes its time to be placed.
 class Late final : public UnaryLayer {
@@ -34,7 +34,7 @@ class Late final : public UnaryLayer {
  protected:
   std::unique_ptr<UnaryKernel> make(const Backend& backend, const Form& x) const override {
     std::this_thread::sleep_for(std::chrono::duration<double>(nap));
-    while ((held && nap > 0) || (held_behind && !trains))
+    while ((held && nap > 0) || (!trains && held_behind == threads()))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     check(!refuses, "there is no room");
     return backend.activation({Activation::Kind::relu}, x);
@@ -338,6 +338,34 @@ TEST_CASE("a stop in the middle of a resize ends all ranks, and training goes on
   CHECK((found == weights_after(40)));
 }
 
+TEST_CASE("a parked rank is heard while others evaluate") {
+  const auto data = small_data(), validation = small_data(24 * 50, false);
+  std::atomic<bool> evaluates = false;
+  std::int64_t steps = 0;
+  bool due = false, stopped = false;
+  std::vector<bool> validated;
+  run_ranks(2, [&](World& world) {
+    Trainer trainer(local_network(), world, SGD{}, options_of({}, 1));
+    FitOptions fit{.epochs = 3};
+    fit.validation = validation.get();
+    fit.on_step = [&](const StepResult&) { evaluates = trainer.progress().evaluation_due; };
+    fit.stop = [&] {
+      if (world.rank() == 1) return evaluates.load();
+      if (evaluates) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return false;
+    };
+    auto epochs = trainer.fit(*data, fit);
+    for (const Epoch& e : epochs)
+      if (trainer.active()) validated.push_back(e.validation.has_value());
+    if (world.rank() != 0) return;
+    steps = trainer.progress().step, due = trainer.progress().evaluation_due;
+    stopped = epochs.stopped();
+  });
+  CHECK((stopped && due));
+  CHECK(steps == data->size() / 24);
+  CHECK(validated == std::vector<bool>{false});
+}
+
 TEST_CASE("where a rank cannot come, training goes on without it, and may ask again") {
   const auto data = small_data();
   const Fitted f{.started = 3, .changes = {{2, 3}, {3, 3}}};
@@ -370,7 +398,7 @@ TEST_CASE("where a rank cannot come, training goes on without it, and may ask ag
 TEST_CASE("a resize that is refused leaves training no rehearsal to wait for") {
   const auto data = small_data();
   std::vector<std::string> refused, resized;
-  held_behind = true;  // rank 0 is not ready before it ends
+  held_behind = 1;  // rank 0 is not ready before it is 0
   run_ranks(3, [&](World& world) {
     set_threads(1);
     trains = true, refuses = world.rank() == 2;
@@ -383,7 +411,7 @@ TEST_CASE("a resize that is refused leaves training no rehearsal to wait for") {
       refused.push_back(why), refused_at = trainer.progress().step;
     };
     fit.on_step = [&](const StepResult& r) {
-      if (refused_at >= 0 && r.step >= refused_at + 5) held_behind = false;
+      if (refused_at >= 0 && r.step >= refused_at + 5) held_behind = 0;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     };
     fit.on_resize = [&](const Resize& r) {
@@ -394,6 +422,37 @@ TEST_CASE("a resize that is refused leaves training no rehearsal to wait for") {
   });
   CHECK(refused == std::vector<std::string>{"rank 2: late1 (Late): there is no room"});
   CHECK(resized == std::vector<std::string>{"1 -> 2"});
+}
+
+// Who trains on a device makes nothing ready beside it.
+TEST_CASE("a rank that leaves first ends what it was making ready", "[host]") {
+  const auto data = small_data();
+  held_behind = 2;  // that of rank 1 alone
+  std::vector<std::string> resized;
+  std::atomic<bool> refused = false, held_at_the_end = true;
+  const std::jthread releases([&](const std::stop_token& ended) {
+    while (!refused && !ended.stop_requested())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    held_behind = 0;
+  });
+  run_ranks(3, [&](World& world) {
+    set_threads(world.rank() == 1 ? 2 : 1);
+    trains = true, refuses = world.rank() == 2;
+    const How how{.workers = 0, .fast = true};
+    Trainer trainer(how.net, world, how.optimizer, options_of(how, 2));
+    FitOptions fit{.steps = 40};
+    fit.resize = [&] { return trainer.progress().step < 2 ? 0 : refused ? 1 : 3; };
+    fit.on_refused = [&](const std::string&) { refused = true; };
+    fit.on_resize = [&](const Resize& r) {
+      if (world.rank() == 0) resized.push_back(text(r.from, " -> ", r.to));
+      if (world.rank() == 1) held_at_the_end = held_behind != 0;
+    };
+    for (const Epoch& e : trainer.fit(*data, fit)) (void)e;
+    trains = refuses = false;
+  });
+  CHECK(resized == std::vector<std::string>{"2 -> 1"});
+  CHECK(!held_at_the_end);
 }
 
 TEST_CASE("the best checkpoint is the same where ranks join") {

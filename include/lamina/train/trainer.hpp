@@ -401,7 +401,7 @@ class Trainer {
   std::size_t turns_lack(int ranks);
   void reserve(MemorySpace& memory, std::size_t bytes);
   void check_free(const MemorySpace& memory, std::size_t bytes) const;
-  void forget_gradients();
+  void give_back();
   void tell_progress(const Communicator& ranks);
   double send_state(const Communicator& ranks, int from);
 

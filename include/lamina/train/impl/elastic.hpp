@@ -277,7 +277,7 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
 /// What is split otherwise on other ranks lies otherwise.
 LAMINA_INLINE void Trainer::place_anew(int to, int from, Resize& resize) {
   const int me = all_.rank();
-  const std::unique_ptr<Instance> before = std::move(here_);
+  std::unique_ptr<Instance> before = std::move(here_);
   if (before) before->network.end();  // its memory is for the next
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (const Reserve::Use at_hand(reserve_); me < to) here_ = allocate(prepare(placing(ranks_)));
@@ -285,7 +285,9 @@ LAMINA_INLINE void Trainer::place_anew(int to, int from, Resize& resize) {
   resize.bytes =
       hand_over(before ? &before->network : nullptr, here_ ? &here_->network : nullptr, both);
   tell_progress(both);
-  if (me < to) place_evaluator();
+  if (me < to) return place_evaluator();
+  before.reset();
+  give_back();
 }
 
 LAMINA_INLINE Resize Trainer::resize(int to, int from) {
@@ -319,12 +321,13 @@ LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (me < to) return here().share(workers_of(ranks_));
   here_.reset();
-  forget_gradients();
+  give_back();
 }
 
-/// A parked rank takes no memory for them.
-LAMINA_INLINE void Trainer::forget_gradients() {
+/// What a rank that is parked now has no use for.
+LAMINA_INLINE void Trainer::give_back() {
   if (gradients_.view()) forget(gradients_.view().data, gradients_.bytes());
+  trim_heap();
 }
 
 }  // namespace lamina

@@ -109,7 +109,11 @@ LAMINA_INLINE void Trainer::Fit::sum_up() {
 
 LAMINA_INLINE void Trainer::Fit::evaluate() {
   if (options_.validation) {
-    epoch_.validation = trainer_.evaluate_unless(*options_.validation, [this] { return asked(); });
+    const auto stop = [this] {
+      if (leads()) hear();  // a parked rank may be asked
+      return asked();
+    };
+    epoch_.validation = trainer_.evaluate_unless(*options_.validation, stop);
     stopped_ = !epoch_.validation;
     if (stopped_) return;
   }

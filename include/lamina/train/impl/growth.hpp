@@ -82,6 +82,7 @@ LAMINA_INLINE std::string Trainer::Fit::settle_growth() noexcept {
     Grown grown = growth_.get();
     options_.world->become(std::move(grown.world));
     trainer_.adopt(std::move(grown.meeting));
+    told_of_stop_ = false;  // rank 0 hears no more of what was posted in the smaller World
     return {};
   } catch (const std::exception& e) {  // a rank that was here before is noticed by all
     return e.what();

@@ -78,7 +78,7 @@ LAMINA_INLINE bool Trainer::Fit::answer(const std::string& note) {
     if (const auto& next = trainer_.prepared_)
       next->network.make_room(trainer_.workers_of(trainer_.teams_[std::size_t(to) - 1]));
   } else if (what == "cancel") {
-    coming_ = {}, trainer_.prepared_.reset(), end_rehearsal(), trainer_.forget_gradients();
+    coming_ = {}, trainer_.prepared_.reset(), end_rehearsal(), trainer_.give_back();
   } else if (what == "go") {
     coming_.ranks = to;
     change_ranks(from);
@@ -249,6 +249,7 @@ LAMINA_INLINE void Trainer::Fit::refuse(const std::string& why) {
 LAMINA_INLINE void Trainer::Fit::get_ready() {
   if (coming_.at != at().step + 1) return;
   const double begin = now();
+  if (rehearsal_.valid()) end_rehearsal();  // called off, and still at this rank's reserve
   const int from = trainer_.ranks_.size(), to = coming_.ranks, me = trainer_.ranks_.rank();
   const bool ends = at().batch + 1 >= batches_;
   const std::int64_t epoch = at().epoch + ends, batch = ends ? 0 : at().batch + 1;
