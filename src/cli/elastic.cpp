@@ -143,7 +143,9 @@ struct JobSocket::Impl {
       const Descriptor caller(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!caller) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
-        return;  // shut down
+        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
+          return;  // shut down
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
       }
       if (send_all(caller.get(), greeting)) answer(caller.get());
     }
@@ -239,7 +241,8 @@ int ResizeRequests::take() {
   return ranks;
 }
 
-std::string ResizeRequests::unmet() const {
+std::string ResizeRequests::end() {
+  socket_.reset();
   const int ranks = wanted_;
   if (ranks == 0) return {};
   return text("the training ended before it could go on with ", ranks,

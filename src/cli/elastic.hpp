@@ -64,8 +64,9 @@ class ResizeRequests {
   int take();
   /// The last one is done, or nothing will become of it.
   void done() { wanted_ = 0; }
-  /// What is to be said when training has ended before one that was asked for; or nothing.
-  std::string unmet() const;
+  /// Takes no more. What is to be said when training has ended before one that was asked for; or
+  /// nothing.
+  std::string end();
   /// Who asked for the last one.
   const char* why() const { return why_; }
   const std::string& job() const { return socket_->path(); }

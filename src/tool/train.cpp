@@ -382,7 +382,7 @@ int train(TrainOptions& o, World& world) {
     progress->say(epoch.text());
     if (log && epoch.validation) log_evaluation(*log, epoch, trainer.progress().step);
   }
-  if (const std::string unmet = requests ? requests->unmet() : ""; !unmet.empty())
+  if (const std::string unmet = requests ? requests->end() : ""; !unmet.empty())
     progress->say(remark(text("no resize: ", unmet)));
 
   int number = 0;
