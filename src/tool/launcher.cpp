@@ -103,14 +103,13 @@ std::vector<std::string> Launcher::command(int ranks) const {
 int Launcher::run() {
   while (true) {
     const Ended ended = watch(std::min(options_.max, hosts_.room(now())));
-    const int asked = signals_.received();
-    if (asked != 0 || (ended.status == 0 && !ended.to_grow)) return ended.status;
+    if ((ended.status == 0 || ended.told) && !ended.to_grow) return ended.status;
     const Verdict verdict = judge(ended);
     if (!verdict.again) {
       World::say(verdict.why);
       return ended.status;
     }
-    if (signals_.received() != 0) return 128 + signals_.received();
+    if (signals_.received() != 0 && !has_steps()) return 128 + signals_.received();
     note_restart(verdict.why);
   }
 }
@@ -123,13 +122,18 @@ Launcher::Ended Launcher::watch(int ranks) {
   bool passed_on = false, to_grow = false;
   while (!job.wait(restart_ || taken ? soon : late)) {
     announce(ranks);
-    if (signals_.received() != 0 && !passed_on) job.pass_on(signals_.received()), passed_on = true;
+    // Ranks that are to go on from a snapshot can end in order, and save it, after a step.
+    const bool train = memory_.board().made > 0;
+    if (signals_.received() != 0 && !passed_on && (train || !has_steps()))
+      passed_on = job.pass_on(signals_.received(), train);
     if (!taken && can_grow(ranks)) taken = memory_.board().taken;
     if (taken && !to_grow && memory_.board().taken > *taken) job.end(), to_grow = true;
   }
   announce(ranks);
+  const auto lost = job.lost();
   return {.status = job.status(),
-          .lost = job.lost(),
+          .told = passed_on && !(lost && lost->signal != signals_.received()),
+          .lost = lost,
           .notice = job.held(),
           .mpirun_killed = job.killed(),
           .to_grow = to_grow,
@@ -152,7 +156,7 @@ Launcher::Reached Launcher::reached() const {
 }
 
 void Launcher::note_restart(const std::string& why) {
-  if (furthest_ == Reached())  // there is nothing to go on from, and there may never be
+  if (!has_steps())  // there is nothing to go on from, and there may never be
     std::fprintf(stderr, "lamina launch: %s before the first step of a training: starting anew\n",
                  why.c_str());
   else if (restart_)  // the ranks that were to go on did not come to a step

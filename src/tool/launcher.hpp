@@ -54,6 +54,7 @@ class Launcher {
   /// How a job ended.
   struct Ended {
     int status = 0;
+    bool told = false;  ///< to end, by a signal to us; nothing else ended it
     std::optional<Lost> lost = {};
     std::string notice = {};  ///< of mpirun, where no host was lost
     bool mpirun_killed = false;
@@ -84,6 +85,8 @@ class Launcher {
   void note_restart(const std::string& why);
 
   Reached reached() const;
+  /// Whether a job that has ended made a step.
+  bool has_steps() const { return furthest_ != Reached(); }
   std::vector<std::string> command(int ranks) const;
   std::string program() const { return options_.program[0]; }
 

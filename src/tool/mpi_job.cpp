@@ -113,9 +113,11 @@ std::optional<Lost> MpiJob::lost() const {
   return std::nullopt;
 }
 
-void MpiJob::pass_on(int signal) const {
+bool MpiJob::pass_on(int signal, bool were_there) const {
   // Not to what it reaches other hosts with.
-  if (child_.signal_children(signal, "OMPI_COMM_WORLD_RANK") == 0) child_.signal(signal);
+  if (child_.signal_children(signal, "OMPI_COMM_WORLD_RANK") > 0) return true;
+  if (!were_there) child_.signal(signal);
+  return !were_there;
 }
 
 }  // namespace lamina::cli

@@ -52,9 +52,10 @@ class MpiJob {
 
   /// Returns after `seconds` at the latest: whether the job has ended. Kills mpirun where it hangs.
   bool wait(double seconds);
-  /// To the ranks of this host, which tell the others if they are Lamina's; where there are none,
-  /// to mpirun.
-  void pass_on(int signal) const;
+  /// To the ranks of this host, which tell the others if they are Lamina's; where there are none
+  /// yet, to mpirun. Where they have been there, mpirun is ending the job, and crashes at times if
+  /// it gets a signal then: false.
+  bool pass_on(int signal, bool were_there) const;
   /// Has mpirun end all ranks.
   void end() const { child_.signal(SIGTERM); }
   int status() const { return child_.status(); }

@@ -171,6 +171,19 @@ def same_ranks():
     job.leaves_nothing()
 
 
+def asked_while_a_rank_is_replaced():
+    """What is in memory is saved, whenever the signal comes."""
+    for number, later in enumerate((0, 0.05, 0.2, 0.4)):
+        flags = ("--min", 2, "--max", 2, "--regrow", 0, "--snapshot-every", every)
+        job = Job(f"asked{number}", flags, *training)
+        job.kill(1, after=120)
+        time.sleep(later)
+        os.kill(job.process.pid, signal.SIGTERM)
+        check_restart(job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "2 ranks")))
+        expect("# SIGTERM: ended after step" in (job.folder / "out").read_text(), "not in order")
+        expect(len(job.saved()) > 1e5, "nothing saved")
+
+
 def fewer_and_more():
     """One rank less; a second later as many as before."""
     job = Job("fewer", ("--max", 3, "--regrow", 1, "--snapshot-every", every), *training,
@@ -467,9 +480,9 @@ if not shutil.which("mpirun"):
     sys.exit(77)
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
-checks = [check for check in (same_ranks, fewer_and_more, given_up, fewer_than_train_first,
-                              uneven_shares, at_random, killed_launcher, stuck_mpirun,
-                              tries_again, cannot_grow, lost_host)
+checks = [check for check in (same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up,
+                              fewer_than_train_first, uneven_shares, at_random,
+                              killed_launcher, stuck_mpirun, tries_again, cannot_grow, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:
