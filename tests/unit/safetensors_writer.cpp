@@ -227,6 +227,9 @@ TEST_CASE("a log that a training goes on with has each step once", "[log]") {
   CHECK(resumed(three + line(3) + line(4), 2) == three);
   CHECK(resumed(three + line(3) + line(4), 2, true) == line(1) + line(2));
   CHECK(resumed(three + line(3), 3, true) == three + line(3));
+  const std::string resize = line(2, ", \"ranks_before\": 1, \"ranks\": 4");
+  CHECK(resumed(three + resize, 2) == three);
+  CHECK(resumed(three + resize + line(3), 3) == three + resize + line(3));
   CHECK(resumed(three + line(3) + line(4), 0) == "");
   CHECK(resumed(three + "{\"step\": 3, \"lo", 2) == three);     // killed while it wrote
   CHECK(resumed(three + std::string(5000, '\0'), 2) == three);  // the machine went down

@@ -51,9 +51,9 @@ class JsonLog {
   /// Removes what is in it.
   void restart();
   /// Removes everything from the first line of a step after `step` on, and a last line that is not
-  /// whole: so that a training which goes on from that step has each step once. With
-  /// `evaluation_due` what follows the first line of `step` goes, too. Throws Error if it is no
-  /// log.
+  /// whole: so that a training which goes on from that step has each step once. A change of ranks
+  /// (`ranks_before`) after `step` goes, too, with what follows, and with `evaluation_due` whatever
+  /// follows the first line of `step`. Throws Error if it is no log.
   void resume_at(std::int64_t step, bool evaluation_due = false);
   /// False where the file system has no locks: others are not kept away.
   bool locked() const { return locked_; }
