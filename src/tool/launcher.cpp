@@ -123,9 +123,9 @@ Launcher::Ended Launcher::watch(int ranks) {
   while (!job.wait(restart_ || taken ? soon : late)) {
     announce(ranks);
     // Ranks that are to go on from a snapshot can end in order, and save it, after a step.
-    const bool train = memory_.board().made > 0;
-    if (signals_.received() != 0 && !passed_on && (train || !has_steps()))
-      passed_on = job.pass_on(signals_.received(), train);
+    const bool training = memory_.board().made > 0;
+    if (signals_.received() != 0 && !passed_on && (training || !has_steps()))
+      passed_on = job.pass_on(signals_.received(), training);
     if (!taken && can_grow(ranks)) taken = memory_.board().taken;
     if (taken && !to_grow && memory_.board().taken > *taken) job.end(), to_grow = true;
   }
