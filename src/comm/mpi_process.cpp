@@ -24,9 +24,12 @@ std::vector<MPI_Comm> all_kept;
 
 /// Open MPI's default over TCP is to put large messages into the peer's memory. The peer's consent
 /// waits behind the data that it sends itself: messages that should cross go one after the
-/// other. So they are sent instead, unless the user has set this.
+/// other. So they are sent instead. And the hierarchical collectives, which Open MPI 5 prefers,
+/// hang between processes that did not start together: not all of them find each other on one host.
+/// Both unless the user has set this.
 int init(int& argc, char**& argv, int& given) {
   setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
+  setenv("OMPI_MCA_coll_han_priority", "0", 0);
   return MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &given);
 }
 
