@@ -29,13 +29,14 @@ using lamina::detail::Descriptor;
 
 constexpr std::string_view greeting = "lamina job 1\n";  // before anything is asked
 constexpr std::size_t longest_line = 512;
+constexpr std::size_t longest_path = sizeof sockaddr_un().sun_path;
 
 Descriptor new_socket() { return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address = {};
-  check(path.size() < sizeof address.sun_path, path, ": the path of a socket has less than ",
-        sizeof address.sun_path, " bytes");
+  check(path.size() < longest_path, path, ": the path of a socket has less than ", longest_path,
+        " bytes");
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, path.size());
   return address;
@@ -71,14 +72,18 @@ Descriptor lock_folder(const std::string& path) {
   return locked;
 }
 
-/// Removes the socket of a process that was killed. Throws Error where one that lives has it; what
-/// is no socket stays.
-void remove_if_dead(const std::string& path, const sockaddr_un& address) {
+bool is_socket(const std::string& path) {
   struct stat status = {};
-  if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
-  const int connected = connect_to(new_socket().get(), address);
-  check(connected != 0, path, ": another job has this socket: expected a path of its own");
+  return ::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+/// Removes the socket of a process that was killed. Returns whether one that lives has it; what is
+/// no socket stays.
+bool lives_or_goes(const std::string& path, const sockaddr_un& address) {
+  if (!is_socket(path)) return false;
+  if (connect_to(new_socket().get(), address) == 0) return true;
   if (errno == ECONNREFUSED) ::unlink(path.c_str());
+  return false;
 }
 
 /// Without its end; empty where there is none in five seconds.
@@ -93,8 +98,18 @@ std::string receive_line(int socket) {
   return {};
 }
 
+/// With those of jobs that were killed out of the way.
 std::string own_job() {
-  return text(std::filesystem::temp_directory_path().string(), "/lamina-", ::getpid(), ".job");
+  namespace fs = std::filesystem;
+  const std::string folder = fs::temp_directory_path().string();
+  const Descriptor lock = lock_folder(folder + "/.");
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string(), name = at->path().filename().string();
+    if (name.starts_with("lamina-") && name.ends_with(".job") && path.size() < longest_path)
+      lives_or_goes(path, address_of(path));
+  }
+  return text(folder, "/lamina-", ::getpid(), ".job");
 }
 
 }  // namespace
@@ -170,7 +185,8 @@ JobSocket::JobSocket(std::string path, Ask ask)
   const Descriptor lock = lock_folder(path_);
   int made = bind_to(impl_->listening.get(), address);
   if (made != 0 && errno == EADDRINUSE) {
-    remove_if_dead(path_, address);
+    check(!lives_or_goes(path_, address), path_,
+          ": another job has this socket: expected a path of its own");
     made = bind_to(impl_->listening.get(), address);
   }
   check(made == 0, path_, ": the job's socket cannot be made: ", std::strerror(errno));

@@ -206,6 +206,22 @@ def killed():
         job.unlink(missing_ok=True)
 
 
+def default_sockets():
+    """Those of jobs that were killed go when another one begins; those of living jobs stay."""
+    folder = root / "sockets"
+    folder.mkdir()
+    dead, living = folder / "lamina-1.job", folder / "lamina-2.job"
+    socket.socket(socket.AF_UNIX).bind(str(dead))
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(living)), listening.listen()
+    (folder / "lamina-3.job").write_text("no socket")
+    os.environ["TMPDIR"] = str(folder)
+    run(1, *training, *elastic, "--steps", 4)
+    del os.environ["TMPDIR"]
+    left = sorted(path.name for path in folder.glob("*.job"))
+    expect(left == ["lamina-2.job", "lamina-3.job"], f"sockets: {left}")
+
+
 def one_takes_over():
     """Of two jobs that find a dead socket at once; and they wait for whoever is at it."""
     job = root / "dead"
@@ -286,4 +302,5 @@ def bad_input():
 
 finish((bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
         parked_without_memory, many_leave_nothing, stopped_while_parked, events_of_the_past,
-        shared_out_unevenly, illegal_splits, killed, one_takes_over, failed))
+        shared_out_unevenly, illegal_splits, killed, default_sockets,
+        one_takes_over, failed))
