@@ -56,6 +56,7 @@ inline constexpr const char* no_ceilings = "ceilings are measured by compiled lo
 // ---- ranks, threads, what the system tells --------------------------------------------------
 
 inline std::string mpi_library() { return {}; }
+inline bool mpi_outlives() { return false; }
 inline std::unique_ptr<detail::Job> detail::start_mpi(int&, char**&) {
   throw Error(
       "started by an MPI launcher, but this program was built with LAMINA_HEADER_ONLY, and has its "

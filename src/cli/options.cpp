@@ -275,11 +275,12 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int(World&)>& 
   app.set_version_flag("--version", std::string(version), "print the version and end");
   set_help(app);
   refuse_flags_as_values(app);
+  bool parsed = false;  // by a call before, on more ranks
   return lamina::run(argc, argv, [&](World& world) {
     check(lamina::detail::thread_ranks() == 0,
           "LAMINA_RANKS is for programs of one's own: start this one with mpirun");
     try {
-      app.parse(argc, argv);
+      if (!std::exchange(parsed, true)) app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
       if (e.get_exit_code() == 0) {
         check_program(app, "help", world);

@@ -3,7 +3,9 @@
 // All calls of MPI between its start and its end come from the communication thread, but for those
 // that start more ranks. Every wait is a loop of its own, so that it can end: at a time limit, when
 // a peer says that it failed, or when the process of a peer on this host is gone.
+#include "comm/board.hpp"
 #include "comm/mpi_group.hpp"
+#include "comm/mpi_losses.hpp"
 #include "comm/mpi_nodes.hpp"
 #include "comm/mpi_process.hpp"
 #include "comm/mpi_shared.hpp"
@@ -71,6 +73,9 @@ struct Process {
     return std::strcmp(place, from.place) == 0 && ::kill(pid_t(pid), 0) != 0 && errno == ESRCH;
   }
   std::string host() const { return std::string(place, std::strcspn(place, " ")); }
+  bool operator==(const Process& other) const {
+    return pid == other.pid && std::strcmp(place, other.place) == 0;
+  }
 };
 
 /// The ranks there are, and what is known of them. Where more are started, these have another one.
@@ -93,11 +98,23 @@ class Session final : public Lookout {
         "MPI_Allgather");
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &check_collectives, 1, MPI_INT, MPI_MAX, world),
               "MPI_Allreduce");
-    std::vector<int> hosts;  // of each rank: the first one there
-    if (ranks != MPI_COMM_WORLD)
+    std::vector<int> hosts;                               // of each rank: the first one there
+    if (ranks != MPI_COMM_WORLD || mpi_outlives_ranks())  // a window outlives none
       for (const Process& p : peers_) hosts.push_back(first_beside(p));
     node = std::make_unique<SharedNode>(world, *this, hosts, former ? former->node.get() : nullptr);
     process->write_note();
+  }
+
+  /// The ranks that are left, on all of them: null where none is lost, one has failed by itself, or
+  /// MPI ends with the first that is lost. `lost` are those that are not left, by their rank here.
+  std::shared_ptr<Session> outlive(std::vector<int>& lost) {
+    if (!mpi_outlives_ranks() || !some_lost()) return nullptr;
+    for (const MPI_Comm comm : {control_, world, growing_}) revoke(comm);
+    const auto left = std::make_shared<Session>(process, kept(those_left(world)));
+    for (int r = 0; r < size; ++r)
+      if (!std::ranges::count(left->peers_, peers_[std::size_t(r)])) lost.push_back(r);
+    process->go_on_with(left->size);
+    return left;
   }
 
   /// Throws if a peer has failed or is gone, or has ended although this rank has been waiting for
@@ -116,6 +133,7 @@ class Session final : public Lookout {
       if (gone(r))
         throw Error(
             text(describe(r), " was lost", doing ? text(" during ", *doing) : std::string()));
+    check(!revoked_, "a rank was lost");
   }
 
   void look(const Operation& op, double waited) override {
@@ -158,10 +176,17 @@ class Session final : public Lookout {
   /// Takes in the notices that have arrived.
   void listen() {
     const std::lock_guard lock(mutex_);
-    while (true) {
+    while (!revoked_) {
       int found = 0;
       MPI_Status status;
-      check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, control_, &found, &status), "MPI_Iprobe");
+      const int called = MPI_Iprobe(MPI_ANY_SOURCE, 0, control_, &found, &status);
+      if (tells_of_loss(called)) {
+        const auto known = lost_.size();
+        lost_ = lost_ranks(control_);
+        revoked_ = lost_.size() == known;  // by another rank: nothing more arrives
+        continue;
+      }
+      check_mpi(called, "MPI_Iprobe");
       if (!found) return;
       MPI_Recv(&notices_[std::size_t(status.MPI_SOURCE)], sizeof(Notice), MPI_BYTE,
                status.MPI_SOURCE, 0, control_, MPI_STATUS_IGNORE);
@@ -196,7 +221,10 @@ class Session final : public Lookout {
 
   /// As of the last look around.
   const Notice& heard(int r) const { return notices_[std::size_t(r)]; }
-  bool gone(int r) const { return r != rank && peers_[std::size_t(r)].gone(self_); }
+  bool gone(int r) const {
+    return r != rank && (peers_[std::size_t(r)].gone(self_) || std::ranges::count(lost_, r) > 0);
+  }
+  std::string host(int r) const { return peers_[std::size_t(r)].host(); }
   std::string describe(int r) const {
     return text("rank ", r, " (process ", peers_[std::size_t(r)].pid, " on ",
                 peers_[std::size_t(r)].host(), ')');
@@ -211,6 +239,19 @@ class Session final : public Lookout {
   int check_collectives = is_on("LAMINA_CHECK_COLLECTIVES", debug_build);
 
  private:
+  /// Others may have heard of it a moment before.
+  bool some_lost() {
+    for (const double end = now() + 0.5; now() < end; pause(1e-3)) {
+      listen();
+      bool some = revoked_;
+      for (int r = 0; r < size; ++r) {
+        if (heard(r).code > 0) return false;
+        some = some || (gone(r) && heard(r).code < 0);
+      }
+      if (some) return true;
+    }
+    return false;
+  }
   int first_beside(const Process& p) const {
     int r = 0;
     while (std::strcmp(peers_[std::size_t(r)].place, p.place) != 0) ++r;
@@ -224,6 +265,8 @@ class Session final : public Lookout {
   Process self_;
   std::vector<Process> peers_;
   std::vector<Notice> notices_;
+  std::vector<int> lost_;  // ranks, as MPI knows
+  bool revoked_ = false;   // by another rank, which goes on without those that are lost
   static constexpr int note_tag = 1;
   struct Posted {
     std::string note;
@@ -358,6 +401,7 @@ class MpiJob final : public Job {
   MpiJob(int& argc, char**& argv) {
     const auto process = std::make_shared<MpiProcess>(argc, argv);
     session_ = std::make_shared<Session>(process, process->ranks());
+    if (const auto board = this->board()) board->met = 1;
   }
   explicit MpiJob(std::shared_ptr<Session> session) : session_(std::move(session)) {}
 
@@ -387,6 +431,8 @@ class MpiJob final : public Job {
       if (all_left_ || (code != 0 && (silent.empty() || now() > limit))) break;
       pause(1e-3);
     }
+    if (all_left_ && code == 0)
+      if (const auto board = this->board()) board->ended = 1;
     if (error.empty()) return {};
     int same = 1;
     for (int r = 0; r < s.size; ++r) {
@@ -410,6 +456,16 @@ class MpiJob final : public Job {
   std::unique_ptr<Job> grow(int more) override {
     return std::make_unique<MpiJob>(session_->grow(more));
   }
+  std::unique_ptr<Job> outlive() override {
+    if (!is_watched()) return nullptr;
+    block_broken_pipes();
+    std::vector<int> lost;
+    const auto left = session_->outlive(lost);
+    if (!left) return nullptr;
+    auto job = std::make_unique<MpiJob>(left);
+    if (const auto board = job->board()) tell_losses(*board, lost);
+    return job;
+  }
   void hear(const Job& larger) override {
     session_->hear(static_cast<const MpiJob&>(larger).session_);
   }
@@ -430,6 +486,37 @@ class MpiJob final : public Job {
   }
 
  private:
+  static const char* is_watched() {
+    const char* const where = std::getenv(snapshot_variable);
+    return where && *where ? where : nullptr;
+  }
+
+  /// Of the launcher that watches over the job; on rank 0, where it can be reached.
+  BoardMap board() const {
+    const char* const where = is_watched();
+    if (!where || session_->rank != 0) return {};
+    try {
+      return BoardMap(std::string(where, std::strcspn(where, ",")).c_str());
+    } catch (const Error&) {  // whoever wants snapshots says so
+      return {};
+    }
+  }
+
+  void tell_losses(Board& board, const std::vector<int>& lost) const {
+    std::size_t n = std::size_t(board.lost);
+    check(n + lost.size() <= board.losses.size(), "more than ", board.losses.size(),
+          " ranks were lost");
+    for (const int r : lost) {
+      Board::Lost& entry = board.losses[n++];
+      entry.rank = r;
+      std::snprintf(entry.host.data(), entry.host.size(), "%s", session_->host(r).c_str());
+      entry.made = board.made.load(), entry.last = board.last.load();
+      entry.training = board.training.load(), entry.step = board.step.load();
+    }
+    board.made = 0;
+    board.lost = std::int64_t(n);
+  }
+
   std::shared_ptr<Session> session_;
   bool all_left_ = false, others_say_ = false;
 };

@@ -5,6 +5,7 @@
 namespace lamina {
 
 std::string mpi_library() { return {}; }
+bool mpi_outlives() { return false; }
 
 namespace detail {
 

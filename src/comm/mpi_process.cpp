@@ -152,6 +152,7 @@ MpiProcess::~MpiProcess() {
   if (!owner_) return;
   block_broken_pipes();
   // A collective that was given up may keep MPI_Finalize waiting for ever.
+  std::fflush(nullptr);
   const auto finished = std::make_shared<std::atomic<bool>>(false);
   if (status != 0 || hurry)
     std::thread([code = status, finished] {

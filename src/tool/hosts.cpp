@@ -45,7 +45,8 @@ std::pair<std::string, int> parse_host(const std::string& entry) {
 
 /// Hosts that answer `true`, over what mpirun starts its daemons with.
 std::vector<bool> answers(const std::vector<std::string>& hosts) {
-  const char* agent = std::getenv("OMPI_MCA_plm_rsh_agent");
+  const char* agent = std::getenv("PRTE_MCA_plm_ssh_agent");  // Open MPI from version 5 on
+  if (!agent) agent = std::getenv("OMPI_MCA_plm_rsh_agent");
   std::vector<std::string> command;
   std::istringstream words(agent ? agent : "ssh -o BatchMode=yes -o ConnectTimeout=3");
   for (std::string word; words >> word;) command.push_back(word);

@@ -2,6 +2,7 @@
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
+#include <lamina/comm/mpi.hpp>
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/threads.hpp>
 
@@ -20,11 +21,13 @@ namespace lamina::cli {
 
 namespace {
 
-constexpr int most_stalled = 3;            ///< jobs in a row without progress
-constexpr int most_failed_growths = 6;     ///< each doubles the time to the next try
-constexpr int most_errors = 3;             ///< of the program, in a row
-constexpr double in_a_row = 600;           ///< seconds between two errors
+constexpr const char* outlive_flag = "--with-ft";  ///< of mpirun: see Launcher::outlive_
+constexpr int most_stalled = 3;                    ///< jobs in a row without progress
+constexpr int most_failed_growths = 6;             ///< each doubles the time to the next try
+constexpr int most_errors = 3;                     ///< of the program, in a row
+constexpr double in_a_row = 600;                   ///< seconds between two errors
 constexpr double between_asks = 5;         ///< seconds between two looks at a lost host, at least
+constexpr double to_end = 5;               ///< seconds that mpirun has to end a job by itself
 constexpr double soon = 0.02, late = 0.5;  ///< seconds between two looks at the board
 
 std::string ranks_text(int n) { return text(n, n == 1 ? " rank" : " ranks"); }
@@ -47,9 +50,12 @@ void set_environment(const std::string& memory, std::int64_t every) {
   // Open MPI waits twice so long, seconds, for ranks that are to end because one was lost.
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
   // A host that says nothing more is given up after so many seconds; by default after minutes.
-  setenv("OMPI_MCA_oob_tcp_keepalive_time", "3", 0);
-  setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "1", 0);
-  setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 0);
+  for (const std::string starter : {"OMPI", "PRTE"}) {  // Open MPI up to version 4, and from 5 on
+    const std::string of_hosts = starter + "_MCA_oob_tcp_keepalive_";
+    setenv((of_hosts + "time").c_str(), "3", 0);
+    setenv((of_hosts + "intvl").c_str(), "1", 0);
+    setenv((of_hosts + "probes").c_str(), "3", 0);
+  }
   unsetenv("OMPI_MCA_orte_execute_quiet");  // its notices are read
 }
 
@@ -82,6 +88,11 @@ Launcher::Launcher(LaunchOptions options)
         "launch: ", starter.empty() ? std::string("mpirun") : starter[0],
         ": not found: install MPI's, or say where it is with --mpirun");
   check(!find_program(program()).empty(), "launch: ", program(), ": no such program");
+  all_here_ = options_.hosts.empty() && options_.mpirun == LaunchOptions().mpirun;
+  // Who wants as many ranks again at once has them all started anew.
+  if (options_.mpirun == LaunchOptions().mpirun && mpi_outlives() && options_.regrow > 0)
+    options_.mpirun += text(' ', outlive_flag, " ulfm");
+  outlive_ = options_.mpirun.find(outlive_flag) != options_.mpirun.npos;
   set_environment(memory_.where(), options_.every);
 }
 
@@ -103,41 +114,62 @@ std::vector<std::string> Launcher::command(int ranks) const {
 int Launcher::run() {
   while (true) {
     const Ended ended = watch(std::min(options_.max, hosts_.room(now())));
-    if ((ended.status == 0 || ended.told) && !ended.to_grow) return ended.status;
+    World::say(ended.given_up);
+    if (!ended.given_up.empty()) return ended.status;
+    const bool well = ended.status == 0 && !(outlive_ && ended.lost);
+    if ((well || ended.told) && !ended.to_grow) return ended.status;
+    if (ended.anew) continue;  // judged already
     const Verdict verdict = judge(ended);
     if (!verdict.again) {
       World::say(verdict.why);
       return ended.status;
     }
     if (signals_.received() != 0 && !has_steps()) return 128 + signals_.received();
-    note_restart(verdict.why);
+    note_restart(verdict.why, reached(), memory_.board().last);
   }
 }
 
 Launcher::Ended Launcher::watch(int ranks) {
-  memory_.clear_made();
+  const lamina::detail::Board& board = memory_.board();
+  memory_.begin();
+  followed_ = 0, most_here_ = 0, missing_since_ = 0;
   start_ = Start{hosts_, now()};
   MpiJob job(command(ranks));
   std::optional<std::int64_t> taken;  // snapshots, when there was room for more ranks
-  bool passed_on = false, to_grow = false;
-  while (!job.wait(restart_ || taken ? soon : late)) {
-    announce(ranks);
+  bool passed_on = false, to_grow = false, lost_early = false, too_few = false;
+  std::string given_up;
+  for (bool ended = false; !ended;) {
+    ended = job.wait(restart_ || taken ? soon : late);
+    const std::int64_t before = followed_;
+    if (given_up.empty())
+      if (given_up = follow_losses(ranks).why; !given_up.empty()) job.end();
+    if (followed_ > before) passed_on = false;  // the program begins again
+    if (!too_few && given_up.empty() && followed_ > 0 && ranks < options_.min)
+      job.end(), too_few = true;  // there is room for more
+    if (!too_few) announce(ranks);
+    if (ended) break;
+    if (!lost_early && waits_for_lost(job, ranks)) job.end(), lost_early = true;
     // Ranks that are to go on from a snapshot can end in order, and save it, after a step.
-    const bool training = memory_.board().made > 0;
-    if (signals_.received() != 0 && !passed_on && (training || !has_steps()))
+    const bool training = board.made > 0;
+    if (signals_.received() != 0 && !passed_on && !too_few && (training || !has_steps()))
       passed_on = job.pass_on(signals_.received(), training);
-    if (!taken && can_grow(ranks)) taken = memory_.board().taken;
-    if (taken && !to_grow && memory_.board().taken > *taken) job.end(), to_grow = true;
+    if (!taken && can_grow(ranks)) taken = board.taken;
+    if (taken && !to_grow && board.taken > *taken) job.end(), to_grow = true;
   }
-  announce(ranks);
-  const auto lost = job.lost();
-  return {.status = job.status(),
-          .told = passed_on && !(lost && lost->signal != signals_.received()),
-          .lost = lost,
-          .notice = job.held(),
-          .mpirun_killed = job.killed(),
-          .to_grow = to_grow,
-          .made_steps = memory_.board().made > 0};
+  Ended how{.status = job.status(),
+            .notice = job.held(),
+            .mpirun_killed = job.killed(),
+            .to_grow = to_grow,
+            .made_steps = board.made > 0,
+            .given_up = given_up};
+  how.lost = lost_early ? Lost() : job.lost(followed_ == 0);
+  if (outlive_ && how.status == 0 && board.ended == 0 && !how.lost && !passed_on)
+    for (const std::string& host : hosts_.ask_open(now() + std::max(options_.regrow, between_asks)))
+      how.lost = Lost{.host = host};  // mpirun ends so, then
+  how.told = passed_on && !(how.lost && how.lost->signal != signals_.received());
+  how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps);
+  if (!given_up.empty()) how.status = 128 + SIGKILL;  // for all that is known of the lost rank
+  return how;
 }
 
 bool Launcher::can_grow(int ranks) {
@@ -155,14 +187,14 @@ Launcher::Reached Launcher::reached() const {
   return {board.training, board.step};
 }
 
-void Launcher::note_restart(const std::string& why) {
+void Launcher::note_restart(const std::string& why, Reached reached, double last) {
   if (!has_steps())  // there is nothing to go on from, and there may never be
     std::fprintf(stderr, "lamina launch: %s before the first step of a training: starting anew\n",
                  why.c_str());
   else if (restart_)  // the ranks that were to go on did not come to a step
     restart_->why += ", then " + why;
   else
-    restart_ = Restart{why, reached(), memory_.board().last};
+    restart_ = Restart{why, reached, last};
 }
 
 void Launcher::announce(int ranks) {
@@ -181,6 +213,42 @@ void Launcher::announce(int ranks) {
 }
 
 // ---- whether it goes on ----------------------------------------------------------------------
+
+bool Launcher::waits_for_lost(const MpiJob& job, int ranks) {
+  if (!outlive_ || memory_.board().met != 0) return false;
+  const int here = job.ranks_here();
+  most_here_ = std::max(most_here_, here);
+  const bool missing = here > 0 && here < (all_here_ ? ranks : most_here_);
+  if (!missing)
+    missing_since_ = 0;
+  else if (missing_since_ == 0)
+    missing_since_ = now();
+  return missing && now() - missing_since_ > to_end;
+}
+
+Launcher::Verdict Launcher::follow_losses(int& ranks) {
+  const lamina::detail::Board& board = memory_.board();
+  const std::int64_t lost = board.lost;
+  if (followed_ == lost) return {true, ""};
+  std::string what;
+  for (; followed_ < lost; ++followed_, --ranks) {
+    const lamina::detail::Board::Lost& loss = board.losses[std::size_t(followed_)];
+    const Lost one{.rank = int(loss.rank), .host = loss.host.data()};
+    hosts_.close_slot(one.host, now() + options_.regrow);
+    append(what, text(what.empty() ? "" : ", then ", one.text()));
+  }
+  const lamina::detail::Board::Lost& last = board.losses[std::size_t(lost - 1)];
+  const Reached reached(last.training, last.step);
+  const bool further = last.made > 0 && reached > furthest_;
+  if (further) furthest_ = reached;
+  stalled_ = further ? 0 : stalled_ + 1;
+  before_growth_.reset(), failed_growths_ = 0;
+  start_ = Start{hosts_, now()};
+  const Verdict verdict = judge_loss(what);
+  if (!verdict.again) return verdict;
+  note_restart(what, reached, last.last);
+  return {true, ""};
+}
 
 Launcher::Verdict Launcher::judge(const Ended& ended) {
   const bool further = ended.made_steps && reached() > furthest_;

@@ -1,10 +1,10 @@
 // Launcher: watches over a job under mpirun, and goes on without the ranks that are lost.
 #pragma once
 
+#include "comm/board.hpp"
 #include "hosts.hpp"
 #include "mpi_job.hpp"
 #include "signals.hpp"
-#include "train/board.hpp"
 
 #include <lamina/base/file.hpp>
 
@@ -31,7 +31,8 @@ class LaunchMemory {
   LaunchMemory();
 
   const lamina::detail::Board& board() const { return *board_; }
-  void clear_made() { board_->made = 0; }
+  /// As it is when ranks are started.
+  void begin() { board_->met = board_->made = board_->ended = board_->lost = 0; }
   /// "/proc/PID/fd/N,...": the board, two snapshots.
   std::string where() const;
 
@@ -60,6 +61,8 @@ class Launcher {
     bool mpirun_killed = false;
     bool to_grow = false;  ///< ended from here, to go on with more ranks
     bool made_steps = false;
+    bool anew = false;          ///< ranks were to go on in place, but did not, or are too few
+    std::string given_up = {};  ///< why, where that ended it
   };
   struct Verdict {
     bool again = false;
@@ -77,12 +80,17 @@ class Launcher {
   bool can_grow(int ranks);
   void announce(int ranks);
 
+  /// Whether ranks have been waiting for one that was lost before they had met: where mpirun lets
+  /// the others go on, they would for ever.
+  bool waits_for_lost(const MpiJob& job, int ranks);
+  /// Where some of `ranks` are lost, and the others have gone on in place: whether that is to be.
+  Verdict follow_losses(int& ranks);
   Verdict judge(const Ended& ended);
   Verdict judge_loss(const std::string& what);
   Verdict judge_error(const Ended& ended, bool further);
   /// Closes what was lost, and says what it was; "" where nothing was. Hosts are asked at `again`.
   std::string close_lost(const Ended& ended, double again);
-  void note_restart(const std::string& why);
+  void note_restart(const std::string& why, Reached reached, double last);
 
   Reached reached() const;
   /// Whether a job that has ended made a step.
@@ -94,6 +102,11 @@ class Launcher {
   Hosts hosts_;
   LaunchMemory memory_;
   StopSignals signals_;
+  bool outlive_ = false;       ///< mpirun lets ranks go on when others are lost
+  std::int64_t followed_ = 0;  ///< losses of this job after which they did
+  bool all_here_ = false;      ///< each rank is to run on this host
+  int most_here_ = 0;          ///< ranks of this job that were seen here
+  double missing_since_ = 0;   ///< seconds of now(): a rank of this host; 0: none
   std::optional<Restart> restart_;
   /// Where ranks were, and when they were started: of the job that is under way, and of that which
   /// ended to go on with more, up to their first step.

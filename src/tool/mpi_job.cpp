@@ -40,7 +40,7 @@ std::optional<Lost> read_loss(const std::string& notice) {
 /// Whether a notice says no more than what this program says in a line.
 bool is_known(const std::string& notice) {
   return notice.find("job  terminated normally, but") != notice.npos ||
-         notice.find("exited with non-zero status, thus causing") != notice.npos;
+         notice.find("processes exited with non-zero status,") != notice.npos;
 }
 
 void print(std::string_view words) { std::fwrite(words.data(), 1, words.size(), stderr); }
@@ -105,8 +105,8 @@ void MpiJob::kill_if_stuck() {
   forgot_ = forgets;
 }
 
-std::optional<Lost> MpiJob::lost() const {
-  if (notices_.lost()) return notices_.lost();
+std::optional<Lost> MpiJob::lost(bool as_noticed) const {
+  if (as_noticed && notices_.lost()) return notices_.lost();
   // Of ranks that were lost all at once mpirun says nothing.
   for (const int signal : {SIGKILL, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
     if (status() == 128 + signal) return Lost{.signal = signal};
@@ -115,7 +115,7 @@ std::optional<Lost> MpiJob::lost() const {
 
 bool MpiJob::pass_on(int signal, bool were_there) const {
   // Not to what it reaches other hosts with.
-  if (child_.signal_children(signal, "OMPI_COMM_WORLD_RANK") > 0) return true;
+  if (child_.signal_children(signal, rank_variable) > 0) return true;
   if (!were_there) child_.signal(signal);
   return !were_there;
 }

@@ -56,17 +56,21 @@ class MpiJob {
   /// yet, to mpirun. Where they have been there, mpirun is ending the job, and crashes at times if
   /// it gets a signal then: false.
   bool pass_on(int signal, bool were_there) const;
+  /// How many ranks run on this host.
+  int ranks_here() const { return child_.signal_children(0, rank_variable); }
   /// Has mpirun end all ranks.
   void end() const { child_.signal(SIGTERM); }
   int status() const { return child_.status(); }
-  /// Where it did not end by itself.
-  std::optional<Lost> lost() const;
+  /// Where it did not end by itself; by its status alone, where what mpirun noticed is known.
+  std::optional<Lost> lost(bool as_noticed) const;
   /// See Notices.
   const std::string& held() const { return notices_.held(); }
   /// Whether mpirun itself was killed.
   bool killed() const { return child_.killed(); }
 
  private:
+  static constexpr const char* rank_variable = "OMPI_COMM_WORLD_RANK";
+
   void kill_if_stuck();
 
   Child child_;

@@ -1,4 +1,5 @@
 // `lamina train`: trains a model by name on data by name, and says what every layer cost.
+#include "comm/board.hpp"
 #include "commands.hpp"
 #include "elastic.hpp"
 #include "flags.hpp"
@@ -6,7 +7,6 @@
 #include "session.hpp"
 #include "signals.hpp"
 #include "terminal.hpp"
-#include "train/board.hpp"
 
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/alike.hpp>
@@ -443,7 +443,8 @@ Command train_command(CLI::App& app) {
   return {sub, [o, sub](World& world) {
             o->resumes = sub->count("--resume") > 0;
             o->epochs_given = sub->count("--epochs") > 0;
-            return train(*o, world);
+            TrainOptions mine = *o;  // it may be called again, on fewer ranks
+            return train(mine, world);
           }};
 }
 

@@ -1,15 +1,10 @@
 // Snapshots, in files that another process has in its memory.
-#include "base/descriptor.hpp"
-#include "train/board.hpp"
+#include "comm/board.hpp"
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/file.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/train/snapshot.hpp>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,24 +16,6 @@
 #include <vector>
 
 namespace lamina {
-
-namespace detail {
-
-BoardMap::BoardMap(const char* path) {
-  const Descriptor file(open(path, O_RDWR | O_CLOEXEC));
-  struct stat status = {};
-  check(file && fstat(file.get(), &status) == 0, path, ": cannot open: ", std::strerror(errno));
-  check(std::size_t(status.st_size) >= sizeof(Board), path, ": is too small");
-  void* const at = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  check(at != MAP_FAILED, path, ": cannot map: ", std::strerror(errno));
-  board_ = static_cast<Board*>(at);
-}
-
-BoardMap::~BoardMap() {
-  if (board_) munmap(board_, sizeof(Board));
-}
-
-}  // namespace detail
 
 namespace {
 
@@ -70,7 +47,8 @@ class Memory {
  public:
   explicit Memory(const std::vector<std::string>& files)
       : board(files[0].c_str()), files_{files[1], files[2]} {
-    static std::atomic<std::int64_t> trainings = 0;
+    static std::atomic<std::int64_t> trainings = 0, lost = 0;
+    if (lost.exchange(board->lost) != board->lost) trainings = 0;  // the program has begun again
     training_ = ++trainings;
   }
 

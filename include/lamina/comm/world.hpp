@@ -38,6 +38,7 @@ class Job {
   virtual int started() const = 0;
   virtual std::unique_ptr<Job> grow(int more) = 0;
   virtual void hear(const Job& larger) = 0;
+  virtual std::unique_ptr<Job> outlive() = 0;
   /// Tells the others why, waits for them for some seconds, and may end with status 0.
   virtual void withdraw(const std::string& error) = 0;
 };
@@ -147,6 +148,20 @@ class World {
     comm_ = larger.comm_, hosts_ = larger.hosts_;
     local_rank_ = larger.local_rank_, local_size_ = larger.local_size_;
   }
+  /// Where ranks were lost, `lamina launch` watches over the job, and MPI goes on without them,
+  /// this is the ranks that are left from now on: true on all of these. What was made with the
+  /// ranks before must be gone, or go unused.
+  bool outlive() {
+    if (!job_) return false;
+    stop();
+    auto left = job_->outlive();
+    if (!left) return false;
+    former_.clear();
+    job_ = std::move(left);
+    connect(job_->transport());
+    gather_hosts(true);
+    return true;
+  }
   /// That this process belongs to the others now: if it fails, so do they.
   void accept() { trial_ = false; }
   /// On trial, ends this rank's part in the job, which goes on; what is wrong the others may say.
@@ -231,6 +246,9 @@ class World {
 
 /// The body of a program's main(): makes the World, calls `main(world)` for the exit status, and
 /// turns an exception into one line on stderr and status 1, once for all ranks that share it.
+///
+/// Where `lamina launch` watches over the job, and MPI goes on when a rank is lost, `main` is
+/// called again on the ranks that are left, as it would be in a job that is started anew.
 ///
 /// With LAMINA_RANKS=N in the environment and no launcher, `main` runs on N threads at the same
 /// time, a rank each: what it captures by reference they share.

@@ -34,25 +34,36 @@ inline int run_threads(int ranks, int (*main)(World&, void*), void* of) {
   return status;
 }
 
+/// What came of a call of main().
+struct Outcome {
+  int code = 1;
+  std::string error = {};
+  bool failed = false;     ///< by an exception
+  bool withdrawn = false;  ///< the job goes on without this rank
+};
+
+inline Outcome try_main(World& world, int (*main)(World&, void*), void* of) {
+  try {
+    const int code = main(world, of);
+    if (world.withdraw("it ended before it had joined")) return {.code = 0, .withdrawn = true};
+    if (code == 0) world.leave("", 0);
+    return {.code = code};
+  } catch (const PeerError&) {
+    return {.failed = true};
+  } catch (const std::exception& e) {
+    return {.error = e.what(), .failed = true};
+  }
+}
+
 LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* of) {
   try {
     if (const int ranks = thread_ranks(); ranks > 0) return run_threads(ranks, main, of);
     World world(argc, argv);
-    std::string error;
-    int code = 1;
-    try {
-      code = main(world, of);
-      if (world.withdraw("it ended before it had joined")) return 0;
-      if (code == 0) world.leave("", 0);
-    } catch (const PeerError&) {
-      code = 1;
-    } catch (const std::exception& e) {
-      code = 1;
-      error = e.what();
-    }
-    if (world.withdraw(error)) return 0;  // the others say it
-    if (code != 0) World::say(world.leave(error, code));
-    return code;
+    Outcome o = try_main(world, main, of);
+    while (o.failed && world.outlive()) o = try_main(world, main, of);
+    if (o.withdrawn || world.withdraw(o.error)) return 0;  // the others say it
+    if (o.code != 0) World::say(world.leave(o.error, o.code));
+    return o.code;
   } catch (const std::exception& e) {
     World::say(e.what());
     return 1;

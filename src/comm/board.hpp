@@ -1,9 +1,19 @@
 // Board: what the ranks of a job and the launcher that watches over it tell each other.
 #pragma once
 
+#include "base/descriptor.hpp"
+
+#include <lamina/base/error.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace lamina::detail {
@@ -19,12 +29,25 @@ struct Board {
   std::atomic<std::int64_t> newest;  ///< of these, from 1; 0: there is none
   std::atomic<std::int64_t> taken;   ///< how many snapshots were
 
-  // Of the ranks that there are now. The launcher clears `made` before it starts others.
+  // Of the ranks that there are now. The launcher clears these before it starts others.
+  std::atomic<std::int64_t> met;    ///< whether MPI has come up on all of them
+  std::atomic<std::int64_t> made;   ///< steps, since they met, or since some were lost
+  std::atomic<std::int64_t> ended;  ///< whether all have ended with status 0
+
   std::atomic<std::int64_t> training;  ///< number, within the program, from 1
   std::atomic<std::int64_t> from;      ///< the step that they went on from
   std::atomic<std::int64_t> step;      ///< the last one done
-  std::atomic<std::int64_t> made;      ///< how many
   std::atomic<double> first, last;     ///< when the first and the last was done: seconds of now()
+
+  /// Of a rank that others go on without, in place. They clear `made` then.
+  struct Lost {
+    std::atomic<std::int64_t> rank;  ///< its number among those that there were
+    std::array<char, 256> host;
+    std::atomic<std::int64_t> made, training, step;  ///< how far all had come
+    std::atomic<double> last;
+  };
+  std::array<Lost, 256> losses;
+  std::atomic<std::int64_t> lost;  ///< how many; stored last. The launcher clears it, too.
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
               std::atomic<double>::is_always_lock_free);
@@ -34,14 +57,26 @@ class BoardMap {
  public:
   BoardMap() = default;
   /// Throws Error, which names `path`.
-  explicit BoardMap(const char* path);
+  explicit BoardMap(const char* path) {
+    const Descriptor file(open(path, O_RDWR | O_CLOEXEC));
+    struct stat status = {};
+    check(file && fstat(file.get(), &status) == 0, path, ": cannot open: ", std::strerror(errno));
+    check(std::size_t(status.st_size) >= sizeof(Board), path, ": is too small");
+    void* const at =
+        mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    check(at != MAP_FAILED, path, ": cannot map: ", std::strerror(errno));
+    board_ = static_cast<Board*>(at);
+  }
   BoardMap(BoardMap&& other) noexcept : board_(std::exchange(other.board_, nullptr)) {}
   BoardMap& operator=(BoardMap&& other) noexcept {
     std::swap(board_, other.board_);
     return *this;
   }
-  ~BoardMap();
+  ~BoardMap() {
+    if (board_) munmap(board_, sizeof(Board));
+  }
 
+  explicit operator bool() const { return board_ != nullptr; }
   Board* operator->() const { return board_; }
   Board& operator*() const { return *board_; }
 

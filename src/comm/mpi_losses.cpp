@@ -1,0 +1,63 @@
+#include "comm/mpi_losses.hpp"
+
+#include "comm/mpi_calls.hpp"
+
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+
+namespace lamina::detail {
+
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
+
+bool mpi_outlives_ranks() {
+  const char* const on = std::getenv("OMPI_MCA_mpi_ft_enable");  // set by mpirun
+  return on && std::string_view(on) == "1";
+}
+
+bool tells_of_loss(int status) {
+  if (status == MPI_SUCCESS) return false;
+  int kind = MPI_SUCCESS;
+  MPI_Error_class(status, &kind);
+  return kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING ||
+         kind == MPIX_ERR_REVOKED;
+}
+
+std::vector<int> lost_ranks(MPI_Comm comm) {
+  MPI_Group failed = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+  int size = 0, known = 0;
+  check_mpi(MPIX_Comm_get_failed(comm, &failed), "MPIX_Comm_get_failed");
+  MPI_Group_size(failed, &size);
+  MPIX_Comm_ack_failed(comm, size, &known);
+  MPI_Comm_group(comm, &all);
+  std::vector<int> numbers(static_cast<std::size_t>(size)), ranks = numbers;
+  std::iota(numbers.begin(), numbers.end(), 0);
+  MPI_Group_translate_ranks(failed, size, numbers.data(), all, ranks.data());
+  MPI_Group_free(&failed);
+  MPI_Group_free(&all);
+  return ranks;
+}
+
+void revoke(MPI_Comm comm) { MPIX_Comm_revoke(comm); }
+
+MPI_Comm those_left(MPI_Comm comm) {
+  MPI_Comm left = MPI_COMM_NULL;
+  check_mpi(MPIX_Comm_shrink(comm, &left), "MPIX_Comm_shrink");
+  return left;
+}
+
+#else
+
+bool mpi_outlives_ranks() { return false; }
+bool tells_of_loss(int) { return false; }
+std::vector<int> lost_ranks(MPI_Comm) { return {}; }
+void revoke(MPI_Comm) {}
+MPI_Comm those_left(MPI_Comm comm) { return comm; }
+
+#endif
+
+}  // namespace lamina::detail
