@@ -343,10 +343,15 @@ def at_random():
         expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
 
 
+def in_place_flags():
+    """With which mpirun outlives a rank, if it can."""
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    return ["--with-ft", "ulfm"] if "(Open MPI) 5" in version else []
+
+
 def in_place():
     """Where MPI outlives lost ranks: several at once, signals meanwhile, and spare slots."""
-    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
-    if "(Open MPI) 5" not in version:
+    if not in_place_flags():
         return
     job = Job("at-once", ("--max", 5, "--snapshot-every", every), *training)
     job.wait_for(lambda: job.logged() >= 120)
@@ -440,8 +445,9 @@ def tries_again():
 
 # Starts two ranks only where none was lost, and again when that is mended.
 REFUSING = """#!/bin/sh
-[ $2 = 1 ] || date +%s.%N >>starts
-[ $2 = 1 ] || [ ! -e lost ] || [ -e mended ] || exit 1
+[ "$1" = -n ] && ranks=$2 || ranks=$4
+[ $ranks = 1 ] || date +%s.%N >>starts
+[ $ranks = 1 ] || [ ! -e lost ] || [ -e mended ] || exit 1
 exec mpirun "$@"
 """
 
@@ -449,7 +455,8 @@ exec mpirun "$@"
 def cannot_grow():
     """More ranks that cannot be started: tried again, each time after twice as long."""
     job = Job("cannot-grow", ("--max", 2, "--regrow", 1, "--snapshot-every", 10, "--mpirun",
-                              script("refusing.sh", REFUSING)), *training, "--steps", "1000000")
+                              " ".join([str(script("refusing.sh", REFUSING)), *in_place_flags()])),
+              *training, "--steps", "1000000")
     job.wait_for(lambda: job.logged() >= 20)
     (job.folder / "lost").touch()
     job.kill(1, after=20)
