@@ -130,6 +130,10 @@ def script(name, text):
     return root / name
 
 
+# With which mpirun lets the others go on when a rank is lost, if it can; they know of no signal.
+mpi = shutil.which("mpirun") and subprocess.run(["mpirun", "--version"], capture_output=True)
+outlive = ["--with-ft", "ulfm"] if mpi and b"(Open MPI) 5" in mpi.stdout else []
+rank_1_lost = "rank 1 was lost" if outlive else r"rank 1 was lost \(signal 9\)"
 anew = " before the first step of a training: starting anew"
 
 
@@ -179,7 +183,7 @@ def asked_while_a_rank_is_replaced():
         job.kill(1, after=120)
         time.sleep(later)
         os.kill(job.process.pid, signal.SIGTERM)
-        check_restart(job.ends(143, goes_on(r"rank 1 was lost( \(signal 9\))?", "2 ranks")))
+        check_restart(job.ends(143, goes_on(r"rank 1 was lost \(signal 9\)", "2 ranks")))
         expect("# SIGTERM: ended after step" in (job.folder / "out").read_text(), "not in order")
         expect(len(job.saved()) > 1e5, "nothing saved")
 
@@ -193,7 +197,7 @@ def fewer_and_more():
     at = job.logged()
     job.wait_for(lambda: job.logged() > at)
     os.kill(job.process.pid, signal.SIGTERM)
-    out = job.ends(143, goes_on(r"rank 1 was lost( \(signal 9\))?", "2 ranks"),
+    out = job.ends(143, goes_on(rank_1_lost, "2 ranks"),
                    goes_on("there is room again", "3 ranks"))
     for line in out.splitlines():
         check_restart(line)
@@ -209,8 +213,8 @@ ONCE = "[ -e been ] || { >been; kill -9 $$; }"
 def given_up():
     job = Job("below-min", ("--min", 2, "--max", 2), *training)
     job.kill(1, after=20)
-    job.ends(137, r"lamina: error: rank 1 was lost( \(signal 9\))?: 1 rank left, expected --min 2 "
-             r"or more: given up after step \d+")
+    job.ends(137, rf"lamina: error: {rank_1_lost}: 1 rank left, expected --min 2 or more: "
+             r"given up after step \d+")
     Job("not-found", ("--max", 2), "no/such/program").ends(
         1, "lamina: error: launch: no/such/program: no such program")
     Job("no-mpirun", ("--mpirun", "no-mpirun -q"), lamina).ends(
@@ -296,7 +300,7 @@ def fewer_than_train_first():
     job.lose(1)
     expect(job.now() == (2, 1, 1), f"{job.now()}", job.err())
     os.kill(job.process.pid, signal.SIGTERM)
-    job.ends(143, goes_on(r"rank 1 was lost( \(signal 9\))?", "1 rank"))
+    job.ends(143, goes_on(rank_1_lost, "1 rank"))
 
 
 def uneven_shares():
@@ -306,7 +310,7 @@ def uneven_shares():
     job.kill(1, after=60)
     job.wait_for(lambda: job.err().count("\n") >= 1)
     os.kill(job.process.pid, signal.SIGTERM)
-    job.ends(143, goes_on(r"rank 1 was lost( \(signal 9\))?", "1 rank"))
+    job.ends(143, goes_on(rank_1_lost, "1 rank"))
     expect("# --balance 3:1: 2 ranks were to train, not 1: workers are shared out evenly" in
            (job.folder / "out").read_text(), "not said")
 
@@ -343,15 +347,9 @@ def at_random():
         expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
 
 
-def in_place_flags():
-    """With which mpirun outlives a rank, if it can."""
-    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
-    return ["--with-ft", "ulfm"] if "(Open MPI) 5" in version else []
-
-
 def in_place():
     """Where MPI outlives lost ranks: several at once, signals meanwhile, and spare slots."""
-    if not in_place_flags():
+    if not outlive:
         return
     job = Job("at-once", ("--max", 5, "--snapshot-every", every), *training)
     job.wait_for(lambda: job.logged() >= 120)
@@ -360,9 +358,7 @@ def in_place():
     job.wait_for(lambda: "with 1 rank" in job.err())
     os.kill(job.process.pid, signal.SIGTERM)
     expect(job.process.wait(patience) == 143, "four at once", job.err())
-    said = job.err()
-    expect(sorted(re.findall(r"rank (\d) was lost", said)) == ["0", "1", "3", "4"] or
-           said.count("was lost") == 4, "four losses", said)
+    expect(job.err().count("was lost") == 4, "four losses", job.err())
     for number, later in enumerate((0, 0.05, 0.2, 0.5)):
         job = Job(f"asked-in-place{number}", ("--max", 3, "--snapshot-every", every), *training)
         job.kill(1, after=120)
@@ -455,7 +451,7 @@ exec mpirun "$@"
 def cannot_grow():
     """More ranks that cannot be started: tried again, each time after twice as long."""
     job = Job("cannot-grow", ("--max", 2, "--regrow", 1, "--snapshot-every", 10, "--mpirun",
-                              " ".join([str(script("refusing.sh", REFUSING)), *in_place_flags()])),
+                              " ".join([str(script("refusing.sh", REFUSING)), *outlive])),
               *training, "--steps", "1000000")
     job.wait_for(lambda: job.logged() >= 20)
     (job.folder / "lost").touch()
@@ -465,7 +461,7 @@ def cannot_grow():
     job.wait_for(lambda: "with 2 ranks" in job.err())
     os.kill(job.process.pid, signal.SIGTERM)
     fails = "there is room again, then they could not be started"
-    job.ends(143, goes_on(r"rank 1 was lost( \(signal 9\))?", "1 rank"), goes_on(fails, "1 rank"),
+    job.ends(143, goes_on(rank_1_lost, "1 rank"), goes_on(fails, "1 rank"),
              goes_on(fails, "1 rank"), goes_on("there is room again", "2 ranks"))
     starts = [float(line) for line in (job.folder / "starts").read_text().split()]
     between = [b - a for a, b in zip(starts[1:], starts[2:])]
