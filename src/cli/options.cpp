@@ -10,6 +10,7 @@
 #include <new>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 namespace lamina::cli {
 

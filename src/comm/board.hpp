@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -43,10 +44,12 @@ struct Board {
   struct Lost {
     std::atomic<std::int64_t> rank;  ///< its number among those that there were
     std::array<char, 256> host;
-    std::atomic<std::int64_t> made, training, step;  ///< how far all had come
-    std::atomic<double> last;
   };
   std::array<Lost, 256> losses;
+  struct {
+    std::atomic<std::int64_t> made, training, step;
+    std::atomic<double> last;
+  } before;                        ///< how far all had come when the last ones were lost
   std::atomic<std::int64_t> lost;  ///< how many; stored last. The launcher clears it, too.
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
@@ -87,5 +90,11 @@ class BoardMap {
 // In the environment of ranks that a launcher watches over.
 inline constexpr const char* snapshot_variable = "LAMINA_SNAPSHOT";     ///< board and two snapshots
 inline constexpr const char* every_variable = "LAMINA_SNAPSHOT_EVERY";  ///< steps; or not given
+
+/// Where the launcher keeps the board and the snapshots; null where none watches over the job.
+inline const char* launcher_memory() {
+  const char* const where = std::getenv(snapshot_variable);
+  return where && *where ? where : nullptr;
+}
 
 }  // namespace lamina::detail

@@ -21,7 +21,6 @@
 #include <cstring>
 #include <list>
 #include <mutex>
-#include <numeric>
 
 namespace lamina::detail {
 namespace {
@@ -363,15 +362,9 @@ class MpiTransport final : public Transport {
   }
 
   std::vector<int> ranks_in_world() const {
-    MPI_Group ours = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+    MPI_Group ours = MPI_GROUP_NULL;
     MPI_Comm_group(comm_, &ours);
-    MPI_Comm_group(session_->world, &all);
-    std::vector<int> ranks(static_cast<std::size_t>(size_)), in_world = ranks;
-    std::iota(ranks.begin(), ranks.end(), 0);
-    MPI_Group_translate_ranks(ours, size_, ranks.data(), all, in_world.data());
-    MPI_Group_free(&ours);
-    MPI_Group_free(&all);
-    return in_world;
+    return ranks_in(session_->world, ours);
   }
 
   /// Throws where not all ranks are about to call the same thing.
@@ -457,7 +450,7 @@ class MpiJob final : public Job {
     return std::make_unique<MpiJob>(session_->grow(more));
   }
   std::unique_ptr<Job> outlive() override {
-    if (!is_watched()) return nullptr;
+    if (!launcher_memory()) return nullptr;
     block_broken_pipes();
     std::vector<int> lost;
     const auto left = session_->outlive(lost);
@@ -486,14 +479,9 @@ class MpiJob final : public Job {
   }
 
  private:
-  static const char* is_watched() {
-    const char* const where = std::getenv(snapshot_variable);
-    return where && *where ? where : nullptr;
-  }
-
   /// Of the launcher that watches over the job; on rank 0, where it can be reached.
   BoardMap board() const {
-    const char* const where = is_watched();
+    const char* const where = launcher_memory();
     if (!where || session_->rank != 0) return {};
     try {
       return BoardMap(std::string(where, std::strcspn(where, ",")).c_str());
@@ -510,9 +498,9 @@ class MpiJob final : public Job {
       Board::Lost& entry = board.losses[n++];
       entry.rank = r;
       std::snprintf(entry.host.data(), entry.host.size(), "%s", session_->host(r).c_str());
-      entry.made = board.made.load(), entry.last = board.last.load();
-      entry.training = board.training.load(), entry.step = board.step.load();
     }
+    board.before.made = board.made.load(), board.before.last = board.last.load();
+    board.before.training = board.training.load(), board.before.step = board.step.load();
     board.made = 0;
     board.lost = std::int64_t(n);
   }

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -71,6 +72,20 @@ inline void check_same(const Called& first, int first_rank, const Called& other,
                        int size) {
   check(other.get().matches(first.get()), "rank ", first_rank, " called ", first.get(),
         ", but rank ", other_rank, " called ", other.get(), " (ranks of a group of ", size, ')');
+}
+
+/// The members of `group`, which is freed, by their ranks in `comm`.
+inline std::vector<int> ranks_in(MPI_Comm comm, MPI_Group group) {
+  MPI_Group all = MPI_GROUP_NULL;
+  int size = 0;
+  MPI_Comm_group(comm, &all);
+  MPI_Group_size(group, &size);
+  std::vector<int> numbers(static_cast<std::size_t>(size)), ranks = numbers;
+  std::iota(numbers.begin(), numbers.end(), 0);
+  MPI_Group_translate_ranks(group, size, numbers.data(), all, ranks.data());
+  MPI_Group_free(&group);
+  MPI_Group_free(&all);
+  return ranks;
 }
 
 /// Notes a communicator, which is freed before MPI ends where ranks came later.

@@ -2,9 +2,6 @@
 #include <lamina/comm/mpi.hpp>
 
 #include <mpi.h>
-#if __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>
-#endif
 
 namespace lamina {
 
@@ -14,14 +11,6 @@ std::string mpi_library() {
   MPI_Get_library_version(version, &length);
   const std::string text(version, std::size_t(length));
   return text.substr(0, text.find_first_of(",\n"));
-}
-
-bool mpi_outlives() {
-#ifdef OMPI_HAVE_MPI_EXT_FTMPI
-  return true;
-#else
-  return false;
-#endif
 }
 
 }  // namespace lamina

@@ -2,22 +2,33 @@
 
 #include "comm/mpi_calls.hpp"
 
+#include <lamina/comm/mpi.hpp>
+
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
 #endif
 
 #include <cstdlib>
-#include <numeric>
 #include <string_view>
 
-namespace lamina::detail {
+namespace lamina {
 
+bool mpi_outlives() {
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
+  return true;
+#else
+  return false;
+#endif
+}
+
+namespace detail {
 
 bool mpi_outlives_ranks() {
   const char* const on = std::getenv("OMPI_MCA_mpi_ft_enable");  // set by mpirun
-  return on && std::string_view(on) == "1";
+  return mpi_outlives() && on && std::string_view(on) == "1";
 }
+
+#ifdef OMPI_HAVE_MPI_EXT_FTMPI
 
 bool tells_of_loss(int status) {
   if (status == MPI_SUCCESS) return false;
@@ -28,18 +39,12 @@ bool tells_of_loss(int status) {
 }
 
 std::vector<int> lost_ranks(MPI_Comm comm) {
-  MPI_Group failed = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
+  MPI_Group failed = MPI_GROUP_NULL;
   int size = 0, known = 0;
   check_mpi(MPIX_Comm_get_failed(comm, &failed), "MPIX_Comm_get_failed");
   MPI_Group_size(failed, &size);
   MPIX_Comm_ack_failed(comm, size, &known);
-  MPI_Comm_group(comm, &all);
-  std::vector<int> numbers(static_cast<std::size_t>(size)), ranks = numbers;
-  std::iota(numbers.begin(), numbers.end(), 0);
-  MPI_Group_translate_ranks(failed, size, numbers.data(), all, ranks.data());
-  MPI_Group_free(&failed);
-  MPI_Group_free(&all);
-  return ranks;
+  return ranks_in(comm, failed);
 }
 
 void revoke(MPI_Comm comm) { MPIX_Comm_revoke(comm); }
@@ -52,7 +57,6 @@ MPI_Comm those_left(MPI_Comm comm) {
 
 #else
 
-bool mpi_outlives_ranks() { return false; }
 bool tells_of_loss(int) { return false; }
 std::vector<int> lost_ranks(MPI_Comm) { return {}; }
 void revoke(MPI_Comm) {}
@@ -60,4 +64,5 @@ MPI_Comm those_left(MPI_Comm comm) { return comm; }
 
 #endif
 
-}  // namespace lamina::detail
+}  // namespace detail
+}  // namespace lamina

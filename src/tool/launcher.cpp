@@ -237,16 +237,15 @@ Launcher::Verdict Launcher::follow_losses(int& ranks) {
     hosts_.close_slot(one.host, now() + options_.regrow);
     append(what, text(what.empty() ? "" : ", then ", one.text()));
   }
-  const lamina::detail::Board::Lost& last = board.losses[std::size_t(lost - 1)];
-  const Reached reached(last.training, last.step);
-  const bool further = last.made > 0 && reached > furthest_;
+  const Reached reached(board.before.training, board.before.step);
+  const bool further = board.before.made > 0 && reached > furthest_;
   if (further) furthest_ = reached;
   stalled_ = further ? 0 : stalled_ + 1;
   before_growth_.reset(), failed_growths_ = 0;
   start_ = Start{hosts_, now()};
   const Verdict verdict = judge_loss(what);
   if (!verdict.again) return verdict;
-  note_restart(what, reached, last.last);
+  note_restart(what, reached, board.before.last);
   return {true, ""};
 }
 

@@ -151,8 +151,8 @@ class InMemory final : public Snapshots {
 }  // namespace
 
 std::shared_ptr<Snapshots> Snapshots::find(const Communicator& ranks) {
-  const char* where = std::getenv(detail::snapshot_variable);
-  if (!where || !*where) return nullptr;
+  const char* const where = detail::launcher_memory();
+  if (!where) return nullptr;
   return std::make_shared<InMemory>(ranks, where);
 }
 
