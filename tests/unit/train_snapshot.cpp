@@ -2,8 +2,8 @@
 // newest counts.
 #include "catch.hpp"
 #include "checkpoint_files.hpp"
+#include "comm/board.hpp"
 #include "support/training.hpp"
-#include "train/board.hpp"
 
 #include <lamina/train/safetensors.hpp>
 
