@@ -1,5 +1,5 @@
-// bench_data: how many images one thread makes ready for a network in a second, from file to
-// floats, as each of a loader's threads does.
+// bench_data: how many images one thread makes ready for a network in a second, from file to batch,
+// as each of a loader's threads does.
 #include <lamina/base/clock.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/train/data/dataset.hpp>
@@ -75,7 +75,7 @@ Seconds run(const Dataset& data, bool shrinks, std::uint64_t epoch) {
   const Transform& transform = data.transform();
   Sample sample;
   Transform::Scratch scratch;
-  std::vector<float> out(std::size_t(transform.shape.sample()));
+  std::vector<std::uint8_t> out(std::size_t(transform.shape.sample()));
   Seconds s;
   for (std::int64_t i = 0; i < data.size(); ++i) {
     const Random random(1, epoch + 1, std::uint64_t(i));

@@ -80,6 +80,13 @@ inline void convert_samples(const float* from, std::size_t count, DType type, vo
     std::transform(from, from + count, static_cast<T*>(to), [](float v) { return T(v); });
   });
 }
+inline void convert_pixels(const Pixels& from, const Shape& shape, std::size_t first,
+                           std::size_t count, DType type, void* to) {
+  visit(type, [&]<Floating T>(T) {
+    for (std::size_t i = 0; i < count; ++i)
+      static_cast<T*>(to)[i] = T(from.value(shape, first + i));
+  });
+}
 
 inline Usage usage() { return {-1, -1, -1, -1, -1}; }
 inline std::unique_ptr<Counters> open_counters(std::string* why) {

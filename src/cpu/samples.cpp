@@ -1,7 +1,9 @@
-// From f32 to other types of elements, in loops that compilers make vectors of.
+// From f32, in loops that compilers make vectors of, and from bytes to types of elements.
 #include "cpu/simd.hpp"
 
 #include <lamina/kernels/samples.hpp>
+
+#include <algorithm>
 
 namespace lamina {
 namespace {
@@ -34,6 +36,25 @@ void convert_samples(const float* from, std::size_t count, DType type, void* to)
   visit(type, [&]<Floating T>(T) {
     detail::in_pieces(count, [&](std::size_t begin, std::size_t end) {
       convert_piece(from + begin, static_cast<T*>(to) + begin, end - begin);
+    });
+  });
+}
+
+void convert_pixels(const Pixels& from, const Shape& shape, std::size_t first, std::size_t count,
+                    DType type, void* to) {
+  const auto plane = std::size_t(shape.h * shape.w), channels = std::size_t(shape.c);
+  visit(type, [&]<Floating T>(T) {
+    std::array<T, Pixels::Values().size()> values;
+    convert_piece(from.values->data(), values.data(), values.size());
+    detail::in_pieces(count, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t n; begin < end; begin += n) {
+        const std::size_t at = first + begin;
+        n = std::min(end - begin, plane - at % plane);
+        const auto channel = std::min(at / plane % channels, std::size_t(Pixels::channels - 1));
+        const T* const of_channel = values.data() + 256 * channel;
+        for (std::size_t i = 0; i < n; ++i)
+          static_cast<T*>(to)[begin + i] = of_channel[from.bytes[at + i]];
+      }
     });
   });
 }

@@ -3,10 +3,14 @@
 #include "cuda/own_kernels.hpp"
 #include "kernels/boxes.hpp"
 #include "kernels/loss.hpp"
+#include "kernels/pixels.hpp"
 #include "kernels/update.hpp"
 
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/gpu_name.hpp>
+
+#include <bit>
+#include <cstring>
 
 namespace lamina {
 
@@ -88,6 +92,7 @@ class Cuda final : public Backend {
   }
 
   void copy(const View& from, const View& to) const override;
+  void put_pixels(Stream& stream, const Pixels& from, const View& to) const override;
   void move(Stream& stream, Pass pass, const char* what,
             std::span<const BoxMove> moves) const override {
     memory_->put(stream, pass, what, [&](Queue& q) { return put_moves(q, *memory_, moves); });
@@ -119,6 +124,21 @@ class Cuda final : public Backend {
   std::unique_ptr<CeilingLoops> ceilings_;
   std::unique_ptr<Libraries> libraries_;
 };
+
+/// Bytes travel.
+void Cuda::put_pixels(Stream& stream, const Pixels& from, const View& to) const {
+  const auto fill = [&from](void* part, std::size_t first, std::size_t bytes) {
+    std::memcpy(part, from.bytes + first, bytes);
+  };
+  check(bool(from), "put_pixels: expected images as bytes, got none");
+  const Shape& s = to.shape;
+  if (s.size() == 0) return;
+  memory_->put_beside(stream, std::size_t(s.size()), fill, [&](const void* room, cudaStream_t c) {
+    return convert_pixels(c, to.dtype, s.n * s.c, s.h * s.w, s.c,
+                          std::bit_cast<PixelValues>(*from.values),
+                          static_cast<const std::uint8_t*>(room), memory_->at(to));
+  });
+}
 
 /// What lies on the host passes through the GPU's memory as it is.
 void Cuda::copy(const View& from, const View& to) const {

@@ -46,25 +46,30 @@ void Memory::copy(const void* from, void* to, std::size_t bytes) {
       [&](cudaStream_t s) { return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s); });
 }
 
-/// Each part is on its way while the next one is filled.
 void Memory::put_filled(Stream& stream, void* to, std::size_t bytes, const Fill& fill) {
-  constexpr std::size_t part = std::size_t(4) << 20;
   if (bytes == 0) return;
-  Queue& queue = queue_of(stream);
-  queue.only_once("copies from the host");
+  if (bytes < least_beside) {
+    Queue& queue = queue_of(stream);
+    queue.only_once(from_host);
+    return upload(to, bytes, fill, queue.stream());
+  }
+  put_beside(stream, bytes, fill, [&](const void* room, cudaStream_t compute) {
+    return cudaMemcpyAsync(to, room, bytes, cudaMemcpyDefault, compute);
+  });
+}
+
+/// Each part is on its way while the next one is filled.
+void Memory::upload(void* to, std::size_t bytes, const Fill& fill, cudaStream_t into) {
+  constexpr std::size_t part = std::size_t(4) << 20;
   PinnedBuffers::Loan buffer = pinned_.lend(bytes);
-  const auto upload = [&](void* there, cudaStream_t into) {
-    for (std::size_t first = 0; first < bytes; first += part) {
-      const std::size_t size = std::min(part, bytes - first);
-      char* const here = static_cast<char*>(buffer.data()) + first;
-      fill(here, first, size);
-      ok(cudaMemcpyAsync(static_cast<char*>(there) + first, here, size, cudaMemcpyDefault, into),
-         "copy to the GPU");
-    }
-    buffer.until_past(into);
-  };
-  if (bytes < least_beside) return upload(to, queue.stream());
-  queue.uploads().put(queue.stream(), to, bytes, upload);
+  for (std::size_t first = 0; first < bytes; first += part) {
+    const std::size_t size = std::min(part, bytes - first);
+    char* const here = static_cast<char*>(buffer.data()) + first;
+    fill(here, first, size);
+    ok(cudaMemcpyAsync(static_cast<char*>(to) + first, here, size, cudaMemcpyDefault, into),
+       "copy to the GPU");
+  }
+  buffer.until_past(into);
 }
 
 void Memory::get(Stream& stream, const void* from, void* to, std::size_t bytes) {

@@ -32,6 +32,15 @@ class Memory final : public MemorySpace {
   void carry(Stream& stream, const void* from, void* to, std::size_t bytes) override;
   /// From so many bytes on, what is put is uploaded beside the kernels of its stream.
   std::size_t least_beside = std::size_t(256) << 10;
+  /// What use(room, stream) puts into the stream of the kernels reads what `fill` writes, which is
+  /// uploaded to that room beside them.
+  template <class Use>
+  void put_beside(Stream& stream, std::size_t bytes, const Fill& fill, const Use& use) {
+    Queue& queue = queue_of(stream);
+    queue.only_once(from_host);
+    const auto upload_to = [&](void* room, cudaStream_t into) { upload(room, bytes, fill, into); };
+    queue.uploads().put(queue.stream(), bytes, upload_to, use);
+  }
   std::size_t total_bytes() const override;
   std::size_t free_bytes() const override;
 
@@ -63,6 +72,8 @@ class Memory final : public MemorySpace {
   }
 
  private:
+  static constexpr const char* from_host = "copies from the host";
+  void upload(void* to, std::size_t bytes, const Fill& fill, cudaStream_t into);
   /// Those of the calling thread.
   std::vector<std::shared_ptr<Queue>> queues();
   void select() const { ok(cudaSetDevice(device_), "choose a GPU"); }

@@ -36,17 +36,17 @@ class Uploads {
   void settle() { cudaStreamSynchronize(stream_); }
   /// The room of what was put last.
   const void* newest() const { return turn_ == 0 ? nullptr : rooms_[(turn_ - 1) % 2].data; }
-  /// What follows in `compute` finds at `to` the bytes which upload(room, stream) puts into the
-  /// room by that stream.
-  template <class Upload>
-  void put(cudaStream_t compute, void* to, std::size_t bytes, const Upload& upload) {
+  /// What use(room, compute) puts into `compute` reads so many bytes, which upload(room, stream)
+  /// puts into the room by that stream.
+  template <class Upload, class Use>
+  void put(cudaStream_t compute, std::size_t bytes, const Upload& upload, const Use& use) {
     Room& room = rooms_[turn_++ % rooms_.size()];
     ok(cudaStreamWaitEvent(stream_, room.read, 0), "have a stream wait for an event");
     if (room.bytes < bytes) grow(room, bytes);
     upload(room.data, stream_);
     ok(cudaEventRecord(room.full, stream_), "record an event");
     ok(cudaStreamWaitEvent(compute, room.full, 0), "have a stream wait for an event");
-    ok(cudaMemcpyAsync(to, room.data, bytes, cudaMemcpyDefault, compute), "copy");
+    ok(use(room.data, compute), "use what was uploaded");
     ok(cudaEventRecord(room.read, compute), "record an event");
   }
 

@@ -18,14 +18,13 @@ struct Trained {
 
 /// Steps that overlap, recorded when they can be; all that is put goes beside the kernels, or
 /// nothing does.
-Trained train(TrainerOptions options, bool beside) {
-  const auto data = small_data(48);
+Trained train(TrainerOptions options, const Dataset& data, bool beside) {
   options.batch = 12, options.backend = "reference";
   Trainer trainer(small_network(true), World(), SGD{.rate = 0.05, .momentum = 0.9}, options);
   auto& memory = dynamic_cast<cuda::Memory&>(trainer.network().placing().backend->memory());
   const std::size_t usual = memory.least_beside;
   memory.least_beside = beside ? 0 : std::numeric_limits<std::size_t>::max();
-  auto loader = trainer.loader(*data, true);
+  auto loader = trainer.loader(data, true);
   Trained found;
   const auto steps = [&](int count) {
     for (int i = 0; i < count; ++i) {
@@ -52,13 +51,21 @@ TEST_CASE("steps whose batches come beside the kernels are those whose batches c
                                            {.micro_batch = 4, .dtype = DType::bf16},
                                            {.dtype = DType::f16},
                                            {.dtype = DType::f64, .graph = false}};
+  const auto bytes = small_data(48);  // which are beside the kernels always
+  const Planes numbers(*bytes);
   for (const TrainerOptions& options : all) {
     CAPTURE(options.dtype.text());
-    const Trained apart = train(options, false), beside = train(options, true);
+    const Trained apart = train(options, numbers, false);
+    const Trained beside = train(options, numbers, true);
     CHECK(apart.losses.size() == 22);
     CHECK(apart.losses == beside.losses);
     CHECK(apart.values == beside.values);
     CHECK(beside.after.allocations == beside.before.allocations);
     CHECK(beside.after.waits - beside.before.waits == 10);  // for losses
+    const Trained of_bytes = train(options, *bytes, true);
+    CHECK(of_bytes.losses == apart.losses);
+    CHECK(of_bytes.values == apart.values);
+    CHECK(of_bytes.after.allocations == of_bytes.before.allocations);
+    CHECK(of_bytes.after.waits - of_bytes.before.waits == 10);
   }
 }

@@ -54,6 +54,25 @@ inline std::unique_ptr<Dataset> small_data(std::int64_t size = 96, bool train = 
                     .seed = 3});
 }
 
+/// The same images, as planes of numbers.
+class Planes final : public Dataset {
+ public:
+  explicit Planes(const Dataset& of)
+      : Dataset("planes", of.classes(), {.shape = of.shape()}), of_(of) {}
+  std::int64_t size() const override { return of_.size(); }
+  void read(std::int64_t index, Sample& to) const override {
+    Sample sample;
+    of_.read(index, sample);
+    to.label = sample.label;
+    to.planes.resize(std::size_t(shape().sample()));
+    Transform::Scratch scratch;
+    of_.transform().apply(sample, Random(0), to.planes, scratch);
+  }
+
+ private:
+  const Dataset& of_;
+};
+
 /// Every parameter and running statistic in plain order, one after the other.
 inline std::vector<double> weights(const PlacedNetwork& net) {
   std::vector<double> all;

@@ -154,6 +154,46 @@ TEST_CASE("a padded last batch serves every image once and marks the rest") {
   CHECK(small.next().valid == 13);
 }
 
+TEST_CASE("images come as bytes where samples have pixels, and stand for the same numbers") {
+  /// Pixels, and planes from a number on.
+  class Mixed final : public Dataset {
+   public:
+    explicit Mixed(std::int64_t planes)
+        : Dataset("mixed", 10, {.shape = {1, 4, 2, 3}, .mean = {0.5f, 0.4f, 0.3f}}),
+          planes_(planes) {}
+    std::int64_t size() const override { return 10; }
+    void read(std::int64_t index, Sample& to) const override {
+      to.label = 0;
+      if (index >= planes_) return to.planes.assign(24, 0.25f);
+      to.height = 2, to.width = 3, to.channels = 4;
+      for (int i = 0; i < 24; ++i) to.pixels.push_back(std::uint8_t(100 * index + i));
+    }
+
+   private:
+    std::int64_t planes_;
+  };
+  for (const std::int64_t planes : {0, 5, 6, 10}) {
+    CAPTURE(planes);
+    const Mixed data(planes);
+    LoaderOptions options{.global_batch = 4, .shuffle = false, .pad_last = true};
+    Loader numbers(data, options);
+    options.bytes = true;
+    Loader loader(data, options);
+    for (int step = 0; step < 6; ++step) {
+      const Batch &expected = numbers.next(), &found = loader.next();
+      const std::int64_t end = expected.first + expected.valid;
+      REQUIRE(bool(found.pixels) == (end <= planes));
+      REQUIRE(bool(found.images) == (end > planes));
+      REQUIRE(labels(found) == labels(expected));
+      for (std::size_t i = 0; i < std::size_t(expected.valid * 24); ++i)
+        REQUIRE((found.pixels ? found.pixels.value(data.shape(), i) : found.images[i]) ==
+                expected.images[i]);
+      for (std::size_t i = std::size_t(expected.valid * 24); i < 4 * 24; ++i)
+        REQUIRE((found.pixels ? float(found.pixels.bytes[i]) : found.images[i]) == 0);
+    }
+  }
+}
+
 TEST_CASE("a source learns by how much it may shrink its images") {
   const Shrinking data;
   Loader loader(data, {.global_batch = 2});

@@ -42,6 +42,46 @@ std::vector<float> apply(const Transform& t, Sample s, std::uint64_t sample = 0)
 
 }  // namespace
 
+TEST_CASE("as bytes an image stands for the same numbers, rounded where it was resampled") {
+  const auto noise = image(40, 56, 3, [](auto y, auto x, auto c) {
+    return Random(3).bits(std::uint64_t((y * 56 + x) * 3 + c)) >> 24;
+  });
+  Transform t;
+  t.mean = {0.485f, 0.456f, 0.406f}, t.deviation = {0.229f, 0.224f, 0.225f};
+  t.augment = t.mirror = true;
+  Transform::Scratch scratch;
+  const auto compare = [&](bool whole) {
+    t.mean = whole ? t.mean : std::array<float, 3>{};
+    t.deviation = whole ? t.deviation : unchanged(t.shape).deviation;
+    for (std::uint64_t sample = 0; sample < 8; ++sample) {
+      std::vector<std::uint8_t> bytes(std::size_t(t.shape.sample()), 77);
+      Sample s = noise;
+      t.apply(s, Random(1, 2, sample), bytes, scratch);
+      const Pixels::Values values = t.values();
+      const Pixels pixels{bytes.data(), &values};
+      std::vector<float> expected = apply(t, noise, sample), found;
+      if (!whole)
+        for (float& v : expected) v = std::floor(v + 0.5f);
+      for (std::size_t i = 0; i < bytes.size(); ++i) found.push_back(pixels.value(t.shape, i));
+      CHECK(found == expected);
+    }
+  };
+  t.shape = {1, 3, 40, 56}, t.pad = 4;
+  compare(true);
+  t.shape = {1, 1, 40, 56};
+  compare(true);
+  t.shape = {1, 3, 24, 24}, t.pad = 0, t.random_resize = true;
+  compare(false);
+  t.shape = {1, 3, 90, 70}, t.random_resize = false, t.pad = 3;
+  compare(false);
+  Sample planes;
+  planes.planes.resize(12);
+  t.shape = {1, 3, 2, 2};
+  std::vector<std::uint8_t> bytes(12);
+  CHECK_THROWS_WITH(t.apply(planes, Random(1), bytes, scratch),
+                    ContainsSubstring("12 numbers, expected pixels"));
+}
+
 TEST_CASE("an image becomes planes, normalised per channel") {
   Transform t;
   t.shape = {1, 3, 2, 2};

@@ -72,3 +72,34 @@ TEST_CASE("samples stay what they are in f32 and f64, and nothing is written beh
   CHECK(same.back() == -1);
   CHECK(wide.back() == -1);
 }
+
+TEST_CASE(
+    "bytes of images stand for their numbers, by any number of threads and from any byte on") {
+  Pixels::Values values;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = (float(i % 256) / 255 - 0.4f) / 0.3f + 10 * float(i / 256);
+  const Shape shape{3, 4, 61, 96};  // 70272 bytes; a fourth channel is as the third
+  std::vector<std::uint8_t> bytes(std::size_t(shape.size()));
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::uint8_t(i * 2654435761U >> 13);
+  const Pixels pixels{bytes.data(), &values};
+  const auto compare = [&]<Floating T>(T) {
+    for (const std::size_t first : {0, 1, 5855, 5856, 40000}) {
+      CAPTURE(name(dtype_of<T>), first);
+      const std::size_t count = std::min(bytes.size() - first, std::size_t(50001));
+      std::vector<T> to(count + 1, T(-7.0f));
+      convert_pixels(pixels, shape, first, count, dtype_of<T>, to.data());
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < count; ++i)
+        wrong += double(to[i]) != double(T(pixels.value(shape, first + i)));
+      CHECK(wrong == 0);
+      CHECK(double(to.back()) == -7);
+    }
+  };
+  const int before = threads();
+  for (const int n : {1, 2, 5}) {
+    set_threads(n);
+    compare(float{}), compare(double{}), compare(BF16{}), compare(F16{});
+  }
+  set_threads(before);
+  CHECK(pixels.value(shape, std::size_t(3 * 61 * 96)) == values[512 + bytes[3 * 61 * 96]]);
+}

@@ -47,6 +47,44 @@ std::vector<Case> cases() {
 
 }  // namespace
 
+TEST_CASE("images as bytes train to the same bits as numbers do") {
+  const auto bytes = small_data(48);
+  const Planes planes(*bytes);
+  std::vector<Case> all = cases();
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    all.push_back({std::string(name(dtype)), SGD{.rate = 0.05}, {}, 2});
+    TrainerOptions& o = all.back().options;
+    o.batch = 12, o.backend = "reference", o.dtype = dtype;
+  }
+  for (const Case& c : all) {
+    CAPTURE(c.name);
+    std::vector<double> losses[2], values[2];
+    for (const bool as_bytes : {false, true})
+      run_ranks(c.ranks, [&](World& world) {
+        set_threads(1);
+        const Dataset& data = as_bytes ? *bytes : static_cast<const Dataset&>(planes);
+        Trainer trainer(small_network(false), world, c.optimizer, c.options);
+        auto loader = trainer.loader(data, true);
+        const Batch& looked_at = loader.next();
+        lamina::check(looked_at.size == 0 || bool(looked_at.pixels) == as_bytes,
+                      "images of another kind");
+        loader.seek(0);
+        std::vector<double> found;
+        for (int i = 0; i < 5; ++i) {
+          trainer.start(loader, 5);
+          if (trainer.under_way() > 1) found.push_back(trainer.finish().loss);
+        }
+        found.push_back(trainer.finish().loss);
+        found.push_back(trainer.evaluate(data).loss);
+        if (world.rank() == 0)
+          losses[as_bytes] = found, values[as_bytes] = weights(trainer.network());
+      });
+    CHECK(losses[0].size() == 6);
+    CHECK(losses[0] == losses[1]);
+    CHECK(values[0] == values[1]);
+  }
+}
+
 TEST_CASE("steps that overlap do what they do one after the other") {
   const auto data = small_data(48);
   for (const Case& c : cases()) {

@@ -5,6 +5,7 @@
 
 #include <lamina/cost/update_rule.hpp>
 #include <lamina/kernels/geometry.hpp>
+#include <lamina/kernels/samples.hpp>
 #include <lamina/kernels/step_values.hpp>
 #include <lamina/tensor/box.hpp>
 #include <lamina/tensor/precision.hpp>
@@ -314,6 +315,10 @@ class Backend {
   /// Copies between any two layouts of this back end, outside of steps (initial weights,
   /// checkpoints). Either of the two may lie on the host, plain.
   virtual void copy(const View& from, const View& to) const = 0;
+  /// See lamina::put_pixels().
+  virtual void put_pixels(Stream& stream, const Pixels& from, const View& to) const {
+    lamina::put_pixels(stream, from, to);
+  }
   /// One after the other, recorded as `what`.
   virtual void move(Stream& stream, Pass pass, const char* what,
                     std::span<const BoxMove> moves) const {

@@ -408,7 +408,7 @@ class Trainer {
   /// Moves a batch, or a micro-batch of it, into a network.
   Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, double stop,
                int micro_batch = 0, int micro_batches = 1);
-  void load_images(const View& images, const PlacedNetwork& network);
+  void load_images(const Batch& batch, std::int64_t first, const PlacedNetwork& network);
   void train_turns(const Batch& batch, double rate);
   void evaluate_turns(const Batch& batch, bool stop);
   bool steady() const;

@@ -18,6 +18,9 @@ struct LoaderOptions {
   std::uint64_t seed = 0;          ///< of the order and of the augmentation
   bool shuffle = true;             ///< a new order every epoch
   bool augment = true;             ///< false: not even where the data set's transform asks for it
+  /// Images as bytes, in batches whose samples have pixels and not planes: a quarter of the memory,
+  /// and of what goes to a device. Pixels that are resampled are rounded then.
+  bool bytes = false;
 
   /// The last, incomplete batch of an epoch is dropped, or (true) filled up with black images
   /// whose targets do not count (-1, or not a number), so that every image is served exactly once.
@@ -29,7 +32,8 @@ struct LoaderOptions {
 
 /// This rank's part of a global batch. Valid until the next call of the loader.
 struct Batch {
-  const float* images = nullptr;      ///< size x c x h x w, normalised
+  const float* images = nullptr;      ///< size x c x h x w, normalised; null: see LoaderOptions
+  Pixels pixels = {};                 ///< in their place
   const void* targets = nullptr;      ///< size x Dataset::target(), one after the other
   std::int64_t size = 0;              ///< rows, padded ones included; the same in every batch
   std::int64_t valid = 0;             ///< rows that hold an image; they come first

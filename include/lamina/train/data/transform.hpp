@@ -1,7 +1,8 @@
-// Transform: from a decoded image of any size to the normalised floats that a network reads.
+// Transform: from a decoded image of any size to the normalised numbers that a network reads.
 #pragma once
 
 #include <lamina/base/random.hpp>
+#include <lamina/kernels/samples.hpp>
 #include <lamina/tensor/shape.hpp>
 
 #include <array>
@@ -69,13 +70,28 @@ struct Transform {
       std::size_t weight;         // where their weights begin
     };
     std::vector<Tap> across, down;
-    std::vector<float> weights, rows;
+    std::vector<float> weights, rows, line;
   };
 
   /// Writes shape.c planes of shape.h x shape.w floats to `out`. `random` should be keyed by
   /// (seed, epoch, sample). May convert the channels of `sample` in place.
   /// Throws Error if the channels cannot be converted. An image that comes as planes is copied.
   void apply(Sample& sample, const Random& random, std::span<float> out, Scratch& scratch) const;
+  /// The same as bytes, which stand for values(): what is resampled is rounded. An image that comes
+  /// as planes is refused.
+  void apply(Sample& sample, const Random& random, std::span<std::uint8_t> out,
+             Scratch& scratch) const;
+  Pixels::Values values() const;
+
+ private:
+  /// Normalised by value * scale + offset.
+  struct Affine {
+    float scale, offset;
+  };
+  Affine normalising(std::int64_t channel) const;
+  /// All but normalising: values from 0 to 255.
+  template <class T>
+  void draw(Sample& sample, const Random& random, std::span<T> out, Scratch& scratch) const;
 };
 
 }  // namespace lamina

@@ -109,6 +109,7 @@ LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o,
           .seed = options_.seed,
           .shuffle = training && o.shuffle,
           .augment = training && o.augment,
+          .bytes = true,
           .pad_last = !training,
           .depth = std::max(3, o.loader_threads + 1),
           .threads = o.loader_threads};
@@ -419,18 +420,23 @@ LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& net
   check(batch.ranks == 0 || (batch.rank == ranks_.rank() && batch.ranks == ranks_.size()),
         "expected the part of rank ", ranks_.rank(), " of ", ranks_.size(),
         " of the batch, got that of rank ", batch.rank, " of ", batch.ranks);
-  const View images = on_host(batch.images + micro_batch * x.shape.size(), x.shape);
+  check(rows == 0 || batch.images || batch.pixels, "the batch has no images");
   stream_.run(Pass::forward, "copy batch", [&] {
-    if (rows > 0) load_images(images, network);
+    if (rows > 0) load_images(batch, micro_batch * x.shape.size(), network);
     targets.load(stream_, static_cast<const char*>(batch.targets) +
                               std::size_t(micro_batch) * targets.loaded().bytes());
   });
   return {.stream = stream_, .seed = options_.seed, .step = progress_.step, .stop = stop};
 }
 
-LAMINA_INLINE void Trainer::load_images(const View& images, const PlacedNetwork& network) {
+/// From that element on.
+LAMINA_INLINE void Trainer::load_images(const Batch& batch, std::int64_t first,
+                                        const PlacedNetwork& network) {
   const View& x = network.x();
   const Backend& backend = *network.placing().backend;
+  if (batch.pixels)
+    return backend.put_pixels(stream_, {batch.pixels.bytes + first, batch.pixels.values}, x);
+  const View images = on_host(batch.images + first, x.shape);
   if (!backend.memory().on_host()) return put_samples(stream_, images.as<const float>(), x);
   if (x.dtype == images.dtype) return put_bytes(stream_, images.data, x);
   backend.copy(images, x);

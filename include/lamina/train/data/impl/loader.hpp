@@ -24,7 +24,8 @@ namespace detail::loading {
 inline constexpr std::uint64_t order_stream = 0;
 
 struct Slot {
-  std::vector<float> images;
+  std::vector<std::uint8_t> bytes;
+  std::vector<float> images;  // where they do not come as bytes
   std::vector<char> targets;
   Batch batch;
   std::exception_ptr error;
@@ -90,7 +91,6 @@ struct Loader::Impl {
 
     slots.resize(std::size_t(o.depth));
     for (auto& slot : slots) {
-      slot.images.resize(std::size_t(rows * transform.shape.sample()));
       slot.targets.resize(std::size_t(rows) * data.target().bytes());
     }
     threads.reserve(std::size_t(o.threads));
@@ -151,7 +151,6 @@ struct Loader::Impl {
     batch.epoch = ticket / batches;
     batch.index = ticket % batches;
     batch.rank = options.rank, batch.ranks = options.ranks;
-    batch.images = slot.images.data();
     batch.targets = slot.targets.data();
     batch.size = rows;
     batch.first = batch.index * options.global_batch + mine.begin;
@@ -165,7 +164,7 @@ struct Loader::Impl {
       worker.epoch = batch.epoch;
     }
 
-    const auto image = std::size_t(transform.shape.sample());
+    bool as_bytes = options.bytes;
     for (std::int64_t row = 0; row < batch.valid && !cancel; ++row) {
       const auto at = batch.first +
                       row / mine.size * (options.global_batch / options.micro_batches) +
@@ -184,24 +183,53 @@ struct Loader::Impl {
                  worker.sample.width == transform.shape.w),
             data.name(), ": image ", index, " is ", worker.sample.height, 'x', worker.sample.width,
             ", expected ", transform.shape.h, 'x', transform.shape.w, ", as its targets are");
-      transform.apply(worker.sample, random,
-                      std::span(slot.images).subspan(std::size_t(row) * image, image),
-                      worker.scratch);
+      if (as_bytes && !worker.sample.planes.empty()) as_bytes = false, widen(slot, row);
+      if (as_bytes)
+        transform.apply(worker.sample, random, row_of(slot.bytes, row), worker.scratch);
+      else
+        transform.apply(worker.sample, random, row_of(slot.images, row), worker.scratch);
       write_target(worker.sample, slot, row);
     }
-    std::fill(slot.images.begin() + batch.valid * std::int64_t(image), slot.images.end(), 0.0f);
+    if (as_bytes)
+      blacken(slot.bytes, batch.valid);
+    else
+      blacken(slot.images, batch.valid);
+    batch.images = as_bytes ? nullptr : slot.images.data();
+    batch.pixels = as_bytes ? Pixels{slot.bytes.data(), &values} : Pixels{};
     // Those of rows without an image: all bits set are -1, and not a number.
     std::fill(slot.targets.begin() + batch.valid * std::int64_t(data.target().bytes()),
               slot.targets.end(), char(-1));
   }
 
+  /// Images of a batch from this row on; there is room for all from the first call on.
+  template <class T>
+  std::span<T> from_row(std::vector<T>& images, std::int64_t row) const {
+    images.resize(std::size_t(rows * transform.shape.sample()));
+    return std::span(images).subspan(std::size_t(row * transform.shape.sample()));
+  }
+  template <class T>
+  std::span<T> row_of(std::vector<T>& images, std::int64_t row) const {
+    return from_row(images, row).first(std::size_t(transform.shape.sample()));
+  }
+  template <class T>
+  void blacken(std::vector<T>& images, std::int64_t row) const {
+    std::ranges::fill(from_row(images, row), T(0));
+  }
+  /// What `row` rows of bytes stand for.
+  void widen(detail::loading::Slot& slot, std::int64_t row) const {
+    const Pixels from{slot.bytes.data(), &values};
+    const std::span<float> to = from_row(slot.images, 0);
+    for (std::size_t i = 0; i < std::size_t(row * transform.shape.sample()); ++i)
+      to[i] = from.value(transform.shape, i);
+  }
+
   void write_target(const Sample& sample, detail::loading::Slot& slot, std::int64_t row) const {
     const Form& form = data.target();
     char* to = slot.targets.data() + std::size_t(row) * form.bytes();
-    const auto copy = [&](const auto& values) {
-      check(std::int64_t(values.size()) == form.shape.size(), data.name(), ": a target has ",
-            values.size(), " elements, expected ", form.shape.size());
-      std::memcpy(to, values.data(), form.bytes());
+    const auto copy = [&](const auto& from) {
+      check(std::int64_t(from.size()) == form.shape.size(), data.name(), ": a target has ",
+            from.size(), " elements, expected ", form.shape.size());
+      std::memcpy(to, from.data(), form.bytes());
     };
     if (form.dtype == DType::f32)
       copy(sample.values);
@@ -248,6 +276,7 @@ struct Loader::Impl {
   const Dataset& data;
   const LoaderOptions options;
   Transform transform;
+  const Pixels::Values values = transform.values();
   std::int64_t batches = 0, rows = 0;  // rows: of a batch, on this rank
   Part mine;                           // of a micro-batch
   std::vector<detail::loading::Slot> slots;

@@ -100,9 +100,14 @@ inline void make_taps(std::vector<Scratch::Tap>& taps, std::vector<float>& weigh
   }
 }
 
+inline void put(float from, float& to) { to = from; }
+inline void put(float from, std::uint8_t& to) {
+  to = std::uint8_t(std::clamp(from, 0.0f, 255.0f) + 0.5f);
+}
+
 // First each row that is needed across, then down; `out` is planes of values 0 to 255.
-inline void resample(const Sample& s, const Rectangle& r, Shape to, std::span<float> out,
-                     Scratch& scratch) {
+template <class T>
+void resample(const Sample& s, const Rectangle& r, Shape to, std::span<T> out, Scratch& scratch) {
   scratch.weights.clear();
   make_taps(scratch.across, scratch.weights, r.x, r.width, to.w, s.columns());
   make_taps(scratch.down, scratch.weights, r.y, r.height, to.h, s.rows());
@@ -129,30 +134,32 @@ inline void resample(const Sample& s, const Rectangle& r, Shape to, std::span<fl
       }
     }
   }
-  std::fill(out.begin(), out.end(), 0.0f);
   for (std::int64_t y = 0; y < to.h; ++y) {
     const auto& tap = scratch.down[std::size_t(y)];
+    scratch.line.assign(std::size_t(line), 0.0f);
+    float* const sums = scratch.line.data();
     for (std::int64_t k = 0; k < tap.count; ++k) {
       const float weight = scratch.weights[tap.weight + std::size_t(k)];
       const float* row = scratch.rows.data() + (tap.first + k - top) * line;
-      for (std::int64_t c = 0; c < to.c; ++c) {
-        float* result = out.data() + (c * to.h + y) * to.w;
-        for (std::int64_t x = 0; x < to.w; ++x) result[x] += weight * row[c * to.w + x];
-      }
+      for (std::int64_t i = 0; i < line; ++i) sums[i] += weight * row[i];
+    }
+    for (std::int64_t c = 0; c < to.c; ++c) {
+      T* result = out.data() + (c * to.h + y) * to.w;
+      for (std::int64_t x = 0; x < to.w; ++x) put(sums[c * to.w + x], result[x]);
     }
   }
 }
 
 // The quick case, whole pixels: only move them.
-inline void shift(const Sample& s, std::int64_t left, std::int64_t top, Shape to,
-                  std::span<float> out) {
-  std::fill(out.begin(), out.end(), 0.0f);
+template <class T>
+void shift(const Sample& s, std::int64_t left, std::int64_t top, Shape to, std::span<T> out) {
+  std::fill(out.begin(), out.end(), T(0));
   const auto x0 = std::max<std::int64_t>(0, -left), x1 = std::min(to.w, s.columns() - left);
   for (std::int64_t y = std::max<std::int64_t>(0, -top); y < std::min(to.h, s.rows() - top); ++y) {
     const std::uint8_t* row = s.pixels.data() + ((y + top) * s.columns() + left) * s.channels;
     for (std::int64_t c = 0; c < to.c; ++c) {
-      float* result = out.data() + (c * to.h + y) * to.w;
-      for (std::int64_t x = x0; x < x1; ++x) result[x] = float(row[x * s.channels + c]);
+      T* result = out.data() + (c * to.h + y) * to.w;
+      for (std::int64_t x = x0; x < x1; ++x) result[x] = T(row[x * s.channels + c]);
     }
   }
 }
@@ -174,16 +181,9 @@ LAMINA_INLINE std::int64_t Transform::shrink(std::int64_t height, std::int64_t w
   return pixels >= 8 ? 8 : pixels >= 4 ? 4 : pixels >= 2 ? 2 : 1;
 }
 
-LAMINA_INLINE void Transform::apply(Sample& sample, const Random& random, std::span<float> out,
-                                    detail::pixels::Scratch& scratch) const {
-  check(std::int64_t(out.size()) == shape.sample(), "an image of shape ", shape, " does not fit ",
-        out.size(), " floats");
-  if (!sample.planes.empty()) {
-    check(sample.planes.size() == out.size() && !augment, "an image of ", sample.planes.size(),
-          " numbers, expected ", out.size(), augment ? ", and none that is augmented" : "");
-    std::copy(sample.planes.begin(), sample.planes.end(), out.begin());
-    return;
-  }
+template <class T>
+void Transform::draw(Sample& sample, const Random& random, std::span<T> out,
+                     Scratch& scratch) const {
   check(sample.height > 0 && sample.width > 0 &&
             sample.pixels.size() == std::size_t(sample.rows() * sample.columns() * sample.channels),
         "an image of ", sample.rows(), "x", sample.columns(), "x", sample.channels, " has ",
@@ -198,20 +198,53 @@ LAMINA_INLINE void Transform::apply(Sample& sample, const Random& random, std::s
   } else {
     detail::pixels::resample(sample, r, shape, out, scratch);
   }
-
-  const auto plane = std::size_t(shape.h * shape.w);
-  for (std::int64_t c = 0; c < shape.c; ++c) {
-    const auto channel = std::size_t(std::min<std::int64_t>(c, 2));
-    const float scale = 1 / (255 * deviation[channel]),
-                offset = -mean[channel] / deviation[channel];
-    for (float& value : out.subspan(std::size_t(c) * plane, plane)) value = value * scale + offset;
-  }
   if (augment && mirror && random.bits(detail::pixels::mirror_word) >> 31) {
     const auto w = std::size_t(shape.w);
     for (std::size_t row = 0; row < out.size(); row += w) {
       std::reverse(out.data() + row, out.data() + row + w);
     }
   }
+}
+
+LAMINA_INLINE Transform::Affine Transform::normalising(std::int64_t channel) const {
+  const auto c = std::size_t(std::min<std::int64_t>(channel, Pixels::channels - 1));
+  return {1 / (255 * deviation[c]), -mean[c] / deviation[c]};
+}
+
+LAMINA_INLINE Pixels::Values Transform::values() const {
+  Pixels::Values all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Affine of = normalising(std::int64_t(i / 256));
+    all[i] = float(i % 256) * of.scale + of.offset;
+  }
+  return all;
+}
+
+LAMINA_INLINE void Transform::apply(Sample& sample, const Random& random, std::span<float> out,
+                                    Scratch& scratch) const {
+  check(std::int64_t(out.size()) == shape.sample(), "an image of shape ", shape, " does not fit ",
+        out.size(), " floats");
+  if (!sample.planes.empty()) {
+    check(sample.planes.size() == out.size() && !augment, "an image of ", sample.planes.size(),
+          " numbers, expected ", out.size(), augment ? ", and none that is augmented" : "");
+    std::copy(sample.planes.begin(), sample.planes.end(), out.begin());
+    return;
+  }
+  draw(sample, random, out, scratch);
+  const auto plane = std::size_t(shape.h * shape.w);
+  for (std::int64_t c = 0; c < shape.c; ++c) {
+    const Affine of = normalising(c);
+    for (float& value : out.subspan(std::size_t(c) * plane, plane))
+      value = value * of.scale + of.offset;
+  }
+}
+
+LAMINA_INLINE void Transform::apply(Sample& sample, const Random& random,
+                                    std::span<std::uint8_t> out, Scratch& scratch) const {
+  check(std::int64_t(out.size()) == shape.sample(), "an image of shape ", shape, " does not fit ",
+        out.size(), " bytes");
+  check(sample.planes.empty(), "an image of ", sample.planes.size(), " numbers, expected pixels");
+  draw(sample, random, out, scratch);
 }
 
 }  // namespace lamina
