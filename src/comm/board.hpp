@@ -25,10 +25,15 @@ struct Board {
   struct Snapshot {
     std::atomic<std::int64_t> training;  ///< number, within the program, of what it is of
     std::atomic<std::int64_t> step;
+    std::atomic<std::int64_t> ranks;  ///< that trained
+    std::atomic<std::int64_t> lost;   ///< before it was taken. The launcher clears it
   };
   std::array<Snapshot, 2> snapshots;
   std::atomic<std::int64_t> newest;  ///< of these, from 1; 0: there is none
   std::atomic<std::int64_t> taken;   ///< how many snapshots were
+
+  std::array<char, 256> why;         ///< there are other ranks, which the launcher started, ...
+  std::atomic<std::int64_t> why_of;  ///< ... than before this snapshot: so many were taken then
 
   // Of the ranks that there are now. The launcher clears these before it starts others.
   std::atomic<std::int64_t> met;    ///< whether MPI has come up on all of them

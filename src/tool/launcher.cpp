@@ -68,6 +68,18 @@ LaunchMemory::LaunchMemory() {
   board_ = lamina::detail::BoardMap(files_[0].path().c_str());
 }
 
+void LaunchMemory::begin() {
+  board_->met = board_->made = board_->ended = board_->lost = 0;
+  for (auto& snapshot : board_->snapshots) snapshot.lost = 0;
+  std::snprintf(board_->why.data(), board_->why.size(), "%s", why_.c_str());
+  board_->why_of = why_of_;
+}
+
+void LaunchMemory::note(const std::string& why) {
+  if (why_of_ != board_->taken) why_.clear(), why_of_ = board_->taken;
+  append(why_, text(why_.empty() ? "" : ", then ", why));
+}
+
 std::string LaunchMemory::where() const {
   return text(files_[0].path(), ',', files_[1].path(), ',', files_[2].path());
 }
@@ -188,6 +200,7 @@ Launcher::Reached Launcher::reached() const {
 }
 
 void Launcher::note_restart(const std::string& why, Reached reached, double last) {
+  memory_.note(why);
   if (!has_steps())  // there is nothing to go on from, and there may never be
     std::fprintf(stderr, "lamina launch: %s before the first step of a training: starting anew\n",
                  why.c_str());

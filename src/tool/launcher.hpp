@@ -32,13 +32,17 @@ class LaunchMemory {
 
   const lamina::detail::Board& board() const { return *board_; }
   /// As it is when ranks are started.
-  void begin() { board_->met = board_->made = board_->ended = board_->lost = 0; }
+  void begin();
+  /// Why others are to be started than those before.
+  void note(const std::string& why);
   /// "/proc/PID/fd/N,...": the board, two snapshots.
   std::string where() const;
 
  private:
   MemoryFile files_[3];
   lamina::detail::BoardMap board_;
+  std::string why_;          ///< all that was noted since the newest snapshot, ...
+  std::int64_t why_of_ = 0;  ///< ... the last one of so many
 };
 
 class Launcher {

@@ -190,6 +190,7 @@ void log_resize(JsonLog& log, const Resize& r) {
                                 {"pause_ms", 1e3 * r.pause},
                                 {"bytes", r.bytes},
                                 {"prepared_s", r.prepared}};
+  if (r.restart) fields.emplace_back("restart", true);
   if (!r.workers.empty()) fields.emplace_back("workers", r.workers);
   if (r.imbalance > 0) {
     fields.emplace_back("imbalance", r.imbalance);
@@ -313,11 +314,14 @@ int train(TrainOptions& o, World& world) {
   fit.world = &world;
   fit.resize = [&] { return requests ? requests->take() : 0; };
   fit.on_resize = [&](Resize r) {
-    r.why = r.from == r.to ? "--balance" : requests ? requests->why() : "";
-    if (requests && r.from != r.to) requests->done();
-    recorder.restart();
-    over_time.changes.push_back(
-        {r.step, r.from, r.to, r.why, r.pause, r.prepared, r.bytes, r.workers});
+    if (!r.restart) {
+      r.why = r.from == r.to ? "--balance" : requests ? requests->why() : "";
+      if (requests && r.from != r.to) requests->done();
+      recorder.restart();
+    }
+    if (!r.restart || r.from != r.to)
+      over_time.changes.push_back(
+          {r.step, r.from, r.to, r.why, r.pause, r.prepared, r.bytes, r.workers});
     progress->say(remark(r.text()));
     if (log) log_resize(*log, r);
   };

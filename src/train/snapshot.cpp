@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -57,11 +58,24 @@ class Memory {
   std::string newest() const {
     return newest_training() == training_ ? files_[std::size_t(board->newest - 1)] : "";
   }
+  Snapshots::Before before() const {
+    const detail::Board& b = *board;
+    const detail::Board::Snapshot& of = b.snapshots[std::size_t(b.newest - 1)];
+    Snapshots::Before all{.ranks = int(of.ranks),
+                          .seconds = now() - (b.lost > 0 ? b.before.last : b.last),
+                          .bytes = double(std::filesystem::file_size(newest())),
+                          .why = b.why_of == b.taken ? b.why.data() : ""};
+    for (std::int64_t i = of.lost; i < b.lost; ++i)
+      append(all.why, text(all.why.empty() ? "rank " : ", then rank ",
+                           b.losses[std::size_t(i)].rank.load(), " was lost"));
+    return all;
+  }
   /// The file that the next one goes into.
   const std::string& next() const { return files_[next_slot()]; }
-  void taken(std::int64_t step) {
+  void taken(std::int64_t step, int ranks) {
     const std::size_t slot = next_slot();
     board->snapshots[slot].training = training_, board->snapshots[slot].step = step;
+    board->snapshots[slot].ranks = ranks, board->snapshots[slot].lost = board->lost.load();
     board->newest = std::int64_t(slot + 1);
     ++board->taken;
   }
@@ -107,6 +121,21 @@ class InMemory final : public Snapshots {
   std::string newest() const override {
     return on_first(ranks_, [&] { return memory_->newest(); });
   }
+  Before before() const override {
+    Before all;
+    all.why = on_first(ranks_, [&] {
+      all = memory_->before();
+      return all.why;
+    });
+    struct Numbers {
+      std::int64_t ranks;
+      double seconds, bytes;
+    };
+    const auto of_first =
+        ranks_.all_gather_value(Numbers{all.ranks, all.seconds, all.bytes}).front();
+    all.ranks = int(of_first.ranks), all.seconds = of_first.seconds, all.bytes = of_first.bytes;
+    return all;
+  }
   void go_on(const Communicator& ranks) override {
     ranks_ = ranks;
     next_ = std::stoll(on_first(ranks_, [&] { return text(next_); }));
@@ -124,7 +153,7 @@ class InMemory final : public Snapshots {
   void take(const PlacedNetwork& network, const Progress& progress) override {
     const double start = now();
     save_checkpoint(memory_ ? memory_->next() : std::string("snapshot"), network, progress, ranks_);
-    if (memory_) memory_->taken(progress.step);
+    if (memory_) memory_->taken(progress.step, ranks_.size());
     next_ = progress.step + (every_ > 0 ? every_ : interval(start, progress.step));
     begin_ = now(), from_ = progress.step;
   }

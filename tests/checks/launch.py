@@ -120,6 +120,18 @@ class Job:
     def log(self):
         return [json.loads(line) for line in (self.folder / "log").open()]
 
+    def has_restarts(self, *expected):
+        """Ranks before, ranks, and a pattern for why: on stdout and in the log."""
+        found = [line for line in self.log() if "ranks_before" in line]
+        out = re.sub(r"\n#  +", " ", (self.folder / "out").read_text())  # lines that were broken
+        said = re.findall(r"^# restart at step (\d+): (\d+) -> (\d+) ranks \((.*)\), "
+                          r"pause [0-9.]+ s, [0-9.]+ MB read$", out, re.M)
+        told = [(str(r["step"]), str(r["ranks_before"]), str(r["ranks"]), r["why"]) for r in found]
+        expect(len(found) == len(expected) and told == said and
+               all((r["ranks_before"], r["ranks"]) == e[:2] and re.fullmatch(e[2], r["why"]) and
+                   r["pause_ms"] > 0 and r["bytes"] > 1e5 for r, e in zip(found, expected)),
+               f"restarts: expected {expected}", f"{found}\n{said}")
+
     def saved(self):
         return (self.folder / "save").read_bytes()
 
@@ -168,6 +180,8 @@ def same_ranks():
     if verbose:
         print(job.err(), end="", flush=True)
     expect(job.steps() == list(range(1, 701)), f"steps of the log are {job.steps()}")
+    job.has_restarts((2, 2, r"rank 0 was lost \(signal 9\)"),
+                     (2, 2, r"rank 1 was lost \(signal 11\)"))
     expect(job.losses() == alone.losses(), "other losses")
     expect(job.saved() == alone.saved(), "other bits")
     expect(sorted(p.name for p in job.folder.iterdir()) == ["err", "log", "out", "save"],
@@ -201,6 +215,7 @@ def fewer_and_more():
                    goes_on("there is room again", "3 ranks"))
     for line in out.splitlines():
         check_restart(line)
+    job.has_restarts((3, 2, rank_1_lost), (2, 3, "there is room again"))
     steps = job.steps()
     expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps}")
     expect("# SIGTERM: ended after step" in (job.folder / "out").read_text(), "not told to end")

@@ -5,11 +5,14 @@
 #include "comm/board.hpp"
 #include "support/training.hpp"
 
+#include <lamina/base/clock.hpp>
 #include <lamina/train/safetensors.hpp>
 
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -119,6 +122,56 @@ TEST_CASE("a training goes on from the newest snapshot, bit by bit") {
   CHECK(launch.map->from == newest);
   CHECK(parts == whole);
   CHECK(found == expected);
+}
+
+TEST_CASE("who goes on from a snapshot says from how many ranks, and why there are others") {
+  const bool in_place = GENERATE(false, true);
+  const std::int64_t made = GENERATE(7, 2);  // the second one ends before there is a snapshot
+  const Launch launch(3);
+  const auto data = small_data();
+  std::vector<Resize> seen;
+  const auto job = [&](int ranks, std::int64_t until) {
+    run_ranks(ranks, [&](World& world) {
+      set_threads(1);
+      Trainer trainer = trainer_on(world);
+      if (world.rank() == 0 && launch.map->newest > 0 && !in_place)
+        for (auto& snapshot : launch.map->snapshots)
+          if (snapshot.training > 0) ++snapshot.training;
+      FitOptions fit{.steps = until};
+      fit.on_resize = [&](const Resize& r) {
+        lamina::check(trainer.progress().step == r.step, "a step was done before");
+        if (world.rank() == world.size() - 1) seen.push_back(r);
+      };
+      for (const Epoch& e : trainer.fit(*data, fit)) (void)e;
+    });
+  };
+  job(3, made);
+  CHECK(seen.empty());
+  const double last = launch.map->last;
+  std::strcpy(launch.map->why.data(), "rank 1 was lost (signal 9)");
+  launch.map->why_of = in_place ? 1 : launch.map->taken.load();  // of a snapshot before
+  if (in_place) {
+    launch.map->before.last = last;
+    launch.map->losses[0].rank = 3;  // before the snapshot was taken
+    launch.map->losses[1].rank = 2, launch.map->losses[2].rank = 1;
+    launch.map->lost = 3, launch.map->snapshots[1].lost = 1;
+    for (auto& snapshot : launch.map->snapshots)
+      if (snapshot.training > 0) snapshot.training = 1;
+  }
+  const auto bytes = double(std::filesystem::file_size(launch.snapshots[1].path()));
+  job(1, 12);
+  REQUIRE(seen.size() == std::size_t(made > 3));
+  if (seen.empty()) return;
+  const Resize& r = seen[0];
+  CHECK(r.restart);
+  CHECK(r.step == 6);
+  CHECK((r.from == 3 && r.to == 1));
+  CHECK(r.why ==
+        (in_place ? "rank 2 was lost, then rank 1 was lost" : "rank 1 was lost (signal 9)"));
+  CHECK(r.bytes == bytes);
+  CHECK((r.pause > 0 && r.pause < now() - last));
+  CHECK_THAT(r.text(),
+             ContainsSubstring("restart at step 6: 3 -> 1 ranks (" + r.why + "), pause "));
 }
 
 TEST_CASE("a training that is not the one of the snapshot neither takes nor overwrites it") {

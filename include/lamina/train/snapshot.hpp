@@ -23,6 +23,15 @@ class Snapshots {
   /// The newest whole one of this training as a file for load_checkpoint(); "" where there is none.
   /// Collective.
   virtual std::string newest() const = 0;
+  /// What is known of those whose snapshot newest() is.
+  struct Before {
+    int ranks = 0;         ///< that trained when it was taken
+    double seconds = 0;    ///< since the last step of whoever came last
+    double bytes = 0;      ///< of the snapshot
+    std::string why = {};  ///< others go on from it: all that has happened since
+  };
+  /// Where newest() is a file. Collective.
+  virtual Before before() const = 0;
   /// Goes on with other ranks, of which rank 0 is the same as before. Collective over them.
   virtual void go_on(const Communicator& ranks) = 0;
   /// That the training goes on from this step.

@@ -104,7 +104,7 @@ struct StepResult {
   int resize = 0;     ///< rank 0 had announced that training goes on with so many ranks; 0 = not
 };
 
-/// How a training went on with other ranks, or with workers shared out otherwise.
+/// How a training went on with other ranks, with workers shared out otherwise, or from a snapshot.
 struct Resize {
   std::int64_t step = 0;  ///< steps done before
   int from = 0, to = 0;   ///< ranks
@@ -115,8 +115,14 @@ struct Resize {
   Shares workers = {};    ///< of each rank, from then on
   /// Where ranks are as before: the slowest rank's time over the mean, as it was and is to be.
   double imbalance = 0, expected = 0;
+  /// Under `lamina launch`: ranks had ended, or some were lost, since a snapshot, and these have
+  /// read it, which `from` had taken. The pause is since the last step, up to the first of these.
+  bool restart = false;
 
   std::string text() const {
+    if (restart)
+      return format("restart at step %lld: %d -> %d ranks (", (long long)(step), from, to) + why +
+             format("), pause %.1f s, %.1f MB read", pause, bytes / 1e6);
     if (from == to)
       return format("balance at step %lld: slowest over mean %.2f -> %.2f, pause %.1f ms, workers ",
                     (long long)(step), imbalance, expected, 1e3 * pause) +
@@ -175,7 +181,7 @@ struct FitOptions {
   /// goes to on_refused; without it, that is an Error. The ranks that join make themselves ready
   /// while the others train on.
   std::function<int()> resize = {};
-  /// Called on all ranks that trained before or train after.
+  /// Called on all ranks that trained before or train after; of Resize::restart on all that train.
   std::function<void(const Resize&)> on_resize = {};
   /// Starts ranks where resize() wants more than there are (TrainerOptions::most), while those that
   /// there are train on. It then is the larger one. On all ranks the one that the Trainer has.
@@ -447,7 +453,9 @@ class Trainer {
   std::vector<UnderWay> under_way_;
   double finished_ = 0;  ///< when the last step was: seconds of now()
   Progress progress_;
-  std::shared_ptr<Snapshots> snapshots_;  ///< null where no launcher asks for any
+  std::shared_ptr<Snapshots> snapshots_;     ///< null where no launcher asks for any
+  std::optional<Snapshots::Before> before_;  ///< from whose snapshot it goes on, up to a step
+  double before_at_ = 0;                     ///< seconds of now()
   bool stop_ = false, run_ahead_ = true;
   int announced_ = 0;  ///< on rank 0: for the next step to tell
   int most_ = 1;       ///< ranks that there may be; all_ may grow
@@ -536,6 +544,7 @@ class Trainer::Fit {
   void refuse(const std::string& why);
   void get_ready();
   void make_room(bool reserved, const Workers& workers);
+  void note_restart();
   void look_after_balance();
   void change_ranks(int from);
   std::string try_to_prepare(int request, int ranks, std::size_t lacking);

@@ -74,6 +74,7 @@ LAMINA_INLINE void Trainer::Fit::train() {
     lead();
     follow();
     get_ready();
+    if (trainer_.before_) note_restart();
     trainer_.start(*loader_, total_);
     at().evaluation_due = at().batch == 0 || at().step == total_;
     const bool due = options_.save_every > 0 && at().step % options_.save_every == 0;
@@ -88,6 +89,19 @@ LAMINA_INLINE void Trainer::Fit::train() {
     if (snapshot) trainer_.snapshot();
   }
   epoch_.images_per_second = double(images) / epoch_.seconds;
+}
+
+LAMINA_INLINE void Trainer::Fit::note_restart() {
+  const Snapshots::Before& of = *trainer_.before_;
+  const Resize r{.step = at().step,
+                 .from = of.ranks,
+                 .to = trainer_.ranks_.size(),
+                 .pause = of.seconds + now() - trainer_.before_at_,
+                 .bytes = of.bytes,
+                 .why = of.why,
+                 .restart = true};
+  trainer_.before_.reset();
+  if (options_.on_resize) options_.on_resize(r);
 }
 
 LAMINA_INLINE void Trainer::Fit::finish(int left) {

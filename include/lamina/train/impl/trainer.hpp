@@ -236,7 +236,11 @@ LAMINA_INLINE bool Trainer::recover() {
   if (!active()) return false;
   snapshots_->go_on(ranks_);
   const bool ahead = !path.empty() && read_progress(path, ranks_).step > progress_.step;
-  if (ahead) naming("snapshot of lamina launch", [&] { resume(path); });
+  if (ahead) {
+    before_ = snapshots_->before();
+    before_at_ = now();
+    naming("snapshot of lamina launch", [&] { resume(path); });
+  }
   snapshots_->begin(progress_.step);
   return ahead;
 }
