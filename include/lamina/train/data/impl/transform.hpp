@@ -101,9 +101,8 @@ inline void make_taps(std::vector<Scratch::Tap>& taps, std::vector<float>& weigh
 }
 
 inline void put(float from, float& to) { to = from; }
-inline void put(float from, std::uint8_t& to) {
-  to = std::uint8_t(std::clamp(from, 0.0f, 255.0f) + 0.5f);
-}
+// Of a mean of bytes, which is neither below 0 nor, but for roundoff, above 255.
+inline void put(float from, std::uint8_t& to) { to = std::uint8_t(int(from + 0.5f)); }
 
 // First each row that is needed across, then down; `out` is planes of values 0 to 255.
 template <class T>
