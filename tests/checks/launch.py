@@ -374,6 +374,7 @@ def in_place():
     os.kill(job.process.pid, signal.SIGTERM)
     expect(job.process.wait(patience) == 143, "four at once", job.err())
     expect(job.err().count("was lost") == 4, "four losses", job.err())
+    job.has_restarts((5, 1, r"rank \d was lost(, then rank \d was lost){3}"))
     for number, later in enumerate((0, 0.05, 0.2, 0.5)):
         job = Job(f"asked-in-place{number}", ("--max", 3, "--snapshot-every", every), *training)
         job.kill(1, after=120)
