@@ -1,7 +1,10 @@
 // Maximum pooling on nChw8c. What oneDNN has for it below AVX-512 stores the places of maxima, and
-// channels that are padding, lane by lane: at a tenth of the speed of memory, and less.
+// channels that are padding, lane by lane: at a tenth of the speed of memory, and less; and on
+// plain images it has nothing but loops.
 #include "cpu/onednn_core.hpp"
 #include "cpu/simd.hpp"
+
+#include <lamina/kernels/instruction_set.hpp>
 
 namespace lamina::detail {
 namespace {
@@ -133,12 +136,17 @@ class MaxPool final : public UnaryKernel {
 }  // namespace
 
 std::unique_ptr<UnaryKernel> make_max_pool(const PoolGeometry& g, const Form& x) {
-  constexpr std::int64_t most_places = 256;
-  if (g.kind != PoolGeometry::Kind::max || x.dtype != DType::f32 || channel_block(x) != lanes ||
+  constexpr std::int64_t most_places = 256, least_channels = lanes / 2;
+  if (g.kind != PoolGeometry::Kind::max || x.dtype != DType::f32 ||
       g.window.h * g.window.w > most_places)
     return nullptr;
   g.check(x.shape);
-  return std::make_unique<MaxPool>(g, x);
+  if (channel_block(x) == lanes) return std::make_unique<MaxPool>(g, x);
+  const bool reorders = x.layout.plain() && x.shape.c >= least_channels &&
+                        instruction_set() < InstructionSet::avx512_core;
+  if (!reorders) return nullptr;
+  const Desc blocked(dims(x.shape), f32, dnnl::memory::format_tag::nChw8c);
+  return std::make_unique<MaxPool>(g, to_form(x.shape, blocked));
 }
 
 }  // namespace lamina::detail

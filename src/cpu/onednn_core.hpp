@@ -177,11 +177,18 @@ std::string geometry_of(const ConvGeometry&, const Form& x);
 
 std::unique_ptr<WeightedKernel> make_conv(RuntimePtr, const ConvGeometry&, const Form& x,
                                           const Epilogue&, bool forward_only);
+using MakeConv = std::function<std::unique_ptr<WeightedKernel>(const ConvGeometry&, const Form& x)>;
+/// `usual`, or what make() makes of an image that is padded beforehand, where that alone has a
+/// kernel that oneDNN compiles for it.
+std::unique_ptr<WeightedKernel> padded_conv(const ConvGeometry&, const Form& x,
+                                            std::unique_ptr<WeightedKernel> usual,
+                                            const MakeConv& make);
 std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, bool bias,
                                             const Form& x, const Epilogue&);
 std::unique_ptr<UnaryKernel> make_activation(RuntimePtr, const Activation&, const Form& x);
 std::unique_ptr<UnaryKernel> make_pool(RuntimePtr, const PoolGeometry&, const Form& x);
-/// By a loop of our own; nothing where there is none: for all but maxima of f32 in nChw8c.
+/// By a loop of our own; nothing where there is none: for all but maxima of f32 in nChw8c, which
+/// below AVX-512 it wants instead of plain images.
 std::unique_ptr<UnaryKernel> make_max_pool(const PoolGeometry&, const Form& x);
 std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr, const LrnGeometry&, const Form& x);
 std::unique_ptr<UnaryKernel> make_softmax(RuntimePtr, const Form& x);

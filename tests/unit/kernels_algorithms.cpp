@@ -178,6 +178,22 @@ TEST_CASE("every algorithm is right for a few channels, and for odd numbers of t
   CHECK(sweep.names().size() >= 2);
 }
 
+TEST_CASE("long windows around few channels are right, also in images padded beforehand", "[isa]") {
+  if (!has_onednn()) return;
+  Sweep sweep;
+  for (const Pad& pad : {Pad(2), Pad(5), Pad{0, 3, 1, 0}, Pad{4, 0, 0, 2}})
+    for (const std::int64_t channels : {1, 3})
+      for (const Pair kernel : {Pair(11), Pair{3, 9}})
+        for (const int n : {1, 2})
+          with_threads(n, [&] {
+            sweep.check(geometry({3, channels, 35, 38}, 16, kernel, pad, 4), n == 1);
+          });
+  bool padded = false;
+  for (const auto& name : sweep.names()) padded |= name.starts_with("padded ");
+  if (onednn_backend()->description().starts_with("oneDNN 2"))
+    CHECK(padded == (instruction_set() < InstructionSet::avx512_core));
+}
+
 // Winograd's own sizes on AVX-512, for one thread and for two: without force, as users have it.
 TEST_CASE("what is chosen by itself is right where that is Winograd") {
   if (!has_onednn() || !has_winograd()) return;

@@ -28,6 +28,7 @@ const Case cases[] = {
     {"3x3, stride 2", {2, 32, 9, 9}, {.channels = 32, .kernel = 3, .stride = 2, .pad = 1}},
     {"5x5", {2, 16, 12, 12}, {.channels = 16, .kernel = 5, .pad = 2}},
     {"images", {2, 3, 32, 32}, {.channels = 16, .kernel = 7, .stride = 2, .pad = 3}},
+    {"long windows", {2, 3, 35, 38}, {.channels = 16, .kernel = 11, .stride = 4, .pad = {2, 1}}},
     {"groups", {2, 32, 8, 8}, {.channels = 32, .kernel = 3, .pad = 1, .groups = 2}},
     {"depthwise", {2, 32, 8, 8}, {.channels = 32, .kernel = 3, .pad = 1, .groups = 32}},
     {"no bias", {2, 32, 9, 9}, {.channels = 32, .kernel = 3, .pad = 1, .bias = false}},
