@@ -3,6 +3,7 @@
 #include <lamina/base/nearest.hpp>
 #include <lamina/base/text.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <string_view>
@@ -147,7 +148,11 @@ void refuse_flags_as_values(CLI::App& app) {
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const bool bad_value = dynamic_cast<const CLI::ValidationError*>(&error);
   if (const auto unknown = app.remaining(true); !unknown.empty() && !bad_value) {
-    const std::string word = unknown[0].substr(0, unknown[0].find('='));
+    // A flag first: what stands behind -- is unknown where a flag before it was.
+    const auto flag = std::ranges::find_if(
+        unknown, [](const std::string& s) { return s.starts_with('-') && s != "--"; });
+    const std::string& first = flag != unknown.end() ? *flag : unknown[0];
+    const std::string word = first.substr(0, first.find('='));
     const auto names = names_of(app);
     const bool command = app.get_subcommands().empty() && !app.get_subcommands({}).empty();
     return text(word.starts_with('-') ? "unknown flag "

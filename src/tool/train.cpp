@@ -105,7 +105,7 @@ void settle_most(TrainOptions& o, int started) {
 /// Ranks that are left after others were lost are not those that a proportion was meant for.
 void settle_balance(TrainOptions& o, int ranks, const World& world) {
   const auto named = 1 + std::ranges::count(o.balance, ':');
-  if (named < 2 || named <= ranks || !std::getenv(lamina::detail::snapshot_variable)) return;
+  if (named < 2 || named <= ranks || !lamina::detail::launcher_memory()) return;
   const std::string said = text("--balance ", o.balance, ": ", named, " ranks were to train, not ",
                                 ranks, ": workers are shared out evenly");
   if (world.rank() == 0) std::fputs(remark(said).c_str(), stdout);
@@ -120,7 +120,7 @@ void settle_elastic(TrainOptions& o, const World& world) {
         "--report, which has the last step");
   const int started = world.started();
   if (o.elastic.ranks == 0) o.elastic.ranks = started;
-  if (std::getenv(lamina::detail::snapshot_variable))  // of those that were asked for some are lost
+  if (lamina::detail::launcher_memory())  // of those that were asked for some are lost
     o.elastic.ranks = std::min(o.elastic.ranks, started);
   check(o.elastic.ranks <= started, "--ranks ", o.elastic.ranks, ": only ", started,
         started == 1 ? " rank was started" : " ranks were started");
@@ -130,7 +130,7 @@ void settle_elastic(TrainOptions& o, const World& world) {
   const bool by_samples = o.plan == "data" && o.split.empty() && !o.shard_optimizer;
   if (o.workers == 0 && o.micro_batch == 0 && by_samples) {
     check(
-        !std::getenv(lamina::detail::snapshot_variable),
+        !lamina::detail::launcher_memory(),
         "--elastic under lamina launch: expected --workers N, which stays the same when ranks are "
         "lost");
     o.workers = o.elastic.max_ranks;

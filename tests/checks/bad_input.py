@@ -146,6 +146,7 @@ def help_and_usage():
           ranks=2)
     usage(r"unknown flag --iter .*did you mean --iters\?", "--iter", "3", program="bench_network")
     usage("unexpected argument resnet50", "train", "resnet50")
+    usage(r"unknown flag --mni .*did you mean --min\?", "launch", "--mni", "2", "--", "train")
     usage("--epochs: expected one value", "train", "--epochs")
     usage("--epochs: expected one value", "train", "--epochs", "1", "--epochs", "2")
     usage("--epochs: expected a whole number from 1 .*three", "train", "--epochs", "three")
