@@ -505,11 +505,11 @@ std::string geometry_of(const ConvGeometry& g, const Form& x) {
 
 std::unique_ptr<WeightedKernel> make_conv(RuntimePtr runtime, const ConvGeometry& g, const Form& x,
                                           const Epilogue& e, bool forward_only) {
-  const MakeConv make = [&](const ConvGeometry& geometry, const Form& image) {
-    return std::make_unique<Conv>(runtime, geometry, image, e, forward_only);
+  const MakeConv make = [&](const RuntimePtr& on, const ConvGeometry& of, const Form& image) {
+    return std::make_unique<Conv>(on, of, image, e, forward_only);
   };
-  if (!runtime->choice.only.empty()) return make(g, x);
-  return padded_conv(g, x, make(g, x), make);
+  auto padded = padded_conv(runtime, g, x, make);
+  return padded ? std::move(padded) : make(runtime, g, x);
 }
 
 }  // namespace lamina::detail

@@ -177,11 +177,11 @@ std::string geometry_of(const ConvGeometry&, const Form& x);
 
 std::unique_ptr<WeightedKernel> make_conv(RuntimePtr, const ConvGeometry&, const Form& x,
                                           const Epilogue&, bool forward_only);
-using MakeConv = std::function<std::unique_ptr<WeightedKernel>(const ConvGeometry&, const Form& x)>;
-/// `usual`, or what make() makes of an image that is padded beforehand, where that alone has a
-/// kernel that oneDNN compiles for it.
-std::unique_ptr<WeightedKernel> padded_conv(const ConvGeometry&, const Form& x,
-                                            std::unique_ptr<WeightedKernel> usual,
+using MakeConv = std::function<std::unique_ptr<WeightedKernel>(const RuntimePtr&,
+                                                               const ConvGeometry&, const Form& x)>;
+/// What make() makes of an image that is padded beforehand, where that alone has a kernel that
+/// oneDNN compiles for it; else nothing.
+std::unique_ptr<WeightedKernel> padded_conv(const RuntimePtr&, const ConvGeometry&, const Form& x,
                                             const MakeConv& make);
 std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, bool bias,
                                             const Form& x, const Epilogue&);

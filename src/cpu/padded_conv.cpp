@@ -1,7 +1,8 @@
 // Convolution of an image that is padded beforehand. Below AVX-512 oneDNN takes long windows with
 // padding around few channels as products of matrices, which are half as fast as its kernel for
 // images that need none, and leave y plain, which pooling takes ten times as long for.
-#include "cpu/onednn_core.hpp"
+#include "cpu/onednn_widened.hpp"
+#include "cpu/simd.hpp"
 
 #include <algorithm>
 
@@ -10,32 +11,33 @@ namespace {
 
 class PaddedConv final : public WeightedKernel {
  public:
-  PaddedConv(std::unique_ptr<WeightedKernel> inner, const Pad& pad, const Form& x)
+  PaddedConv(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> inner, const Pad& pad,
+             const Form& x)
       : WeightedKernel(*inner), inner_(std::move(inner)), pad_(pad), shape_(x.shape) {
-    padded_ = Tensor(inner_->inputs[0]);
-    inputs = {x};
+    room_ = Room(runtime, inner_->scratch, {inner_->inputs[0]});
+    scratch = room_.end();
+    inputs[0] = x;
     algorithm = "padded " + inner_->algorithm;
-    workspace += padded_.bytes();
   }
 
   void take_plain_weights() override {
     inner_->take_plain_weights();
-    w = inner_->w;
+    w = inner_->w, workspace = inner_->workspace;
   }
 
   void forward(Stream& stream, const View& x, const View& weights, const View& bias, const View& y,
                const View& added) override {
     pad(stream, Pass::forward, x);
-    inner_->forward(stream, padded_, weights, bias, y, added);
+    inner_->forward(stream, room_[0], weights, bias, y, added);
   }
   void input_grad(Stream& stream, const View& weights, const View& dy, const View& dx) override {
-    inner_->input_grad(stream, weights, dy, padded_);
+    inner_->input_grad(stream, weights, dy, room_[0]);
     crop(stream, dx);
   }
   void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
                    const View& db) override {
     pad(stream, Pass::weight_grad, x);
-    inner_->weight_grad(stream, padded_, dy, dw, db);
+    inner_->weight_grad(stream, room_[0], dy, dw, db);
   }
 
  private:
@@ -64,39 +66,45 @@ class PaddedConv final : public WeightedKernel {
   void each_row(const F& f) const {
     const std::int64_t h = pad_.top + shape_.h + pad_.bottom;
     const std::int64_t width = pad_.left + shape_.w + pad_.right;
-#pragma omp parallel for schedule(static)
+    float* const image = room_[0].as<float>();
+#pragma omp parallel for schedule(static) if (shape_.size() > std::int64_t(parallel_elements))
     for (std::int64_t plane = 0; plane < shape_.n * shape_.c; ++plane)
       for (std::int64_t r = 0; r < h; ++r) {
         const bool within = r >= pad_.top && r < pad_.top + shape_.h;
-        f(within ? plane * shape_.h + r - pad_.top : -1,
-          padded_.as<float>() + (plane * h + r) * width, width);
+        f(within ? plane * shape_.h + r - pad_.top : -1, image + (plane * h + r) * width, width);
       }
   }
 
   std::unique_ptr<WeightedKernel> inner_;
   Pad pad_;
   Shape shape_;  // of x
-  Tensor padded_;
+  Room room_;    // of the padded image
 };
 
-bool jitted(const WeightedKernel& kernel) { return kernel.algorithm.starts_with("jit"); }
+/// Whether oneDNN compiles forward for it, and the gradient of its weights.
+bool jitted(const WeightedKernel& kernel) {
+  const std::string& all = kernel.algorithm;
+  return all.starts_with("jit") && all.substr(all.rfind('|') + 1).starts_with("jit");
+}
 
 }  // namespace
 
-std::unique_ptr<WeightedKernel> padded_conv(const ConvGeometry& g, const Form& x,
-                                            std::unique_ptr<WeightedKernel> usual,
-                                            const MakeConv& make) {
+std::unique_ptr<WeightedKernel> padded_conv(const RuntimePtr& runtime, const ConvGeometry& g,
+                                            const Form& x, const MakeConv& make) {
   constexpr std::int64_t few = 3;
   const bool may_be = x.dtype == DType::f32 && x.layout.plain() && x.shape.c <= few &&
-                      g.groups == 1 && usual->inputs[0].layout.plain() && !jitted(*usual);
-  if (!may_be || g.pad == Pad(0)) return usual;
+                      g.groups == 1 && g.pad != Pad(0) && runtime->choice.only.empty();
+  if (!may_be) return nullptr;
   ConvGeometry without = g;
   without.pad = 0;
   Form padded = x;
   padded.shape.h += g.pad.top + g.pad.bottom, padded.shape.w += g.pad.left + g.pad.right;
-  auto inner = make(without, padded);
-  if (!jitted(*inner) || inner->inputs[0] != padded) return usual;
-  return std::make_unique<PaddedConv>(std::move(inner), g.pad, x);
+  // Scratchpads of what is not taken go with their runtimes.
+  const auto trial = [&] { return std::make_shared<Runtime>(runtime->choice); };
+  if (make(trial(), g, x)->algorithm.starts_with("jit")) return nullptr;
+  const auto inner = make(trial(), without, padded);
+  if (!jitted(*inner) || inner->inputs[0] != padded) return nullptr;
+  return std::make_unique<PaddedConv>(runtime, make(runtime, without, padded), g.pad, x);
 }
 
 }  // namespace lamina::detail

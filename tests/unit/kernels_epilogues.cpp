@@ -62,6 +62,7 @@ Values result(const Way& way, const Case& c, const Epilogue& e, DType held, doub
   const auto some = [&](const Form& f, int seed) {
     return rounded(random_values(f.shape.size(), std::uint64_t(seed)), held);
   };
+  REQUIRE(kernel->inputs.size() == (e.add ? 2 : 1));
   Values images = some(kernel->inputs[0], 1);
   images[0] = first;
   const Tensor x = s.place(kernel->inputs[0], images);

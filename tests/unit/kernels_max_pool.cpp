@@ -4,6 +4,7 @@
 #include "support/operands.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/instruction_set.hpp>
 #include <lamina/kernels/threads.hpp>
 
 using namespace lamina;
@@ -73,6 +74,18 @@ TEST_CASE("maximum pooling is exact in every type and layout", "[isa]") {
         for (const Pad pad :
              {Pad(0), Pad{window.h / 2, window.w / 2}, Pad{window.h - 1, 0, 0, window.w - 1}})
           compare({.window = window, .stride = stride, .pad = pad}, shape);
+}
+
+TEST_CASE("below AVX-512 plain images of some channels are pooled by our kernel", "[isa]") {
+  if (!has_onednn()) return;
+  const auto backend = onednn_backend();
+  const bool below = instruction_set() < InstructionSet::avx512_core;
+  for (const std::int64_t channels : {1, 3, 4, 8, 20}) {
+    CAPTURE(channels);
+    const auto kernel = backend->pool({}, {{2, channels, 8, 8}, DType::f32, {}});
+    CHECK((kernel->algorithm == "lamina:simd") == (below && channels >= 4));
+    CHECK(kernel->inputs[0].layout.plain() == (kernel->algorithm != "lamina:simd"));
+  }
 }
 
 TEST_CASE("maximum pooling is exact in windows of as many places as a byte numbers", "[isa]") {
