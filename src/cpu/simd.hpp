@@ -5,6 +5,7 @@
 
 #include "base/target_clones.hpp"
 
+#include <lamina/kernels/threads.hpp>
 #include <lamina/tensor/narrow.hpp>
 
 #include <algorithm>
@@ -59,11 +60,16 @@ template <class Work>
 void in_pieces(std::size_t n, const Work& work) {
   constexpr std::size_t piece = 8192;
   const std::ptrdiff_t pieces = std::ptrdiff_t((n + piece - 1) / piece);
-#pragma omp parallel for schedule(static) if (n > parallel_elements)
-  for (std::ptrdiff_t i = 0; i < pieces; ++i) {
+  const auto at = [&](std::ptrdiff_t i) {
     const std::size_t begin = std::size_t(i) * piece;
     work(begin, std::min(begin + piece, n));
+  };
+  if (n <= parallel_elements || threads() == 1) {  // OpenMP allocates even for a team of one
+    for (std::ptrdiff_t i = 0; i < pieces; ++i) at(i);
+    return;
   }
+#pragma omp parallel for schedule(static)
+  for (std::ptrdiff_t i = 0; i < pieces; ++i) at(i);
 }
 
 }  // namespace lamina::detail
