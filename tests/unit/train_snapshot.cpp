@@ -174,6 +174,25 @@ TEST_CASE("who goes on from a snapshot says from how many ranks, and why there a
              ContainsSubstring("restart at step 6: 3 -> 1 ranks (" + r.why + "), pause "));
 }
 
+TEST_CASE("a restart is told before the first step after it, or not at all") {
+  const Launch launch(2);
+  const auto data = small_data();
+  World world;
+  Trainer before = trainer_on(world);
+  losses(before, *data, 5);
+  for (auto& snapshot : launch.map->snapshots) ++snapshot.training;
+  Trainer trainer = trainer_on(world);
+  REQUIRE(trainer.recover());
+  auto loader = trainer.loader(*data, true);
+  trainer.step(loader, 20);  // a loop of one's own
+  FitOptions fit{.steps = 8};
+  int told = 0;
+  fit.on_resize = [&](const Resize&) { ++told; };
+  for (const Epoch& e : trainer.fit(*data, fit)) (void)e;
+  CHECK(trainer.progress().step == 8);
+  CHECK(told == 0);
+}
+
 TEST_CASE("a training that is not the one of the snapshot neither takes nor overwrites it") {
   const Launch launch(2);
   const auto data = small_data();

@@ -117,6 +117,7 @@ LAMINA_INLINE LoaderOptions Trainer::loading(bool training, const FitOptions& o,
 
 LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, std::int64_t total) {
   check_room();
+  before_.reset();       // of no use any more
   progress_.images = 0;  // nobody says
   auto& outcomes = here().outcomes;
   UnderWay step{.result = {}, .begin = now(), .samples = batch.global_valid};
