@@ -1,8 +1,10 @@
 // Convolution of an image that is padded beforehand. Below AVX-512 oneDNN takes long windows with
-// padding around few channels as products of matrices, which are half as fast as its kernel for
-// images that need none, and leave y plain, which pooling takes ten times as long for.
+// padding around few channels as products of matrices, which with AVX2 are half as fast as its
+// kernel for images that need none, and leave y plain.
 #include "cpu/onednn_widened.hpp"
 #include "cpu/simd.hpp"
+
+#include <lamina/kernels/instruction_set.hpp>
 
 #include <algorithm>
 
@@ -92,8 +94,9 @@ bool jitted(const WeightedKernel& kernel) {
 std::unique_ptr<WeightedKernel> padded_conv(const RuntimePtr& runtime, const ConvGeometry& g,
                                             const Form& x, const MakeConv& make) {
   constexpr std::int64_t few = 3;
-  const bool may_be = x.dtype == DType::f32 && x.layout.plain() && x.shape.c <= few &&
-                      g.groups == 1 && g.pad != Pad(0) && runtime->choice.only.empty();
+  const bool may_be = instruction_set() < InstructionSet::avx512_core && x.dtype == DType::f32 &&
+                      x.layout.plain() && x.shape.c <= few && g.groups == 1 && g.pad != Pad(0) &&
+                      runtime->choice.only.empty();
   if (!may_be) return nullptr;
   ConvGeometry without = g;
   without.pad = 0;
