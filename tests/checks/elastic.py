@@ -15,9 +15,9 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.environ["LAMINA_SOURCE"] + "/tests/support")
-from elastic_jobs import (elastic, end, ended, expect, finish, held_mb, lamina, largest_mappings,
-                          log_of, processes_of, resize, root, run, start, start_launched, ticks,
-                          training, wait_for)
+from elastic_jobs import (ask_to_end, elastic, end, ended, expect, finish, held_mb, lamina,
+                          largest_mappings, log_of, processes_of, resize, root, run, start,
+                          start_launched, ticks, training, wait_for)
 
 
 def events_leave_no_trace():
@@ -157,7 +157,7 @@ def stopped_while_parked():
     process = start(3, *training, *elastic, "--ranks", 2, "--steps", 1000000, "--job", job,
                     "--log", "p.log")
     expect(wait_for(lambda: job.exists() and (root / "p.log").exists()), "no job")
-    os.kill(processes_of(process)[2], signal.SIGTERM)
+    ask_to_end(processes_of(process)[2])
     out = end(process, 60)
     expect(process.returncode == 143 and "SIGTERM: ended after step" in out,
            f"status {process.returncode}", out)
@@ -238,7 +238,7 @@ def one_takes_over():
     both.sort(key=lambda process: process.poll() is None)
     expect("another job has this socket" in end(both[0]), "nobody has the socket")
     expect(resize(job, 1).returncode == 0, "nobody answers there")
-    both[1].send_signal(signal.SIGTERM)
+    ask_to_end(both[1].pid)
     end(both[1])
     expect(both[1].returncode == 143 and not job.exists(), "the socket is left behind")
 

@@ -111,6 +111,15 @@ def processes_of(process):
     return found
 
 
+def ask_to_end(pid):
+    """SIGTERM, once the process has come to where it ends in order."""
+    def catches():
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        return int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16) >> (signal.SIGTERM - 1) & 1
+    expect(wait_for(catches), f"process {pid} does not catch SIGTERM")
+    os.kill(pid, signal.SIGTERM)
+
+
 def ticks(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
