@@ -30,6 +30,7 @@ every = 50  # steps between snapshots
 flags = ("--limit", "480", "--global-batch", "24", "--epochs", "100000", "--no-validation",
          "--profile-steps", "0", "--threads", "1", "--log", "log", "--save", "save")
 training = (lamina, "train", "--model", "lenet", *flags)
+exact = (lamina, "train", "--model", "lenet", "--dtype", "f64", *flags)
 normed = (lamina, "train", "--model", "resnet20", "--image-size", "8", "--workers", "4", *flags)
 
 
@@ -261,8 +262,8 @@ def given_up():
 class Elastic(Job):
     """Whose ranks come and go."""
 
-    def __init__(self, folder, ranks, *launch):
-        super().__init__(folder, ("--snapshot-every", 10, *launch), *normed, "--elastic",
+    def __init__(self, folder, ranks, *launch, program=normed):
+        super().__init__(folder, ("--snapshot-every", 10, *launch), *program, "--elastic",
                          "--ranks", ranks, "--job", "job")
         self.wait_for(lambda: self.now()[0] > 0 and self.logged())
 
@@ -308,6 +309,24 @@ class Elastic(Job):
     def resizes(self):
         return (self.folder / "out").read_text().count("# resize at ")
 
+    def disturb(self, seed, events):
+        """Resizes and losses at random; then it ends, with all its ranks."""
+        chance, lost = random.Random(seed), 0
+        while lost + self.resizes() < events and self.process.poll() is None:
+            if chance.random() < 0.2:
+                lost += self.lose(chance.randrange(4))
+            else:
+                self.resize(chance)
+            time.sleep(0.1 * chance.random())
+        self.wait_for(lambda: self.now()[1] == 4)  # or it would begin again in the meantime
+        self.goes_further()
+        os.kill(self.process.pid, signal.SIGTERM)
+        expect(self.process.wait(patience) == 143, self.folder.name, self.err())
+        self.leaves_nothing()
+        if verbose:
+            print(f"{self.folder.name}: {lost} ranks lost, {self.resizes()} resizes, "
+                  f"step {self.step()}")
+
 
 def fewer_than_train_first():
     """Where fewer are left than --ranks says, all of them train."""
@@ -334,32 +353,38 @@ def at_random():
     """Ranks are resized and killed at random: training has the bits of one rank left alone."""
     jobs = []
     for seed in seeds:
-        chance = random.Random(seed)
-        job = Elastic(f"random-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2)
-        jobs.append(job)
-        lost = 0
-        while lost + job.resizes() < 26 and job.process.poll() is None:
-            if chance.random() < 0.2:
-                lost += job.lose(chance.randrange(4))
-            else:
-                job.resize(chance)
-            time.sleep(0.1 * chance.random())
-        job.wait_for(lambda: job.now()[1] == 4)  # or it would begin again in the meantime
-        job.goes_further()
-        os.kill(job.process.pid, signal.SIGTERM)
-        expect(job.process.wait(patience) == 143, f"random-{seed}", job.err())
-        job.leaves_nothing()
+        jobs.append(Elastic(f"random-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2))
+        jobs[-1].disturb(seed, 26)
+    for job, alone in go_on_with_one_left_alone(jobs, normed):
+        expect(job.losses() == alone.losses(), f"{job.folder.name}: other losses")
+        expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
+
+
+def split_at_random():
+    """The same with layers that are split: other ranks add up in another order, here in f64."""
+    jobs = []
+    for seed in seeds:
+        plan = ("owt", "filter")[seed % 2]
+        jobs.append(Elastic(f"split-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2,
+                            program=(*exact, "--plan", plan)))
+        jobs[-1].disturb(seed, 26)
+    for job, alone in go_on_with_one_left_alone(jobs, exact):
+        off = max(abs(a - b) / b for a, b in zip(job.losses(), alone.losses()))
         if verbose:
-            print(f"seed {seed}: {lost} ranks lost, {job.resizes()} resizes, step {job.step()}")
+            print(f"{job.folder.name}: losses of {len(alone.losses())} steps are off by {off:.0e}")
+        expect(off < 1e-9, f"{job.folder.name}: losses are off by {off}")
+
+
+def go_on_with_one_left_alone(jobs, program):
+    """One rank goes on from each, to the same step. Yields each with one that did all of it."""
     steps = ("--steps", max(job.step() for job in jobs) + 20)
-    alone = Job("random-alone", None, *normed, *steps)
+    alone = Job(f"{jobs[0].folder.name}-alone", None, *program, *steps)
     expect(alone.process.wait(patience) == 0, "left alone", alone.err())
     for job in jobs:
-        expect(subprocess.run([*normed, "--resume", *map(str, steps)], cwd=job.folder,
+        expect(subprocess.run([*program, "--resume", *map(str, steps)], cwd=job.folder,
                               capture_output=True).returncode == 0, "not to be resumed")
-        expect(job.steps() == alone.steps() and job.losses() == alone.losses(),
-               f"{job.folder.name}: other losses")
-        expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
+        expect(job.steps() == alone.steps(), f"{job.folder.name}: other steps")
+        yield job, alone
 
 
 def in_place():
@@ -535,8 +560,8 @@ if not shutil.which("mpirun"):
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up,
-                              fewer_than_train_first, uneven_shares, at_random, in_place,
-                              killed_launcher, stuck_mpirun, tries_again, cannot_grow, lost_host)
+                              fewer_than_train_first, uneven_shares, at_random,
+                              split_at_random, in_place, killed_launcher, stuck_mpirun, tries_again, cannot_grow, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:
