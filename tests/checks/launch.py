@@ -360,6 +360,25 @@ def at_random():
         expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
 
 
+def lost_meanwhile():
+    """A rank is lost while the others see to one that was lost before it."""
+    program, jobs = (*exact, "--workers", "4"), []
+    for number, later in enumerate((0, 0.02, 0.1, 0.3, 0.6) if outlive else (0.1, 0.6)):
+        job = Elastic(f"meanwhile-{number}", 4, "--max", 4, "--regrow", 60, program=program)
+        jobs.append(job)
+        job.kill(1, after=20)
+        time.sleep(later)
+        job.kill((0, 2)[number % 2], after=0)
+        job.wait_for(lambda: "with 2 ranks" in job.err() or "with 3 ranks" in job.err())
+        job.goes_further()
+        os.kill(job.process.pid, signal.SIGTERM)
+        expect(job.process.wait(patience) == 143, job.folder.name, job.err())
+        job.leaves_nothing()
+        if verbose:
+            print(f"{later} s later: {job.err()}", end="")
+    same_losses(jobs, program)
+
+
 def split_at_random():
     """The same with layers that are split: other ranks add up in another order, here in f64."""
     jobs = []
@@ -368,11 +387,7 @@ def split_at_random():
         jobs.append(Elastic(f"split-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2,
                             program=(*exact, "--plan", plan)))
         jobs[-1].disturb(seed, 26)
-    for job, alone in go_on_with_one_left_alone(jobs, exact):
-        off = max(abs(a - b) / b for a, b in zip(job.losses(), alone.losses()))
-        if verbose:
-            print(f"{job.folder.name}: losses of {len(alone.losses())} steps are off by {off:.0e}")
-        expect(off < 1e-9, f"{job.folder.name}: losses are off by {off}")
+    same_losses(jobs, exact)
 
 
 def go_on_with_one_left_alone(jobs, program):
@@ -385,6 +400,15 @@ def go_on_with_one_left_alone(jobs, program):
                               capture_output=True).returncode == 0, "not to be resumed")
         expect(job.steps() == alone.steps(), f"{job.folder.name}: other steps")
         yield job, alone
+
+
+def same_losses(jobs, program):
+    """But for how f64 rounds."""
+    for job, alone in go_on_with_one_left_alone(jobs, program):
+        off = max(abs(a - b) / b for a, b in zip(job.losses(), alone.losses()))
+        if verbose:
+            print(f"{job.folder.name}: losses of {len(alone.losses())} steps are off by {off:.0e}")
+        expect(off < 1e-9, f"{job.folder.name}: losses are off by {off}")
 
 
 def in_place():
@@ -560,8 +584,9 @@ if not shutil.which("mpirun"):
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up,
-                              fewer_than_train_first, uneven_shares, at_random,
-                              split_at_random, in_place, killed_launcher, stuck_mpirun, tries_again, cannot_grow, lost_host)
+                              fewer_than_train_first, uneven_shares, lost_meanwhile, at_random,
+                              split_at_random, in_place, killed_launcher, stuck_mpirun, tries_again,
+                              cannot_grow, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:
