@@ -26,6 +26,8 @@ class Shift final : public Layer {
     std::int64_t channels = 0;         ///< of y as placed, if not those of x
     DType wants = DType::f64;          ///< x in this type
     int inputs = 1;                    ///< it says how so many lie
+    std::int64_t leaves_y = 0;         ///< elements, the first ones, that it does not write
+    std::int64_t leaves_dx = 0;        ///< the last ones
     std::function<void()> first = {};  ///< what backward does before all else
     std::function<void()> last = {};   ///< and what it does when it goes
   };
@@ -39,6 +41,7 @@ class Shift final : public Layer {
     auto placed = std::make_unique<Placed>();
     placed->reduces = o_.reduces, placed->first = o_.first;
     placed->last = o_.last;
+    placed->leaves_y = o_.leaves_y, placed->leaves_dx = o_.leaves_dx;
     placed->b = {.name = "bias",
                  .dims = {xs[0].shape.c},
                  .form = {{1, xs[0].shape.c, 1, 1}, xs[0].dtype, {}},
@@ -66,7 +69,7 @@ class Shift final : public Layer {
     }
     void forward(Context&, std::span<const View> xs, const View& y) override {
       each(y.shape, [&](std::size_t c, std::int64_t i) {
-        y.as<double>()[i] = xs[0].as<double>()[i] + b.value.as<double>()[c];
+        if (i >= leaves_y) y.as<double>()[i] = xs[0].as<double>()[i] + b.value.as<double>()[c];
       });
       if (apart) other.value.as<double>()[0] = y.as<double>()[0];
     }
@@ -78,11 +81,13 @@ class Shift final : public Layer {
         each(dy.shape,
              [&](std::size_t c, std::int64_t i) { b.grad.as<double>()[c] += dy.as<double>()[i]; });
       for (int i = 0; i < reduces; ++i) b.reduce(context.stream);
-      if (dy && dxs[0]) copy_bytes(dy, dxs[0]);
+      if (dy && dxs[0])
+        std::copy_n(dy.as<double>(), dy.shape.size() - leaves_dx, dxs[0].as<double>());
     }
     std::vector<Parameter*> parameters() override { return {&b, &other}; }
 
     int reduces = 1;
+    std::int64_t leaves_y = 0, leaves_dx = 0;
     bool apart = false;
     std::function<void()> first, last;
     Parameter b, other;
@@ -140,6 +145,33 @@ TEST_CASE("a layer of one's own whose gradient is summed trains as on one rank",
     REQUIRE(two.size() == one.size());
     CHECK(one[0] != 0);  // the bias has moved
     for (std::size_t i = 0; i < one.size(); ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("what a layer of one's own does not write is found in the first step", "[host]") {
+  const auto data = small_data();
+  const auto train_above = [&](Shift::Options o, int micro_batch, bool recompute) {
+    World world;
+    Network net({.c = 3, .h = 12, .w = 12});
+    net.add<Conv2D>({.channels = 2, .kernel = 3}, "a");
+    net.add<Shift>(o, "shift");
+    net.add<Linear>({.features = 4}, "b");
+    TrainerOptions how{.batch = 24, .backend = "reference", .dtype = DType::f64};
+    how.micro_batch = micro_batch, how.recompute.assign(net.graph().size(), recompute);
+    Trainer trainer(net, world, SGD{.rate = 0.05}, how);
+    for (const Epoch& epoch : trainer.fit(*data, {.steps = 3})) (void)epoch;
+    return weights(trainer.network());
+  };
+  const std::vector<double> right = train_above({}, 0, false);
+  for (const bool recompute : {false, true}) {
+    CHECK(train_above({}, 12, recompute).size() == right.size());
+    CHECK(
+        error_of([&] { train_above({.leaves_y = 1}, 12, recompute); }) ==
+        "shift (Shift): forward has left 1 of the 2400 elements of y as they were: expected it to "
+        "write all of them");
+    CHECK(error_of([&] { train_above({.leaves_dx = 7}, 0, recompute); }) ==
+          "shift (Shift): backward has left 7 of the 4800 elements of dx as they were: expected it "
+          "to write all of them");
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/network/network.hpp>
+#include <lamina/network/step.hpp>
 
 namespace lamina::detail {
 
@@ -9,5 +10,6 @@ namespace lamina::detail {
 inline std::string title(const Network::Vertex& v) {
   return text(v.name, " (", v.layer->type(), ')');
 }
+inline std::string title(const Step& s) { return text(s.name, " (", s.layer->type(), ')'); }
 
 }  // namespace lamina::detail

@@ -11,6 +11,7 @@
 #include <lamina/network/detail/settle_splits.hpp>
 #include <lamina/network/detail/source.hpp>
 #include <lamina/network/detail/title.hpp>
+#include <lamina/network/detail/unwritten.hpp>
 #include <lamina/network/placed.hpp>
 
 #include <algorithm>
@@ -442,6 +443,7 @@ LAMINA_INLINE void PlacedNetwork::check_update() const {
 
 LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
   parameters_.begin_turn(turn_);
+  const bool tries = !waiting_ && !context.stream.silent();  // in the first step of a training
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
     recompute(context, step);
@@ -456,7 +458,9 @@ LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
     }
     context.stream.enter(std::int32_t(i), step.name.c_str());
     context.more = b.more;
+    if (tries) detail::spoil(b.dx, detail::read_by_backward(step));
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
+    if (tries) detail::check_written(b.dx, step, "backward", "dx");
   }
   parameters_.check_reduced();
   context.stream.enter(-1);
@@ -485,7 +489,11 @@ LAMINA_INLINE void PlacedNetwork::run_layer(Context& context, std::size_t i,
     context.stream.enter(index, step.name.c_str(), Pass::recompute);
   else
     context.stream.enter(index, step.name.c_str());
+  const bool tries = phase == LayerRun::Phase::forward && context.training && !waiting_ &&
+                     !context.stream.silent();
+  if (tries) detail::spoil({&y, 1}, xs);
   step.placement.layer->forward(context, xs, y);
+  if (tries) detail::check_written({&y, 1}, step, "forward", "y");
 }
 
 }  // namespace lamina
