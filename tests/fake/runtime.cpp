@@ -3,6 +3,7 @@
 // What it hands out is full of NaN, what is freed too. Calls that a GPU refuses it refuses: from
 // work that runs in a stream, or with memory of the host that a copy would have to wait for.
 #include "fake/stream.hpp"
+#include "fake/waits.hpp"
 
 #include <lamina/base/clock.hpp>
 
@@ -58,6 +59,13 @@ cudaError_t add(std::map<const char*, std::size_t>& memory, void** to, std::size
   memory[at] = bytes;
   *to = at;
   return cudaSuccess;
+}
+
+cudaError_t run_all(cudaStream_t stream) {
+  if (const cudaError_t why = refused_in_capture()) return why;
+  count(&FakeCounts::waits);
+  fake(stream).run_to(fake(stream).mark());
+  return lost ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 /// What is freed is spoilt and kept, so that who uses it all the same finds NaN.
@@ -151,7 +159,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   };
   const bool waits = host(to) || host(from);
   const cudaError_t why = stream->put([=] { std::memmove(to, from, bytes); });
-  return why || !waits ? why : cudaStreamSynchronize(stream);
+  if (why || !waits) return why;
+  return run_all(stream);
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* to, unsigned) {
   if (const cudaError_t why = refused_in_capture()) return why;
@@ -166,10 +175,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (const cudaError_t why = refused_in_capture()) return why;
-  count(&FakeCounts::waits);
-  fake(stream).run_to(fake(stream).mark());
-  return lost ? cudaErrorLaunchFailure : cudaSuccess;
+  return left_out() ? cudaSuccess : run_all(stream);
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return stream->put([=] { function(data); });
@@ -210,6 +216,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 /// What was recorded by now: the event may be recorded again meanwhile.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const CUevent_st at = *event;
+  if (left_out()) return cudaSuccess;
   if (fake(stream).capture || at.capture) return fake(stream).follow_in_capture(at);
   return stream->put([at] {
     if (at.stream) at.stream->run_to(at.mark);
@@ -224,6 +231,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t why = refused_in_capture()) return why;
   if (event->capture) return cudaErrorCapturedEvent;
   count(&FakeCounts::waits);
-  if (event->stream) event->stream->run_to(event->mark);
+  if (event->stream && !left_out()) event->stream->run_to(event->mark);
   return lost ? cudaErrorLaunchFailure : cudaSuccess;
 }

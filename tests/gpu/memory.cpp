@@ -42,6 +42,45 @@ TEST_CASE("memory of a GPU begins with zeros, and copies arrive in the order of 
   CHECK(second == numbers_from(5000));
 }
 
+TEST_CASE("what is copied at once comes after all that streams were asked for, and before more") {
+  cuda::Memory memory(0);
+  const Shape shape{1, count, 1, 1};
+  const Tensor there(shape, DType::f64, memory), copy(shape, DType::f64, memory);
+  const Tensor here(shape, DType::f64);
+  Stream stream;
+  for (int round = 1; round <= 20; ++round) {
+    put_bytes(stream, numbers_from(100 * round).data(), there);
+    copy_bytes(there, here);
+    CHECK(std::ranges::equal(here.elements<double>(), numbers_from(100 * round)));
+    copy_bytes(there, copy);
+    get_bytes(stream, copy, here.view().data);
+    stream.wait();
+    CHECK(std::ranges::equal(here.elements<double>(), numbers_from(100 * round)));
+    memory.zero(copy.view().data, bytes);
+    get_bytes(stream, copy, here.view().data);
+    stream.wait();
+    CHECK(std::ranges::count(here.elements<double>(), 0) == count);
+  }
+}
+
+TEST_CASE("memory that goes is there for as long as a stream works on it") {
+  cuda::Memory memory(0);
+  const auto stays = memory.allocate(bytes);
+  Stream stream;
+  std::vector<double> got(count);
+  for (int round = 1; round <= 20; ++round) {
+    auto goes = memory.allocate(bytes);
+    memory.put(stream, numbers_from(100 * round).data(), goes.get(), bytes);
+    stream.wait();
+    memory.carry(stream, goes.get(), stays.get(), bytes);
+    goes.reset();
+    memory.zero(memory.allocate(bytes).get(), bytes);  // whoever comes next
+    memory.get(stream, stays.get(), got.data(), bytes);
+    stream.wait();
+    CHECK(got == numbers_from(100 * round));
+  }
+}
+
 TEST_CASE("what is uploaded beside kernels arrives in the order of the stream") {
   cuda::Memory memory(0);
   memory.least_beside = 0;

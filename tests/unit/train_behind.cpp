@@ -40,6 +40,12 @@ std::vector<Case> cases() {
   const std::vector<Split> two(small_network(false).graph().size(), Split{.batch = 2});
   TrainerOptions* o = add("few samples", SGD{.rate = 0.05}, 3);
   o->batch = 2, o->splits = two;
+  // Halos travel while the rows inside are computed.
+  std::vector<Split> rows = two;
+  const Network net = small_network(false);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (net.graph()[i].layer && net.graph()[i].layer->type() == "Conv2D") rows[i] = {.height = 2};
+  add("rows", SGD{.rate = 0.05}, 2)->splits = rows;
   o = add("micro-batches of few samples", Optimizer(AdamW{}).clip_norm(1), 3);
   o->batch = 6, o->micro_batch = 2, o->splits = two;
   return all;
