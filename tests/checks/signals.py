@@ -132,8 +132,8 @@ def one_rank():
         expect((job.folder / "report/index.html").exists(), "no report", out)
         expect((job.folder / "json").exists(), "no profile", out)
 
-    # As `timeout` sends it. Both are there when it goes on, whatever else the machine does; which
-    # of them it sees first is for the kernel to say.
+    # As `timeout` sends it. Both are there when it goes on; which of them it sees first is for the
+    # kernel to say.
     job = Job("twice-at-once", "--epochs", 100000)
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
         os.kill(job.process.pid, number)

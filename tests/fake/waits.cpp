@@ -22,8 +22,8 @@ using Callers = std::vector<std::uintptr_t>;
 
 /// Innermost first; 0 = not of the program itself.
 [[gnu::noinline]] Callers callers() {
-  void* found[16];
-  const int count = backtrace(found, 16);
+  void* found[48];
+  const int count = backtrace(found, 48);
   Callers all;
   for (int i = 2; i < count; ++i) {  // not this, and not left_out()
     const char* const at = static_cast<const char*>(found[i]);

@@ -3,8 +3,9 @@
 
 waits.py [-v] [--of=REGEX] FILE[:nccl]...
 
-FILE is one of fake_cuda_tests: it is run in ten orders, in two where that takes long. A wait is told
-by who asks for it, the innermost function that is not itself made for waiting; --of chooses some.
+FILE is one of fake_cuda_tests: it is run in ten orders, in two where that takes long. A wait is
+told by who asks for it, the innermost function that is not itself made for waiting; --of chooses
+some.
 """
 import bisect
 import os

@@ -1,5 +1,6 @@
 # Jobs whose ranks come and go, for checks that watch them from outside: what starts and ends them,
 # and what looks at their processes. A check leaves through finish().
+import contextlib
 import json
 import os
 import pathlib
@@ -114,10 +115,12 @@ def processes_of(process):
 def ask_to_end(pid):
     """SIGTERM, once the process has come to where it ends in order."""
     def catches():
-        status = pathlib.Path(f"/proc/{pid}/status").read_text()
-        return int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16) >> (signal.SIGTERM - 1) & 1
-    expect(wait_for(catches), f"process {pid} does not catch SIGTERM")
-    os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(OSError):  # it has gone
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.M)[1], 16)
+            return caught >> (signal.SIGTERM - 1) & 1
+    if expect(wait_for(catches), f"process {pid} does not catch SIGTERM"):
+        os.kill(pid, signal.SIGTERM)
 
 
 def ticks(pid):

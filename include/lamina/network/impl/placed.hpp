@@ -443,7 +443,7 @@ LAMINA_INLINE void PlacedNetwork::check_update() const {
 
 LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
   parameters_.begin_turn(turn_);
-  const bool tries = !waiting_ && !context.stream.silent();  // in the first step of a training
+  const bool first_step = !waiting_ && !context.stream.silent();
   for (auto i = steps_.size(); i-- > 1;) {
     const Step& step = steps_[i];
     recompute(context, step);
@@ -458,9 +458,9 @@ LAMINA_INLINE void PlacedNetwork::run_backward(Context& context) {
     }
     context.stream.enter(std::int32_t(i), step.name.c_str());
     context.more = b.more;
-    if (tries) detail::spoil(b.dx, detail::read_by_backward(step));
+    const auto unwritten = first_step ? detail::unwritten_dx(step) : detail::Unwritten();
     step.placement.layer->backward(context, b.kept_x, b.kept_y, b.dy, b.dx);
-    if (tries) detail::check_written(b.dx, step, "backward", "dx");
+    unwritten.check_none(step, "backward", "dx");
   }
   parameters_.check_reduced();
   context.stream.enter(-1);
@@ -489,11 +489,11 @@ LAMINA_INLINE void PlacedNetwork::run_layer(Context& context, std::size_t i,
     context.stream.enter(index, step.name.c_str(), Pass::recompute);
   else
     context.stream.enter(index, step.name.c_str());
-  const bool tries = phase == LayerRun::Phase::forward && context.training && !waiting_ &&
-                     !context.stream.silent();
-  if (tries) detail::spoil({&y, 1}, xs);
+  const bool first_step = phase == LayerRun::Phase::forward && context.training && !waiting_ &&
+                          !context.stream.silent();
+  const auto unwritten = first_step ? detail::unwritten_y(y, xs) : detail::Unwritten();
   step.placement.layer->forward(context, xs, y);
-  if (tries) detail::check_written({&y, 1}, step, "forward", "y");
+  unwritten.check_none(step, "forward", "y");
 }
 
 }  // namespace lamina
