@@ -84,11 +84,19 @@ class Job:
         return expect(what(), f"{' '.join(self.line)}: does not come to it", self.err())
 
     def kill(self, rank, after, number=signal.SIGKILL):
-        """The rank, once so many steps are in the log."""
+        """The rank, once so many steps are in the log. Returns its processes."""
         self.wait_for(lambda: self.logged() >= after)
-        for process in self.processes(rank):
+        found = self.processes(rank)
+        for process in found:
             with contextlib.suppress(ProcessLookupError):  # mpirun was quicker
                 os.kill(process, number)
+        return found
+
+    def stops(self):
+        """When it is asked to, in order."""
+        os.kill(self.process.pid, signal.SIGTERM)
+        expect(self.process.wait(patience) == 143, self.folder.name, self.err())
+        self.leaves_nothing()
 
     def ends(self, status, *lines):
         """With this status, and these patterns as the lines on stderr."""
@@ -299,10 +307,7 @@ class Elastic(Job):
     def lose(self, rank):
         """Unless it is the last one."""
         begun, started, _ = self.now()
-        ranks = self.processes(rank) if started > 1 else []
-        for process in ranks:
-            with contextlib.suppress(ProcessLookupError):  # the program is about to begin again
-                os.kill(process, signal.SIGKILL)
+        ranks = self.kill(rank, after=0) if started > 1 else []
         if ranks:
             self.goes_further(begun)
         return len(ranks)
@@ -310,10 +315,10 @@ class Elastic(Job):
     def resizes(self):
         return (self.folder / "out").read_text().count("# resize at ")
 
-    def disturb(self, seed, events):
+    def disturb(self, seed):
         """Resizes and losses at random; then it ends, with all its ranks."""
         chance, lost = random.Random(seed), 0
-        while lost + self.resizes() < events and self.process.poll() is None:
+        while lost + self.resizes() < 26 and self.process.poll() is None:
             if chance.random() < 0.2:
                 lost += self.lose(chance.randrange(4))
             else:
@@ -321,9 +326,7 @@ class Elastic(Job):
             time.sleep(0.1 * chance.random())
         self.wait_for(lambda: self.now()[1] == 4)  # or it would begin again in the meantime
         self.goes_further()
-        os.kill(self.process.pid, signal.SIGTERM)
-        expect(self.process.wait(patience) == 143, self.folder.name, self.err())
-        self.leaves_nothing()
+        self.stops()
         if verbose:
             print(f"{self.folder.name}: {lost} ranks lost, {self.resizes()} resizes, "
                   f"step {self.step()}")
@@ -350,12 +353,19 @@ def uneven_shares():
            (job.folder / "out").read_text(), "not said")
 
 
-def at_random():
-    """Ranks are resized and killed at random: training has the bits of one rank left alone."""
+def disturbed(name, program_of):
+    """A job for each seed, of its program, that has had its resizes and losses."""
     jobs = []
     for seed in seeds:
-        jobs.append(Elastic(f"random-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2))
-        jobs[-1].disturb(seed, 26)
+        jobs.append(Elastic(f"{name}-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2,
+                            program=program_of(seed)))
+        jobs[-1].disturb(seed)
+    return jobs
+
+
+def at_random():
+    """Ranks are resized and killed at random: training has the bits of one rank left alone."""
+    jobs = disturbed("random", lambda seed: normed)
     for job, alone in go_on_with_one_left_alone(jobs, normed):
         expect(job.losses() == alone.losses(), f"{job.folder.name}: other losses")
         expect(job.saved() == alone.saved(), f"{job.folder.name}: other bits")
@@ -374,9 +384,7 @@ def lost_meanwhile():
         job.kill(victim, after=0)
         job.wait_for(lambda: "with 2 ranks" in job.err() or "with 3 ranks" in job.err())
         job.goes_further()
-        os.kill(job.process.pid, signal.SIGTERM)
-        expect(job.process.wait(patience) == 143, job.folder.name, job.err())
-        job.leaves_nothing()
+        job.stops()
         if verbose:
             print(f"{later} s later: {job.err()}", end="")
     expect(any(job.err().count("was lost") > 1 for job in jobs), "no second loss in any of them",
@@ -386,12 +394,8 @@ def lost_meanwhile():
 
 def split_at_random():
     """The same with layers that are split: other ranks add up in another order, here in f64."""
-    jobs = []
-    for seed in seeds:
-        plan = ("owt", "filter")[seed % 2]
-        jobs.append(Elastic(f"split-{seed}", 1 + seed % 2, "--max", 4, "--regrow", seed % 2,
-                            program=(*exact, "--plan", plan)))
-        jobs[-1].disturb(seed, 26)
+    plans = ("owt", "filter")
+    jobs = disturbed("split", lambda seed: (*exact, "--plan", plans[seed % 2]))
     same_losses(jobs, exact)
 
 
@@ -425,27 +429,23 @@ def in_place():
     for process in [p for rank in (0, 1, 3, 4) for p in job.processes(rank)]:
         os.kill(process, signal.SIGKILL)
     job.wait_for(lambda: "with 1 rank" in job.err())
-    os.kill(job.process.pid, signal.SIGTERM)
-    expect(job.process.wait(patience) == 143, "four at once", job.err())
+    job.stops()
     expect(job.err().count("was lost") == 4, "four losses", job.err())
     job.has_restarts((5, 1, r"rank \d was lost(, then rank \d was lost){3}"))
     for number, later in enumerate((0, 0.05, 0.2, 0.5)):
         job = Job(f"asked-in-place{number}", ("--max", 3, "--snapshot-every", every), *training)
         job.kill(1, after=120)
         time.sleep(later)
-        os.kill(job.process.pid, signal.SIGTERM)
-        expect(job.process.wait(patience) == 143, "asked in place", job.err())
+        job.stops()
         expect(re.search(goes_on("rank 1 was lost", "2 ranks"), job.err()), "no line", job.err())
         expect("# SIGTERM: ended after step" in (job.folder / "out").read_text(), "not in order")
         expect(len(job.saved()) > 1e5, "nothing saved")
-        job.leaves_nothing()
     spare = f"{os.uname().nodename}:3"
     job = Job("spare", ("--hosts", spare, "--min", 2, "--max", 2, "--snapshot-every", every),
               *training)
     job.kill(1, after=120)
     job.wait_for(lambda: "with 2 ranks" in job.err())
-    os.kill(job.process.pid, signal.SIGTERM)
-    expect(job.process.wait(patience) == 143, "too few in place", job.err())
+    job.stops()
     expect(job.err().count("lamina launch: ") == 1, "not one line", job.err())
 
 

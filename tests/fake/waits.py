@@ -81,10 +81,10 @@ def passes(name, seed, patience=600, **more):
 
 
 @functools.cache
-def check_alone(name, seed):
+def check_alone(name, seed, **more):
     """With all its waits it passes; returns in how many seconds."""
     began = time.monotonic()
-    if not passes(name, seed):
+    if not passes(name, seed, **more):
         sys.exit(f"{name}: fails with all its waits, seed {seed}")
     return time.monotonic() - began
 
@@ -98,8 +98,7 @@ def callers_of_waits(name):
     """Innermost first."""
     with tempfile.NamedTemporaryFile("r") as listed:
         for seed in (0, 1):
-            if not passes(name, seed, LAMINA_FAKE_WAITS=listed.name):
-                sys.exit(f"{name}: fails with all its waits, seed {seed}")
+            check_alone(name, seed, LAMINA_FAKE_WAITS=listed.name)
         return [list(map(int, line.split())) for line in set(listed)]
 
 

@@ -40,7 +40,7 @@ std::vector<Case> cases() {
   const std::vector<Split> two(small_network(false).graph().size(), Split{.batch = 2});
   TrainerOptions* o = add("few samples", SGD{.rate = 0.05}, 3);
   o->batch = 2, o->splits = two;
-  // Halos travel while the rows inside are computed.
+  // Rows of neighbours come as halos.
   std::vector<Split> rows = two;
   const Network net = small_network(false);
   for (std::size_t i = 0; i < rows.size(); ++i)
