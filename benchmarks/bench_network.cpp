@@ -7,6 +7,7 @@
 #include "terminal.hpp"
 
 #include <lamina/base/median.hpp>
+#include <lamina/base/signal_thread.hpp>
 #include <lamina/profile/measure.hpp>
 
 #include <algorithm>
@@ -37,6 +38,7 @@ std::string statistics(const std::vector<double>& x) {
 }
 
 int bench(BenchOptions& o, World& world) {
+  const SignalThread apart;
   const bool first = world.rank() == 0;
   if (cli::lists_models(o, world)) return 0;
   cli::prepare(o, world);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lamina/base/file.hpp>
+#include <lamina/base/signal_thread.hpp>
 #include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/nccl.hpp>
@@ -70,6 +71,10 @@ inline std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport>, Dev
 inline std::size_t available_memory() { return HostMemory::pages(_SC_AVPHYS_PAGES); }
 inline int processors() { return std::max(1, int(std::thread::hardware_concurrency())); }
 inline void unbind_thread() {}
+struct SignalThread::Impl {};  // where nothing sets the stack pointer, handlers may run anywhere
+inline SignalThread::SignalThread() = default;
+inline SignalThread::SignalThread(std::initializer_list<int>) {}
+inline SignalThread::~SignalThread() = default;
 inline bool bind_threads() { return false; }
 inline void give_way() {}
 inline int threads() { return 1; }  // of the reference kernels

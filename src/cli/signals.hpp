@@ -10,6 +10,8 @@ namespace lamina::cli {
 /// What comes within a quarter of a second counts as one signal: `timeout` sends each twice. And
 /// where mpirun started the process, its signal and that of anybody else count as one: batch
 /// systems send theirs to all processes, and mpirun passes on its own.
+///
+/// Where layers run, there must be a SignalThread before it.
 class StopSignals {
  public:
   StopSignals();

@@ -9,6 +9,7 @@
 #include "terminal.hpp"
 
 #include <lamina/base/naming.hpp>
+#include <lamina/base/signal_thread.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/profile/profile.hpp>
 #include <lamina/train/json_log.hpp>
@@ -247,6 +248,7 @@ void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const Ru
 }
 
 int train(TrainOptions& o, World& world) {
+  const SignalThread apart;
   if (lists_models(o, world)) return 0;
   check_flags(o);
   check(o.comm != "none" || o.save.empty() || world.size() == 1,

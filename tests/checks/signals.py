@@ -70,6 +70,18 @@ class Job:
     def out(self):
         return (self.folder / "out").read_text(errors="replace")
 
+    def check_apart(self):
+        """Signals come to threads that run no layers: see SignalThread."""
+        for process in self.ranks().values():
+            takes = []
+            for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+                blocked = re.search(r"^SigBlk:\s*(\w+)", (task / "status").read_text(), re.M)[1]
+                if not int(blocked, 16) >> (signal.SIGTERM - 1) & 1:
+                    takes.append(int(task.name))
+            # Open MPI has threads of its own.
+            expect(takes and process not in takes and (len(takes) == 1 or len(self.ranks()) > 1),
+                   f"process {process}: the threads {takes} take signals", self.out())
+
     def ranks(self):
         """Process by rank."""
         found = {}
@@ -79,7 +91,7 @@ class Job:
                 name = (process / "comm").read_text().strip()
             except OSError:
                 continue
-            if self.mark.encode() in variables and name == "lamina":
+            if self.mark.encode() in variables and name in ("lamina", "bench_network"):
                 rank = [v for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")]
                 found[int(rank[0].split(b"=")[1]) if rank else 0] = int(process.name)
         return found
@@ -124,7 +136,8 @@ def report_flags():
 def one_rank():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         job = Job(f"one-{number}", *report_flags(), "--epochs", 100000, steps=20,
-                  LAMINA_CACHE=str(root / "no-cache"))
+                  LAMINA_CACHE=str(root / "no-cache"), OMP_NUM_THREADS="2")
+        job.check_apart()
         os.kill(job.process.pid, number)
         out, step = job.check_ended(job.status(), number)
         expect(f"# {signal.Signals(number).name}: ended after step {step}\n" in out, "no word", out)
@@ -143,6 +156,7 @@ def one_rank():
     job = Job("bench", "--model", "lenet", "--iters", 10000000, "--warmup", 0, "--display-every", 1,
               program="bench_network")
     job.wait_for(lambda: "\t" in job.out().partition("loss\n")[2])
+    job.check_apart()
     os.kill(job.process.pid, signal.SIGTERM)
     status = job.status()
     expect(status == 143 and "total images/sec" in job.out(), f"bench: {status}", job.out())
@@ -179,6 +193,7 @@ def second_signal():
 def mpirun():
     job = Job("forwarded", *report_flags(), "--epochs", 100000, ranks=2, steps=20,
               LAMINA_CACHE=str(root / "no-cache"))
+    job.check_apart()
     os.kill(job.process.pid, signal.SIGUSR1)
     out, _ = job.check_ended(job.status(), signal.SIGUSR1)
     expect(re.search(r"^conv1 ", out, re.M), "no table", out)

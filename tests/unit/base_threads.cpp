@@ -2,12 +2,14 @@
 // program starts, so CTest runs the tag [bound] a second time in a process of its own.
 #include "catch.hpp"
 
+#include <lamina/base/signal_thread.hpp>
 #include <lamina/base/unbind_thread.hpp>
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/threads.hpp>
 #include <lamina/train/data/loader.hpp>
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,6 +39,9 @@ struct Watching final : Dataset {
   }
   mutable std::atomic<int> least = 1 << 20;
 };
+
+std::atomic<pid_t> handled_by{0};
+static_assert(std::atomic<pid_t>::is_always_lock_free);
 
 }  // namespace
 
@@ -108,6 +113,32 @@ TEST_CASE("each of the kernels' threads is bound to a processor, and others are 
   CHECK(again == each);
   CHECK(counted == all);
   CHECK(beside == all);
+}
+
+TEST_CASE("handlers run on the thread for signals, and again anywhere once it has gone") {
+  struct sigaction noting = {}, before = {};
+  noting.sa_handler = [](int) { handled_by = gettid(); };
+  sigaction(SIGUSR1, &noting, &before);
+  std::atomic<pid_t> started = 0;
+  std::vector<pid_t> by;
+  {
+    const SignalThread apart;
+    std::thread([&] {
+      started = gettid();
+      for (int i = 0; i < 20; ++i) {
+        handled_by = 0;
+        kill(getpid(), SIGUSR1);
+        while (handled_by == 0) std::this_thread::yield();
+        by.push_back(handled_by);
+      }
+    }).join();
+  }
+  handled_by = 0;
+  raise(SIGUSR1);
+  CHECK(handled_by == gettid());
+  sigaction(SIGUSR1, &before, nullptr);
+  CHECK(std::ranges::count(by, gettid()) == 0);
+  CHECK(std::ranges::count(by, started.load()) == 0);
 }
 
 TEST_CASE("a thread gives way together with those of its kernels, and no other does") {
