@@ -109,7 +109,15 @@ class Session final : public Lookout {
   std::shared_ptr<Session> outlive(std::vector<int>& lost) {
     if (!mpi_outlives_ranks() || !some_lost()) return nullptr;
     for (const MPI_Comm comm : {control_, world, growing_}) revoke(comm);
-    const auto left = std::make_shared<Session>(process, kept(those_left(world)));
+    std::shared_ptr<Session> left;
+    std::string why;
+    MPI_Comm ranks = world;
+    for (int before = 0, count = 0; !left; before = count) {
+      ranks = kept(those_left(ranks));
+      MPI_Comm_size(ranks, &count);
+      check(count != before, "the ranks that are left do not come together: ", why);
+      left = meet(ranks, why);
+    }
     for (int r = 0; r < size; ++r)
       if (!std::ranges::count(left->peers_, peers_[std::size_t(r)])) lost.push_back(r);
     process->go_on_with(left->size);
@@ -250,6 +258,17 @@ class Session final : public Lookout {
       if (some) return true;
     }
     return false;
+  }
+  /// Null on all, after some said why, where one more was lost meanwhile.
+  std::shared_ptr<Session> meet(MPI_Comm ranks, std::string& why) const {
+    std::shared_ptr<Session> all;
+    try {
+      all = std::make_shared<Session>(process, ranks);
+    } catch (const std::exception& e) {
+      why = e.what();
+      revoke_from(ranks);
+    }
+    return all_agree(ranks, all != nullptr, 20) ? all : nullptr;
   }
   int first_beside(const Process& p) const {
     int r = 0;

@@ -90,6 +90,8 @@ inline std::vector<int> ranks_in(MPI_Comm comm, MPI_Group group) {
 
 /// Notes a communicator, which is freed before MPI ends where ranks came later.
 MPI_Comm kept(MPI_Comm comm);
+/// Whoever waits in that one, or in one that was noted after it, gets an error.
+void revoke_from(MPI_Comm first);
 
 /// From now on a message to a process that is gone is no end of this one, on this thread.
 inline void block_broken_pipes() {

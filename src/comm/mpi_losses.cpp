@@ -2,6 +2,7 @@
 
 #include "comm/mpi_calls.hpp"
 
+#include <lamina/base/clock.hpp>
 #include <lamina/comm/mpi.hpp>
 
 #if __has_include(<mpi-ext.h>)
@@ -52,7 +53,23 @@ void revoke(MPI_Comm comm) { MPIX_Comm_revoke(comm); }
 MPI_Comm those_left(MPI_Comm comm) {
   MPI_Comm left = MPI_COMM_NULL;
   check_mpi(MPIX_Comm_shrink(comm, &left), "MPIX_Comm_shrink");
+  MPI_Comm_set_errhandler(left, MPI_ERRORS_RETURN);
   return left;
+}
+
+bool all_agree(MPI_Comm comm, bool yes, double seconds) {
+  static int all;  // MPI may still write to it when it is given up
+  all = yes;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPIX_Comm_iagree(comm, &all, &request), "MPIX_Comm_iagree");
+  const double end = now() + seconds;
+  int done = 0, status = MPI_SUCCESS;
+  while ((status = MPI_Test(&request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
+    check(now() < end, "a rank does not answer ", seconds, " s after the loss of another");
+    pause(1e-3);
+  }
+  if (!tells_of_loss(status)) check_mpi(status, "MPIX_Comm_iagree");
+  return status == MPI_SUCCESS && all != 0;
 }
 
 #else
@@ -61,6 +78,7 @@ bool tells_of_loss(int) { return false; }
 std::vector<int> lost_ranks(MPI_Comm) { return {}; }
 void revoke(MPI_Comm) {}
 MPI_Comm those_left(MPI_Comm comm) { return comm; }
+bool all_agree(MPI_Comm, bool, double) { return false; }
 
 #endif
 

@@ -24,4 +24,8 @@ void revoke(MPI_Comm comm);
 /// The ranks of `comm` that are left, in the same order. Collective over these.
 MPI_Comm those_left(MPI_Comm comm);
 
+/// Whether none of `comm` is lost, and all say yes; the same on all that are left. Collective over
+/// these, also where it is revoked. Throws Error where one does not answer within so many seconds.
+bool all_agree(MPI_Comm comm, bool yes, double seconds);
+
 }  // namespace lamina::detail

@@ -2,9 +2,11 @@
 #include "comm/mpi_process.hpp"
 
 #include "comm/mpi_leftovers.hpp"
+#include "comm/mpi_losses.hpp"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -123,6 +125,11 @@ MPI_Comm kept(MPI_Comm comm) {
   const std::lock_guard lock(keeping);
   if (comm != MPI_COMM_NULL) all_kept.push_back(comm);
   return comm;
+}
+
+void revoke_from(MPI_Comm first) {
+  const std::lock_guard lock(keeping);
+  for (auto c = std::ranges::find(all_kept, first); c != all_kept.end(); ++c) revoke(*c);
 }
 
 MpiProcess::MpiProcess(int& argc, char**& argv) {

@@ -175,9 +175,13 @@ Launcher::Ended Launcher::watch(int ranks) {
             .made_steps = board.made > 0,
             .given_up = given_up};
   how.lost = lost_early ? Lost() : job.lost(followed_ == 0);
-  if (outlive_ && how.status == 0 && board.ended == 0 && !how.lost && !passed_on)
+  // So mpirun ends that lets ranks go on, where none is left to.
+  if (outlive_ && how.status == 0 && board.ended == 0 && !how.lost && !passed_on) {
+    if (board.met != 0) how.lost = Lost{.all = true};
     for (const std::string& host : hosts_.ask_open(now() + std::max(options_.regrow, between_asks)))
-      how.lost = Lost{.host = host};  // mpirun ends so, then
+      how.lost = Lost{.host = host};
+    if (how.lost) how.status = 128 + SIGKILL;
+  }
   how.told = passed_on && !(how.lost && how.lost->signal != signals_.received());
   how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps);
   if (!given_up.empty()) how.status = 128 + SIGKILL;  // for all that is known of the lost rank

@@ -48,6 +48,7 @@ void print(std::string_view words) { std::fwrite(words.data(), 1, words.size(), 
 }  // namespace
 
 std::string Lost::text() const {
+  if (all) return "all ranks were lost";
   const std::string what = rank >= 0      ? lamina::text("rank ", rank)
                            : host.empty() ? "a rank"
                                           : lamina::text("host ", host);

@@ -16,6 +16,7 @@ struct Lost {
   int rank = -1;   ///< -1: all those of the host; without one, it is not known which
   int signal = 0;  ///< that ended the rank; 0: not known
   std::string host = {};
+  bool all = false;  ///< none is left, and it is not known where they were
 
   /// "rank 2 was lost (signal 9)"
   std::string text() const;

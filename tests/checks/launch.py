@@ -392,6 +392,20 @@ def lost_meanwhile():
     same_losses(jobs, program)
 
 
+def all_at_once():
+    """Where none is left, others take over."""
+    job = Job("all-at-once", ("--max", 3, "--snapshot-every", every), *training)
+    job.wait_for(lambda: job.logged() >= 120)
+    for process in [p for rank in range(3) for p in job.processes(rank)]:
+        os.kill(process, signal.SIGKILL)
+    job.wait_for(lambda: "going on with" in job.err())
+    job.stops()
+    lost = "all ranks were lost" if outlive else r"(rank \d|a rank) was lost \(signal 9\)"
+    expect(re.search(goes_on(lost, r"\d ranks?"), job.err()), "no line", job.err())
+    steps = job.steps()
+    expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps}")
+
+
 def split_at_random():
     """The same with layers that are split: other ranks add up in another order, here in f64."""
     plans = ("owt", "filter")
@@ -589,9 +603,9 @@ if not shutil.which("mpirun"):
 begin = time.monotonic()
 names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up,
-                              fewer_than_train_first, uneven_shares, lost_meanwhile, at_random,
-                              split_at_random, in_place, killed_launcher, stuck_mpirun, tries_again,
-                              cannot_grow, lost_host)
+                              fewer_than_train_first, uneven_shares, lost_meanwhile, all_at_once,
+                              at_random, split_at_random, in_place, killed_launcher, stuck_mpirun,
+                              tries_again, cannot_grow, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:

@@ -153,14 +153,19 @@ class World {
   /// ranks before must be gone, or go unused.
   bool outlive() {
     if (!job_) return false;
-    stop();
-    auto left = job_->outlive();
-    if (!left) return false;
-    former_.clear();
-    job_ = std::move(left);
-    connect(job_->transport());
-    gather_hosts(true);
-    return true;
+    while (true) {
+      stop();
+      auto left = job_->outlive();
+      if (!left) return false;
+      former_.clear();
+      job_ = std::move(left);
+      try {
+        connect(job_->transport());
+        gather_hosts(true);
+        return true;
+      } catch (const Error&) {  // one more may be lost
+      }
+    }
   }
   /// That this process belongs to the others now: if it fails, so do they.
   void accept() { trial_ = false; }
