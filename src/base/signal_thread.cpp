@@ -9,23 +9,22 @@ namespace lamina {
 
 struct SignalThread::Impl {
   explicit Impl(std::initializer_list<int> signals) {
-    sigset_t taken;
+    sigset_t before;
+    pthread_sigmask(SIG_BLOCK, nullptr, &before);
     sigemptyset(&taken);
-    for (const int signal : signals) sigaddset(&taken, signal);
-    pthread_sigmask(SIG_BLOCK, &taken, &before);
-    thread = std::thread([this] {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      over.wait(false);
-    });
+    for (const int signal : signals)
+      if (!sigismember(&before, signal)) sigaddset(&taken, signal);
+    thread = std::thread([this] { over.wait(false); });
+    pthread_sigmask(SIG_BLOCK, &taken, nullptr);
   }
   ~Impl() {
     over = true;
     over.notify_one();
     thread.join();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
   }
 
-  sigset_t before{};
+  sigset_t taken;
   std::atomic<bool> over = false;
   std::thread thread;
 };

@@ -17,7 +17,7 @@ namespace {
 constexpr int caught[] = {SIGTERM, SIGINT, SIGUSR1};
 struct sigaction before[std::size(caught)];
 
-// The handler, which may run on any thread, does nothing but look at these.
+// The handler, which may run on any thread that runs no layers, does nothing but look at these.
 std::atomic<int> first{0};
 std::atomic<std::int64_t> first_of[2];  // milliseconds of the clock: from anybody, from mpirun
 std::atomic<bool> under_mpirun{false};

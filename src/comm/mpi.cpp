@@ -106,6 +106,7 @@ class Session final : public Lookout {
 
   /// The ranks that are left, on all of them: null where none is lost, one has failed by itself, or
   /// MPI ends with the first that is lost. `lost` are those that are not left, by their rank here.
+  /// Throws Error where they do not come together.
   std::shared_ptr<Session> outlive(std::vector<int>& lost) {
     if (!mpi_outlives_ranks() || !some_lost()) return nullptr;
     for (const MPI_Comm comm : {control_, world, growing_}) revoke(comm);
@@ -411,6 +412,7 @@ class MpiTransport final : public Transport {
 class MpiJob final : public Job {
  public:
   MpiJob(int& argc, char**& argv) {
+    if (const auto board = reach_board()) board->begun = 1;
     const auto process = std::make_shared<MpiProcess>(argc, argv);
     session_ = std::make_shared<Session>(process, process->ranks());
     if (const auto board = this->board()) board->met = 1;
@@ -475,7 +477,11 @@ class MpiJob final : public Job {
     const auto left = session_->outlive(lost);
     if (!left) return nullptr;
     auto job = std::make_unique<MpiJob>(left);
-    if (const auto board = job->board()) tell_losses(*board, lost);
+    if (left->rank == 0) {
+      const auto board = job->board();
+      check(bool(board), "no rank is left on the host of lamina launch");
+      tell_losses(*board, lost);
+    }
     return job;
   }
   void hear(const Job& larger) override {
@@ -499,9 +505,10 @@ class MpiJob final : public Job {
 
  private:
   /// Of the launcher that watches over the job; on rank 0, where it can be reached.
-  BoardMap board() const {
+  BoardMap board() const { return session_->rank == 0 ? reach_board() : BoardMap(); }
+  static BoardMap reach_board() {
     const char* const where = launcher_memory();
-    if (!where || session_->rank != 0) return {};
+    if (!where) return {};
     try {
       return BoardMap(std::string(where, std::strcspn(where, ",")).c_str());
     } catch (const Error&) {  // whoever wants snapshots says so
@@ -518,8 +525,11 @@ class MpiJob final : public Job {
       entry.rank = r;
       std::snprintf(entry.host.data(), entry.host.size(), "%s", session_->host(r).c_str());
     }
-    board.before.made = board.made.load(), board.before.last = board.last.load();
-    board.before.training = board.training.load(), board.before.step = board.step.load();
+    if (board.made > 0) {  // or else it is as it was when others were lost
+      board.before.last = board.last.load();
+      board.before.training = board.training.load(), board.before.step = board.step.load();
+      board.before.made = board.made.load();
+    }
     board.made = 0;
     board.lost = std::int64_t(n);
   }

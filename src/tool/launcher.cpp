@@ -69,7 +69,8 @@ LaunchMemory::LaunchMemory() {
 }
 
 void LaunchMemory::begin() {
-  board_->met = board_->made = board_->ended = board_->lost = 0;
+  board_->begun = board_->met = board_->made = board_->ended = 0;
+  board_->before.made = board_->lost = 0;
   for (auto& snapshot : board_->snapshots) snapshot.lost = 0;
   std::snprintf(board_->why.data(), board_->why.size(), "%s", why_.c_str());
   board_->why_of = why_of_;
@@ -175,15 +176,17 @@ Launcher::Ended Launcher::watch(int ranks) {
             .made_steps = board.made > 0,
             .given_up = given_up};
   how.lost = lost_early ? Lost() : job.lost(followed_ == 0);
-  // So mpirun ends that lets ranks go on, where none is left to.
-  if (outlive_ && how.status == 0 && board.ended == 0 && !how.lost && !passed_on) {
-    if (board.met != 0) how.lost = Lost{.all = true};
+  // With status 0 mpirun ends, too, where it lets ranks go on and none is left to.
+  if (outlive_ && how.status == 0 && board.ended == 0 && !how.lost) {
+    if (board.begun != 0)
+      how.lost = Lost{.signal = passed_on ? signals_.received() : 0, .all = true};
     for (const std::string& host : hosts_.ask_open(now() + std::max(options_.regrow, between_asks)))
       how.lost = Lost{.host = host};
-    if (how.lost) how.status = 128 + SIGKILL;
   }
+  if (outlive_ && how.lost && how.status == 0)
+    how.status = 128 + (passed_on ? signals_.received() : SIGKILL);
   how.told = passed_on && !(how.lost && how.lost->signal != signals_.received());
-  how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps);
+  how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps && !how.lost);
   if (!given_up.empty()) how.status = 128 + SIGKILL;  // for all that is known of the lost rank
   return how;
 }

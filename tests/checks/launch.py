@@ -83,10 +83,10 @@ class Job:
             time.sleep(0.005)
         return expect(what(), f"{' '.join(self.line)}: does not come to it", self.err())
 
-    def kill(self, rank, after, number=signal.SIGKILL):
-        """The rank, once so many steps are in the log. Returns its processes."""
+    def kill(self, *ranks, after, number=signal.SIGKILL):
+        """These, once so many steps are in the log. Returns their processes."""
         self.wait_for(lambda: self.logged() >= after)
-        found = self.processes(rank)
+        found = [process for rank in ranks for process in self.processes(rank)]
         for process in found:
             with contextlib.suppress(ProcessLookupError):  # mpirun was quicker
                 os.kill(process, number)
@@ -377,13 +377,17 @@ def lost_meanwhile():
     for number, later in enumerate((0, 0.02, 0.1, 0.3, 0.6) if outlive else (0.1, 0.6)):
         job = Elastic(f"meanwhile-{number}", 4, "--max", 4, "--regrow", 60, program=program)
         jobs.append(job)
+        victim = (0, 2)[number % 2]
+        job.wait_for(lambda: job.logged() >= 20)
+        left = [p for rank in {0, 2, 3} - {victim} for p in job.processes(rank)]
         job.kill(1, after=20)
         time.sleep(later)
-        victim = (0, 2)[number % 2]
         job.wait_for(lambda: job.processes(victim))
         job.kill(victim, after=0)
         job.wait_for(lambda: "with 2 ranks" in job.err() or "with 3 ranks" in job.err())
         job.goes_further()
+        if outlive and "all ranks" not in job.err():  # Open MPI 5.0.11 crashes at times
+            expect(set(left) <= set(job.processes()), "they did not go on in place", job.err())
         job.stops()
         if verbose:
             print(f"{later} s later: {job.err()}", end="")
@@ -395,9 +399,7 @@ def lost_meanwhile():
 def all_at_once():
     """Where none is left, others take over."""
     job = Job("all-at-once", ("--max", 3, "--snapshot-every", every), *training)
-    job.wait_for(lambda: job.logged() >= 120)
-    for process in [p for rank in range(3) for p in job.processes(rank)]:
-        os.kill(process, signal.SIGKILL)
+    job.kill(0, 1, 2, after=120)
     job.wait_for(lambda: "going on with" in job.err())
     job.stops()
     lost = "all ranks were lost" if outlive else r"(rank \d|a rank) was lost \(signal 9\)"
@@ -439,9 +441,7 @@ def in_place():
     if not outlive:
         return
     job = Job("at-once", ("--max", 5, "--snapshot-every", every), *training)
-    job.wait_for(lambda: job.logged() >= 120)
-    for process in [p for rank in (0, 1, 3, 4) for p in job.processes(rank)]:
-        os.kill(process, signal.SIGKILL)
+    job.kill(0, 1, 3, 4, after=120)
     job.wait_for(lambda: "with 1 rank" in job.err())
     job.stops()
     expect(job.err().count("was lost") == 4, "four losses", job.err())

@@ -6,9 +6,10 @@
 
 namespace lamina {
 
-/// While it lives, these signals come to a thread of its own: neither the thread that made it nor
-/// any that is started meanwhile runs their handlers. Make it before the first network, and where
-/// no process is forked after it: that would begin with the signals blocked.
+/// While it lives, these signals come to a thread of its own, or to one that was there before:
+/// neither the thread that made it nor any that this one starts meanwhile runs their handlers. Make
+/// it before anything of Lamina but the World, so that OpenMP has not started its threads yet, and
+/// where no process is forked after it: that would begin with the signals blocked.
 ///
 /// A program that has a handler and trains on the CPU needs it. In some of its products in f32
 /// oneDNN up to 3.11 sets the stack pointer into the heap (its issue 4845), and there the kernel

@@ -150,12 +150,14 @@ class World {
   }
   /// Where ranks were lost, `lamina launch` watches over the job, and MPI goes on without them,
   /// this is the ranks that are left from now on: true on all of these. What was made with the
-  /// ranks before must be gone, or go unused.
+  /// ranks before must be gone, or go unused. Throws Error where they do not come together.
   bool outlive() {
     if (!job_) return false;
+    std::exception_ptr failed;
     while (true) {
       stop();
       auto left = job_->outlive();
+      if (!left && failed) std::rethrow_exception(failed);
       if (!left) return false;
       former_.clear();
       job_ = std::move(left);
@@ -164,6 +166,7 @@ class World {
         gather_hosts(true);
         return true;
       } catch (const Error&) {  // one more may be lost
+        failed = std::current_exception();
       }
     }
   }

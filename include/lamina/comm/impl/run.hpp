@@ -55,12 +55,23 @@ inline Outcome try_main(World& world, int (*main)(World&, void*), void* of) {
   }
 }
 
+inline bool outlive(World& world, Outcome& o) {
+  try {
+    return world.outlive();
+  } catch (const PeerError&) {
+    o.error.clear();
+  } catch (const std::exception& e) {
+    o.error = e.what();
+  }
+  return false;
+}
+
 LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* of) {
   try {
     if (const int ranks = thread_ranks(); ranks > 0) return run_threads(ranks, main, of);
     World world(argc, argv);
     Outcome o = try_main(world, main, of);
-    while (o.failed && world.outlive()) o = try_main(world, main, of);
+    while (o.failed && outlive(world, o)) o = try_main(world, main, of);
     if (o.withdrawn || world.withdraw(o.error)) return 0;  // the others say it
     if (o.code != 0) World::say(world.leave(o.error, o.code));
     return o.code;
