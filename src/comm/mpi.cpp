@@ -9,6 +9,7 @@
 #include "comm/mpi_nodes.hpp"
 #include "comm/mpi_process.hpp"
 #include "comm/mpi_shared.hpp"
+#include "comm/time_limit.hpp"
 
 #include <lamina/comm/world.hpp>
 
@@ -24,15 +25,6 @@
 
 namespace lamina::detail {
 namespace {
-
-double seconds_from(const char* variable, double otherwise) {
-  const char* value = std::getenv(variable);
-  if (!value || !*value) return otherwise;
-  char* end = nullptr;
-  const double seconds = std::strtod(value, &end);
-  check(*end == 0 && seconds > 0, variable, "=", value, ": expected a number of seconds above 0");
-  return seconds;
-}
 
 /// 0 is off, anything else on.
 bool is_on(const char* variable, bool otherwise) {
@@ -242,7 +234,7 @@ class Session final : public Lookout {
   MPI_Comm world = MPI_COMM_NULL;
   int rank = 0, size = 1;
   std::unique_ptr<SharedNode> node;
-  const double time_limit = seconds_from("LAMINA_COMM_TIMEOUT", 300);
+  const double time_limit = detail::time_limit();
   /// On all ranks, if it is on any.
   int check_collectives = is_on("LAMINA_CHECK_COLLECTIVES", debug_build);
 

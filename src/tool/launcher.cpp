@@ -1,5 +1,7 @@
 #include "launcher.hpp"
 
+#include "comm/time_limit.hpp"
+
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
 #include <lamina/comm/mpi.hpp>
@@ -28,6 +30,7 @@ constexpr int most_errors = 3;                     ///< of the program, in a row
 constexpr double in_a_row = 600;                   ///< seconds between two errors
 constexpr double between_asks = 5;         ///< seconds between two looks at a lost host, at least
 constexpr double to_end = 5;               ///< seconds that mpirun has to end a job by itself
+constexpr double least_to_meet = 20;       ///< seconds that ranks have at least until they meet
 constexpr double soon = 0.02, late = 0.5;  ///< seconds between two looks at the board
 
 std::string ranks_text(int n) { return text(n, n == 1 ? " rank" : " ranks"); }
@@ -90,7 +93,8 @@ std::string LaunchMemory::where() const {
 Launcher::Launcher(LaunchOptions options)
     : options_(std::move(options)),
       hosts_(options_.hosts.empty() ? Hosts(options_.max > 0 ? options_.max : processors())
-                                    : Hosts(options_.hosts)) {
+                                    : Hosts(options_.hosts)),
+      time_limit_(std::max(least_to_meet, lamina::detail::time_limit())) {
   if (options_.max == 0) options_.max = hosts_.all();
   check(options_.min <= options_.max, "launch: --min ", options_.min, ", but ",
         options_.hosts.empty() ? "--max is " : "there is room for ", options_.max);
@@ -235,7 +239,14 @@ void Launcher::announce(int ranks) {
 // ---- whether it goes on ----------------------------------------------------------------------
 
 bool Launcher::waits_for_lost(const MpiJob& job, int ranks) {
-  if (!outlive_ || memory_.board().met != 0) return false;
+  const lamina::detail::Board& board = memory_.board();
+  if (board.met != 0) return false;
+  if (board.begun != 0 && now() - start_->time > time_limit_) {
+    std::fprintf(stderr, "lamina launch: not all ranks came within %g s (LAMINA_COMM_TIMEOUT)\n",
+                 time_limit_);
+    return true;
+  }
+  if (!outlive_) return false;
   const int here = job.ranks_here();
   most_here_ = std::max(most_here_, here);
   const bool missing = here > 0 && here < (all_here_ ? ranks : most_here_);

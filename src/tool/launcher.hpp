@@ -84,8 +84,8 @@ class Launcher {
   bool can_grow(int ranks);
   void announce(int ranks);
 
-  /// Whether ranks have been waiting for one that was lost before they had met: where mpirun lets
-  /// the others go on, they would for ever.
+  /// Whether ranks have been waiting for one that was lost before they had met, which they would
+  /// for ever where mpirun lets them go on; or for one that does not come.
   bool waits_for_lost(const MpiJob& job, int ranks);
   /// Where some of `ranks` are lost, and the others have gone on in place: whether that is to be.
   Verdict follow_losses(int& ranks);
@@ -106,6 +106,7 @@ class Launcher {
   Hosts hosts_;
   LaunchMemory memory_;
   StopSignals signals_;
+  const double time_limit_;    ///< seconds in which ranks must have met
   bool outlive_ = false;       ///< mpirun lets ranks go on when others are lost
   std::int64_t followed_ = 0;  ///< losses of this job after which they did
   bool all_here_ = false;      ///< each rank is to run on this host

@@ -498,6 +498,22 @@ def stuck_mpirun():
     expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
 
 
+# One rank of two does not come, the first time.
+LATE = """#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { [ -e been ] || { >been; exec sleep 1000; }; }
+exec "$@"
+"""
+
+
+def never_comes():
+    """Ranks do not wait for ever for one that hangs before they have met."""
+    job = Job("never-comes", ("--max", 2, "--regrow", 0), script("late.sh", LATE), *training,
+              "--steps", 20, LAMINA_COMM_TIMEOUT="1")
+    job.ends(0, r"lamina launch: not all ranks came within 20 s \(LAMINA_COMM_TIMEOUT\)",
+             f"lamina launch: a rank was lost{anew}")
+    expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
+
+
 # Each time it trains 20 steps more, and ends with an error of its own.
 FAILING = """#!/bin/sh
 echo again >>tries
@@ -607,7 +623,7 @@ names = [a for a in chosen if not a.isdigit()]
 checks = [check for check in (same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up,
                               fewer_than_train_first, uneven_shares, lost_meanwhile, all_at_once,
                               at_random, split_at_random, in_place, killed_launcher, stuck_mpirun,
-                              tries_again, cannot_grow, lost_host)
+                              never_comes, tries_again, cannot_grow, lost_host)
           if not names or check.__name__ in names]
 try:
     for check in checks:
