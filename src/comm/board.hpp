@@ -36,7 +36,7 @@ struct Board {
   std::atomic<std::int64_t> why_of;  ///< ... than before this snapshot: so many were taken then
 
   // Of the ranks that there are now. The launcher clears these before it starts others.
-  std::atomic<std::int64_t> begun;  ///< whether one is about to start MPI
+  std::atomic<std::int64_t> begun;  ///< whether rank 0 is about to start MPI
   std::atomic<std::int64_t> met;    ///< whether MPI has come up on all of them
   std::atomic<std::int64_t> made;   ///< steps, since they met, or since some were lost
   std::atomic<std::int64_t> ended;  ///< whether all have ended with status 0
@@ -70,6 +70,8 @@ class BoardMap {
     const Descriptor file(open(path, O_RDWR | O_CLOEXEC));
     struct stat status = {};
     check(file && fstat(file.get(), &status) == 0, path, ": cannot open: ", std::strerror(errno));
+    // On another host than the launcher's that path may be anybody's file.
+    check(fcntl(file.get(), F_GET_SEALS) >= 0, path, ": is no file in memory");
     check(std::size_t(status.st_size) >= sizeof(Board), path, ": is too small");
     void* const at =
         mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <utility>
 
 namespace lamina::detail {
 namespace {
@@ -404,7 +405,9 @@ class MpiTransport final : public Transport {
 class MpiJob final : public Job {
  public:
   MpiJob(int& argc, char**& argv) {
-    if (const auto board = reach_board()) board->begun = 1;
+    if (const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+        rank && std::string_view(rank) == "0")
+      if (const auto board = reach_board()) board->begun = 1;
     const auto process = std::make_shared<MpiProcess>(argc, argv);
     session_ = std::make_shared<Session>(process, process->ranks());
     if (const auto board = this->board()) board->met = 1;
@@ -468,13 +471,14 @@ class MpiJob final : public Job {
     std::vector<int> lost;
     const auto left = session_->outlive(lost);
     if (!left) return nullptr;
-    auto job = std::make_unique<MpiJob>(left);
+    // Whoever fails from here on tells those that are left.
+    const std::shared_ptr<Session> before = std::exchange(session_, left);
     if (left->rank == 0) {
-      const auto board = job->board();
-      check(bool(board), "no rank is left on the host of lamina launch");
-      tell_losses(*board, lost);
+      const auto board = this->board();
+      check(bool(board), "lamina launch cannot be reached: expected rank 0 on its host");
+      tell_losses(*board, *before, lost);
     }
-    return job;
+    return std::make_unique<MpiJob>(left);
   }
   void hear(const Job& larger) override {
     session_->hear(static_cast<const MpiJob&>(larger).session_);
@@ -501,21 +505,22 @@ class MpiJob final : public Job {
   static BoardMap reach_board() {
     const char* const where = launcher_memory();
     if (!where) return {};
+    const std::string path(where, std::strcspn(where, ","));
     try {
-      return BoardMap(std::string(where, std::strcspn(where, ",")).c_str());
+      return BoardMap(path.c_str());
     } catch (const Error&) {  // whoever wants snapshots says so
       return {};
     }
   }
 
-  void tell_losses(Board& board, const std::vector<int>& lost) const {
+  static void tell_losses(Board& board, const Session& before, const std::vector<int>& lost) {
     std::size_t n = std::size_t(board.lost);
     check(n + lost.size() <= board.losses.size(), "more than ", board.losses.size(),
           " ranks were lost");
     for (const int r : lost) {
       Board::Lost& entry = board.losses[n++];
       entry.rank = r;
-      std::snprintf(entry.host.data(), entry.host.size(), "%s", session_->host(r).c_str());
+      std::snprintf(entry.host.data(), entry.host.size(), "%s", before.host(r).c_str());
     }
     if (board.made > 0) {  // or else it is as it was when others were lost
       board.before.last = board.last.load();

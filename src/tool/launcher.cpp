@@ -74,6 +74,8 @@ LaunchMemory::LaunchMemory() {
 void LaunchMemory::begin() {
   board_->begun = board_->met = board_->made = board_->ended = 0;
   board_->before.made = board_->lost = 0;
+  board_->before.training = board_->training.load(), board_->before.step = board_->step.load();
+  board_->before.last = board_->last.load();
   for (auto& snapshot : board_->snapshots) snapshot.lost = 0;
   std::snprintf(board_->why.data(), board_->why.size(), "%s", why_.c_str());
   board_->why_of = why_of_;
@@ -149,7 +151,7 @@ int Launcher::run() {
 Launcher::Ended Launcher::watch(int ranks) {
   const lamina::detail::Board& board = memory_.board();
   memory_.begin();
-  followed_ = 0, most_here_ = 0, missing_since_ = 0;
+  followed_ = 0, begun_ = 0, most_here_ = 0, missing_since_ = 0;
   start_ = Start{hosts_, now()};
   MpiJob job(command(ranks));
   std::optional<std::int64_t> taken;  // snapshots, when there was room for more ranks
@@ -241,7 +243,8 @@ void Launcher::announce(int ranks) {
 bool Launcher::waits_for_lost(const MpiJob& job, int ranks) {
   const lamina::detail::Board& board = memory_.board();
   if (board.met != 0) return false;
-  if (board.begun != 0 && now() - start_->time > time_limit_) {
+  if (board.begun != 0 && begun_ == 0) begun_ = now();
+  if (begun_ > 0 && now() - begun_ > time_limit_) {
     std::fprintf(stderr, "lamina launch: not all ranks came within %g s (LAMINA_COMM_TIMEOUT)\n",
                  time_limit_);
     return true;
@@ -311,6 +314,8 @@ std::string Launcher::close_lost(const Ended& ended, double again) {
   if (!hosts.empty()) return hosts;
   if (ended.mpirun_killed) return text("mpirun was lost (signal ", ended.status - 128, ')');
   if (!ended.lost) return "";
+  // Those that were lost before the others went on in place have cost a slot each.
+  if (ended.lost->all && followed_ > 0) return ended.lost->text();
   if (ended.lost->rank < 0 && !ended.lost->host.empty())
     hosts_.close_host(ended.lost->host, again);
   else

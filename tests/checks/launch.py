@@ -508,7 +508,7 @@ exec "$@"
 def never_comes():
     """Ranks do not wait for ever for one that hangs before they have met."""
     job = Job("never-comes", ("--max", 2, "--regrow", 0), script("late.sh", LATE), *training,
-              "--steps", 20, LAMINA_COMM_TIMEOUT="1")
+              "--steps", 20, LAMINA_COMM_TIMEOUT="20")
     job.ends(0, r"lamina launch: not all ranks came within 20 s \(LAMINA_COMM_TIMEOUT\)",
              f"lamina launch: a rank was lost{anew}")
     expect(job.steps() == list(range(1, 21)), f"steps of the log are {job.steps()}")
