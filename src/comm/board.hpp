@@ -36,7 +36,7 @@ struct Board {
   std::atomic<std::int64_t> why_of;  ///< ... than before this snapshot: so many were taken then
 
   // Of the ranks that there are now. The launcher clears these before it starts others.
-  std::atomic<std::int64_t> begun;  ///< whether rank 0 is about to start MPI
+  std::atomic<double> begun;        ///< when rank 0 was about to start MPI: seconds of now()
   std::atomic<std::int64_t> met;    ///< whether MPI has come up on all of them
   std::atomic<std::int64_t> made;   ///< steps, since they met, or since some were lost
   std::atomic<std::int64_t> ended;  ///< whether all have ended with status 0

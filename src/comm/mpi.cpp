@@ -407,7 +407,7 @@ class MpiJob final : public Job {
   MpiJob(int& argc, char**& argv) {
     if (const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
         rank && std::string_view(rank) == "0")
-      if (const auto board = reach_board()) board->begun = 1;
+      if (const auto board = reach_board()) board->begun = now();
     const auto process = std::make_shared<MpiProcess>(argc, argv);
     session_ = std::make_shared<Session>(process, process->ranks());
     if (const auto board = this->board()) board->met = 1;

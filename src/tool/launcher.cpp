@@ -72,8 +72,8 @@ LaunchMemory::LaunchMemory() {
 }
 
 void LaunchMemory::begin() {
-  board_->begun = board_->met = board_->made = board_->ended = 0;
-  board_->before.made = board_->lost = 0;
+  board_->begun = 0;
+  board_->met = board_->made = board_->ended = board_->before.made = board_->lost = 0;
   board_->before.training = board_->training.load(), board_->before.step = board_->step.load();
   board_->before.last = board_->last.load();
   for (auto& snapshot : board_->snapshots) snapshot.lost = 0;
@@ -151,7 +151,7 @@ int Launcher::run() {
 Launcher::Ended Launcher::watch(int ranks) {
   const lamina::detail::Board& board = memory_.board();
   memory_.begin();
-  followed_ = 0, begun_ = 0, most_here_ = 0, missing_since_ = 0;
+  followed_ = 0, most_here_ = 0, missing_since_ = 0;
   start_ = Start{hosts_, now()};
   MpiJob job(command(ranks));
   std::optional<std::int64_t> taken;  // snapshots, when there was room for more ranks
@@ -184,7 +184,7 @@ Launcher::Ended Launcher::watch(int ranks) {
   how.lost = lost_early ? Lost() : job.lost(followed_ == 0);
   // With status 0 mpirun ends, too, where it lets ranks go on and none is left to.
   if (outlive_ && how.status == 0 && board.ended == 0 && !how.lost) {
-    if (board.begun != 0)
+    if (board.begun > 0)
       how.lost = Lost{.signal = passed_on ? signals_.received() : 0, .all = true};
     for (const std::string& host : hosts_.ask_open(now() + std::max(options_.regrow, between_asks)))
       how.lost = Lost{.host = host};
@@ -243,8 +243,7 @@ void Launcher::announce(int ranks) {
 bool Launcher::waits_for_lost(const MpiJob& job, int ranks) {
   const lamina::detail::Board& board = memory_.board();
   if (board.met != 0) return false;
-  if (board.begun != 0 && begun_ == 0) begun_ = now();
-  if (begun_ > 0 && now() - begun_ > time_limit_) {
+  if (board.begun > 0 && now() - board.begun > time_limit_) {
     std::fprintf(stderr, "lamina launch: not all ranks came within %g s (LAMINA_COMM_TIMEOUT)\n",
                  time_limit_);
     return true;

@@ -110,7 +110,6 @@ class Launcher {
   bool outlive_ = false;       ///< mpirun lets ranks go on when others are lost
   std::int64_t followed_ = 0;  ///< losses of this job after which they did
   bool all_here_ = false;      ///< each rank is to run on this host
-  double begun_ = 0;           ///< seconds of now(): rank 0 of this job has been seen; 0: not yet
   int most_here_ = 0;          ///< ranks of this job that were seen here
   double missing_since_ = 0;   ///< seconds of now(): a rank of this host; 0: none
   std::optional<Restart> restart_;

@@ -55,6 +55,7 @@ inline Outcome try_main(World& world, int (*main)(World&, void*), void* of) {
   }
 }
 
+/// As World's; where that throws, `o` says why.
 inline bool outlive(World& world, Outcome& o) {
   try {
     return world.outlive();
