@@ -66,7 +66,7 @@ int bench(BenchOptions& o, World& world) {
 
   const bool fixed = o.data == "synthetic";
   const Batch* batch = fixed ? &loader.next() : nullptr;
-  const std::int64_t total = o.warmup + o.iters + 3 * o.profile_steps + 2;
+  const std::int64_t total = o.warmup + o.iters + 3 * o.profile_steps + 3;
   std::optional<cli::StopSignals> signals;  // without communication ranks could not agree on a step
   if (o.comm != "none" || world.size() == 1) signals.emplace();
   bool stopped = false;
@@ -110,17 +110,18 @@ int bench(BenchOptions& o, World& world) {
     const auto trace = cli::open_trace(o, world, trainer.network());
     if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
     struct Stopped {};
-    const auto recorded = [&] {
-      start(), finish();
+    const auto end = [&] {
+      finish();
       // All ranks know at the same step, unless it was one without communication.
       if (stopped && !trainer.stream().silent()) throw Stopped();
     };
     try {
       Profile profile = profile_steps(trainer.network(), trainer.stream(), trainer.ranks(),
-                                      trainer.optimizer().rule(), options, recorded);
+                                      trainer.optimizer().rule(), options, start, end);
       stopped = world.comm().all_reduce_value(int(stopped), ReduceOp::max) > 0;
       cli::show_profile(std::move(profile), o, plan, trainer.network(), world);
     } catch (const Stopped&) {
+      while (trainer.under_way() > 0) finish();
     }
   }
   if (const std::string graph = trainer.graph(); first && !graph.empty())

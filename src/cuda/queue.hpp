@@ -44,8 +44,12 @@ class Queue final : public StreamQueue {
     if (!uploads_) uploads_.emplace();
     return *uploads_;
   }
-  /// Recorders are told when all that is there has been waited for.
-  Timings& timings() { return timings_; }
+  /// Runs work(), which puts into this stream what `span` is to be the time of. The recorder is
+  /// told when this thread has waited for it.
+  template <class Work>
+  void time(Recorder& recorder, const Span& span, const Work& work) {
+    timings_.take(stream(), count_ + 1, recorder, span, work);
+  }
   /// Runs on a thread of the driver's, which must not call CUDA.
   void push(std::unique_ptr<Work> work) override;
   std::uint64_t mark() override;

@@ -1,7 +1,5 @@
 #include "cuda/timings.hpp"
 
-#include <utility>
-
 namespace lamina::cuda {
 
 namespace {
@@ -17,6 +15,7 @@ Timings::~Timings() {
     for (const cudaEvent_t event : {taken.begin, taken.end})
       if (event) cudaEventDestroy(event);
   if (now_) cudaEventDestroy(now_);
+  if (clock_) cudaStreamDestroy(clock_);
 }
 
 Timings::Taken& Timings::next() {
@@ -25,11 +24,11 @@ Timings::Taken& Timings::next() {
   return taken_[used_];
 }
 
-void Timings::tell(cudaStream_t stream) {
-  if (used_ == 0) return;
-  const std::size_t count = std::exchange(used_, 0);
+void Timings::tell(std::uint64_t mark) {
+  if (told_ == used_ || taken_[told_].mark > mark) return;
+  if (!clock_) ok(cudaStreamCreateWithFlags(&clock_, cudaStreamNonBlocking), "make a stream");
   make(now_);
-  ok(cudaEventRecord(now_, stream), "record an event");
+  ok(cudaEventRecord(now_, clock_), "record an event");
   ok(cudaEventSynchronize(now_), "wait for an event");
   const double time = now();
   const auto at = [&](cudaEvent_t event) {
@@ -37,11 +36,12 @@ void Timings::tell(cudaStream_t stream) {
     ok(cudaEventElapsedTime(&milliseconds, event, now_), "time a kernel");
     return time - 1e-3 * double(milliseconds);
   };
-  for (std::size_t i = 0; i < count; ++i) {
-    Taken& taken = taken_[i];
+  for (; told_ < used_ && taken_[told_].mark <= mark; ++told_) {
+    Taken& taken = taken_[told_];
     taken.span.begin = at(taken.begin), taken.span.end = at(taken.end);
     taken.recorder->record(taken.span);
   }
+  if (told_ == used_) told_ = used_ = 0;
 }
 
 }  // namespace lamina::cuda

@@ -60,6 +60,59 @@ TEST_CASE("kernels are timed where they run, and the host waits once for all of 
   profiler.stop();
 }
 
+TEST_CASE("what has been waited for is told, though more is under way") {
+  cuda::Memory memory(0);
+  Stream stream;
+  Profiler profiler;
+  run_ahead(true);
+  for (int step = 0; step < 3; ++step) {
+    profiler.begin_step();
+    stream.record_to(&profiler);
+    put(memory, stream, "a", 2e-3), put(memory, stream, "b", 1e-3);
+    const Event end = stream.event();
+    stream.record_to(nullptr);
+    put(memory, stream, "next", 20e-3);
+    stream.record_to(&profiler);  // of a step after that
+    put(memory, stream, "c", 1e-3);
+    stream.record_to(nullptr);
+    end.wait();
+    profiler.end_step();
+    const auto spans = profiler.last_step();
+    REQUIRE(spans.size() == 2);
+    CHECK(spans[0].what[0] == 'a');
+    CHECK(spans[1].what[0] == 'b');
+    CHECK(spans[0].end - spans[0].begin > 2e-3 - 1e-6);
+    CHECK(spans[1].end < now() + 1e-4);
+    profiler.begin_step();
+    stream.wait();
+    profiler.end_step();
+    REQUIRE(profiler.last_step().size() == 1);
+    CHECK(profiler.last_step()[0].what[0] == 'c');
+  }
+}
+
+TEST_CASE("that kernels wait for an upload is told") {
+  cuda::Memory memory(0);
+  memory.least_beside = 0;
+  const std::shared_ptr<void> to = memory.allocate(64);
+  const std::vector<char> from(64, 1);
+  Stream stream;
+  Profiler profiler;
+  run_ahead(true);
+  profiler.start(stream);
+  put(memory, stream, "a", 1e-3);
+  memory.put_filled(stream, to.get(), 64, [&](void* part, std::size_t first, std::size_t bytes) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::memcpy(part, from.data() + first, bytes);
+  });
+  profiler.end_step();
+  const auto spans = profiler.last_step();
+  REQUIRE(spans.size() == 3);
+  CHECK(spans[1].what == std::string("wait for upload"));
+  CHECK(spans[2].what == std::string("copy batch"));
+  profiler.stop();
+}
+
 TEST_CASE("a profiler that goes is told nothing any more") {
   cuda::Memory memory(0);
   Stream stream;

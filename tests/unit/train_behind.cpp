@@ -4,6 +4,10 @@
 #include "support/peek.hpp"
 #include "support/training.hpp"
 
+#include <lamina/profile/measure.hpp>
+
+#include <algorithm>
+#include <set>
 #include <string>
 
 using namespace lamina;
@@ -213,6 +217,56 @@ TEST_CASE("a recorded step has its spans when it ends, though nobody has waited 
     CHECK(profiler.last_step().size() == 5);
   }
   profiler.stop();
+}
+
+TEST_CASE("a profile of steps that overlap has the kernels and collectives of those one by one") {
+  const auto data = small_data(48);
+  for (const Case& c : cases()) {
+    if (c.name != "momentum" && c.name != "rows" && c.name != "clipping") continue;
+    CAPTURE(c.name);
+    std::set<std::string> seen[2];  // in any order
+    std::string turns;
+    bool behind = false;
+    run_ranks(c.ranks, [&](World& world) {
+      set_threads(1);
+      for (const bool overlap : {false, true}) {
+        Trainer trainer(small_network(false), world, c.optimizer, c.options);
+        auto loader = trainer.loader(*data, true);
+        Stream& stream = trainer.stream();
+        for (int i = 0; i < 8; ++i) trainer.step(loader, 40);  // steps are recorded by the device
+        std::string told;
+        const auto start = [&] {
+          told += stream.recorder() ? 'S' : 's', trainer.start(loader, 40);
+        };
+        const auto finish = [&] { told += 'f', trainer.finish(); };
+        std::set<std::size_t> kernels;
+        ProfileOptions options{.warmup = 1, .steps = 4, .alone = false};
+        options.on_step = [&](const Profiler& p) {
+          kernels.insert(
+              std::size_t(std::ranges::count(p.last_step(), Lane::compute, &Span::lane)));
+        };
+        const auto measured = [&](auto&&... step) {
+          return profile_steps(trainer.network(), stream, trainer.ranks(), c.optimizer.rule(),
+                               options, step...);
+        };
+        const double begin = now();
+        const Profile p = overlap ? measured(start, finish) : measured([&] { start(), finish(); });
+        const double sum = options.steps * (p.clean.min + p.end_to_end.min);
+        lamina::check(sum < now() - begin, "times overlap");
+        lamina::check(kernels.size() == 1, "a step has kernels of another one");
+        lamina::check(trainer.under_way() == 0 && !stream.recorder(), "steps are left");
+        if (world.rank() > 0) continue;
+        for (const ProfileRow& r : p.rows)
+          for (const auto& k : r.kernels)
+            if (k.lane != Lane::wait)  // only where there is something to wait for
+              seen[overlap].insert(text(r.name, ' ', name(r.pass), ' ', k.what, ' ', k.calls));
+        turns = told, behind = trainer.ahead();
+      }
+    });
+    CHECK(seen[1].size() > 20);
+    CHECK(seen[0] == seen[1]);
+    CHECK(turns == (behind ? "sfssfSfsfSfsfSfsfSff" : "sfsfSfsfSfsfSfsfSf"));
+  }
 }
 
 TEST_CASE("a stream that goes has run what was put into it") {

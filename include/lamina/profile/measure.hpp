@@ -20,10 +20,13 @@ struct ProfileOptions {
 };
 
 namespace detail {
+struct Halves {
+  std::function<void()> start, finish;
+  bool ahead;  ///< a step may be started before the one before it is finished
+};
 Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
-                      const UpdateRule& rule, const ProfileOptions& options, void (*step)(void*),
-                      void* of);
-}
+                      const UpdateRule& rule, const ProfileOptions& options, const Halves& step);
+}  // namespace detail
 
 /// Calls `step()` for the warm-up, and then in pairs: once as it is, for the time of a clean step,
 /// and once while recording `stream`. Whatever `step` runs on `stream` gets a row: forward,
@@ -35,10 +38,19 @@ Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Commun
 template <class Step>
 Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
                       const UpdateRule& rule, const ProfileOptions& options, Step&& step) {
-  auto call = [&] { step(); };
-  return detail::profile_steps(
-      network, stream, ranks, rule, options, [](void* f) { (*static_cast<decltype(call)*>(f))(); },
-      &call);
+  return detail::profile_steps(network, stream, ranks, rule, options,
+                               {[&] { step(); }, [&] { stream.wait(); }, false});
+}
+/// The same of steps in two halves, as those of a Trainer: start() puts one in, finish() waits for
+/// the one that was started first. Where a device runs behind its caller each is started before the
+/// one before it is finished, as training does; so batches arrive meanwhile, and no kernel waits
+/// for being launched.
+template <class Start, class Finish>
+Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
+                      const UpdateRule& rule, const ProfileOptions& options, Start&& start,
+                      Finish&& finish) {
+  return detail::profile_steps(network, stream, ranks, rule, options,
+                               {[&] { start(); }, [&] { finish(); }, true});
 }
 
 /// Forward and backward of `network` on made-up samples. Parameters and running statistics stay as

@@ -51,6 +51,9 @@ class Profiler final : public Recorder {
   /// Starts a step; one that was not ended is forgotten.
   void begin_step();
 
+  /// The step that has begun takes its time from here on: what a device had before it is past.
+  void time_from_here();
+
   /// Ends the step, after all of its collectives have been waited for. Throws Error without a step.
   void end_step();
 

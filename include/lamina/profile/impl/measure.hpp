@@ -13,12 +13,18 @@ namespace lamina {
 
 namespace detail {
 
-/// Restores what a stream records to, whatever happens.
+/// Restores what a stream records to, whatever happens, when a device has recorded what it has.
 class Attached {
  public:
   explicit Attached(Stream& stream)
       : stream_(stream), recorder_(stream.recorder()), silent_(stream.silent()) {}
-  ~Attached() { stream_.record_to(recorder_), stream_.silence(silent_); }
+  ~Attached() {
+    try {
+      stream_.wait();
+    } catch (...) {  // whoever wants to know asks the stream
+    }
+    stream_.record_to(recorder_), stream_.silence(silent_);
+  }
 
  private:
   Stream& stream_;
@@ -26,50 +32,82 @@ class Attached {
   bool silent_;
 };
 
+/// Steps by turns: clean and recorded.
+struct Turns {
+  Stream& stream;
+  Profiler& recorded;
+  const ProfileOptions& options;
+  const Halves& step;
+  const bool ahead = step.ahead && stream.queue();
+  std::vector<double> clean = {}, overheads = {};
+  double begin = 0;
+
+  /// Number 0 is of no pair: where steps are started ahead, the first one is while it runs.
+  static bool records(int number) { return number > 0 && number % 2 == 0; }
+
+  void run() {
+    const int last = 2 * options.steps;
+    if (ahead) start(0);
+    for (int i = 1; i <= last; ++i) start(i), finish(ahead ? i - 1 : i);
+    if (ahead) finish(last);
+  }
+  void start(int number) {
+    if (records(number)) stream.record_to(&recorded), recorded.begin_step();
+    if (!ahead) begin = now();
+    step.start();
+    if (ahead) stream.record_to(nullptr);
+  }
+  void finish(int number) {
+    step.finish();
+    if (!ahead) stream.wait();
+    const double end = now();
+    if (records(number)) {
+      recorded.end_step();
+      stream.record_to(nullptr);
+      overheads.push_back(recorded.seconds().back() / clean.back() - 1);
+      if (options.on_step) options.on_step(recorded);
+    } else if (number > 0) {
+      clean.push_back(end - begin);
+    }
+    if (ahead && records(number + 1)) recorded.time_from_here();
+    begin = end;
+  }
+};
+
 }  // namespace detail
 
 LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream& stream,
                                             const Communicator& ranks, const UpdateRule& rule,
-                                            const ProfileOptions& options, void (*step)(void*),
-                                            void* of) {
+                                            const ProfileOptions& options, const Halves& step) {
   check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
   check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
-  const detail::Attached attached(stream);
-  stream.record_to(nullptr);
-  for (int i = 0; i < options.warmup; ++i) step(of);
-  stream.wait();
-
+  {
+    const detail::Attached attached(stream);
+    stream.record_to(nullptr);
+    for (int i = 0; i < options.warmup; ++i) step.start(), step.finish();
+    stream.wait();
+  }
   const auto counters = open_counters();  // now that the kernels' threads are there
   Profiler recorded(4096, std::size_t(options.steps), counters.get());
-  std::vector<double> clean, overheads;
+  Profiler alone(4096, std::size_t(options.steps));
+  const detail::Attached attached(stream);
+  stream.record_to(nullptr);
+  detail::Turns turns{stream, recorded, options, step};
   ranks.barrier();  // nobody's first step waits for another's warm-up
-  for (int i = 0; i < options.steps; ++i) {
-    const double begin = now();
-    step(of), stream.wait();
-    const double seconds = now() - begin;
-    stream.record_to(&recorded);
-    recorded.begin_step();
-    step(of), stream.wait();
-    recorded.end_step();
-    stream.record_to(nullptr);
-    if (options.on_step) options.on_step(recorded);
-    clean.push_back(seconds);
-    overheads.push_back(recorded.seconds().back() / seconds - 1);
-  }
+  turns.run();
   Profile p = make_profile(network, recorded, rule, ranks);
-  const double sum = std::accumulate(clean.begin(), clean.end(), 0.0);
+  const double sum = std::accumulate(turns.clean.begin(), turns.clean.end(), 0.0);
   p.clean = Spread::of(ranks.all_gather_value(sum / options.steps));
-  p.step_spread.clean = deviation(clean);
-  p.overhead = ranks.all_reduce_value(median(overheads)) / ranks.size();
+  p.step_spread.clean = deviation(turns.clean);
+  p.overhead = ranks.all_reduce_value(median(turns.overheads)) / ranks.size();
   if (!options.alone || ranks.size() == 1 || stream.silent()) return p;
 
   stream.silence(true);
-  Profiler alone(4096, std::size_t(options.steps));
-  step(of);
+  step.start(), step.finish();
   ranks.barrier();
   stream.record_to(&alone);
   for (int i = 0; i < options.steps; ++i)
-    alone.begin_step(), step(of), stream.wait(), alone.end_step();
+    alone.begin_step(), step.start(), step.finish(), stream.wait(), alone.end_step();
   add_alone(p, network, alone, ranks);
   return p;
 }

@@ -61,10 +61,14 @@ LAMINA_INLINE void Profiler::record(const Span& span) {
 LAMINA_INLINE void Profiler::begin_step() {
   close();
   written_.store(0, std::memory_order_relaxed);
+  time_from_here();
+  claimed_.store(0, std::memory_order_release);
+}
+
+LAMINA_INLINE void Profiler::time_from_here() {
   used_before_ = usage();
   if (counters_) counted_ = counters_->read();
   begin_ = now();
-  claimed_.store(0, std::memory_order_release);
 }
 
 LAMINA_INLINE void Profiler::end_step() {
