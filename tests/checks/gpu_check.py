@@ -22,6 +22,8 @@ WELL = {
     "bench_network": r'while (($#)); do [[ $1 != --json ]] || echo "{\"layers\": []}" >$2; shift; '
                      'done; echo "total images/sec: 125.00"',
     "gpu_tests": r'if [[ $* == *--list-tags* ]]; then printf "  1  [#%s]\n" bias models one two; '
+                 r'elif [[ $* == *--list-test-names-only* ]]; then '
+                 r'printf "%s\n" "in f32, too" "in f64"; '
                  'else echo "All tests passed"; fi',
 }
 
@@ -72,6 +74,7 @@ def all_is_well():
     assert parts["machine"]["gpus"][0]["driver_version"] == "580.1"
     assert parts["build"]["stale"] and parts["build"]["programs"].endswith("/pack/bin")
     assert set(parts["tests"]["files"]) == {"bias", "models", "one", "two"}
+    assert parts["tests"]["files"]["models"]["cases"] == {"passed": 2}, parts["tests"]
     kernels = {file.stem for file in (source / "tests/emulated").glob("*.cpp")}
     assert set(parts["sanitizer"]["files"]) == {
         f"{tool} {name}" for tool in ("memcheck", "racecheck") for name in kernels}
@@ -100,6 +103,17 @@ def what_fails_is_told():
     assert good["lamina"] == 125 and bad["lamina"] is None and bad["pytorch"] == 100, bad
     assert any("out of memory" in line for line in bad["tail"]), bad
     assert "tests: one: failed" in said
+
+
+def a_file_is_as_its_worst_case():
+    make(gpu_tests=WELL["gpu_tests"].replace(
+        "else", r"""elif [[ $2 == 'in f32\, too' ]]; then echo "f.cpp:9: off"; exit 1; else"""))
+    parts, said = check(1, "--parts", "tests")
+    models = parts["tests"]["files"]["models"]
+    assert (models["status"], models["case"]) == ("failed", "in f32, too"), models
+    assert models["cases"] == {"failed": 1, "passed": 1} and models["tail"] == ["f.cpp:9: off"]
+    assert parts["tests"]["files"]["bias"]["status"] == "passed"
+    assert "in f32, too: failed" in said
 
 
 def nothing_without_a_gpu():
@@ -131,6 +145,7 @@ def time_runs_out():
 try:
     all_is_well()
     what_fails_is_told()
+    a_file_is_as_its_worst_case()
     nothing_without_a_gpu()
     programs_that_do_not_start_are_built()
     time_runs_out()

@@ -14,6 +14,7 @@ Whatever goes wrong in one, the next one goes on. All is written to --out, as JS
 part, and printed as a table. Status 1 where a part failed, and where there is no GPU.
 """
 import argparse
+import collections
 import concurrent.futures
 import datetime
 import hashlib
@@ -68,6 +69,19 @@ def run(line, seconds, env=None):
         except subprocess.TimeoutExpired as e:  # something has its output still
             said = (e.stdout or b"").decode(errors="replace")
         return None, said
+
+
+def by_file(results):
+    """Of what cases came to: a file is as its worst case, `cases` says how many were what."""
+    files = {}
+    for tag, result in results:
+        files.setdefault(tag, []).append(result)
+    worst = ("failed", "cut off", "passed", "skipped").index
+    for tag, of in files.items():
+        of.sort(key=lambda result: worst(result["status"]))
+        counts = collections.Counter(result["status"] for result in of)
+        yield tag, of[0] | {"seconds": round(sum(result["seconds"] for result in of), 1),
+                            "cases": dict(counts)} if "case" in of[0] else of[0]
 
 
 def sources_hash():
@@ -244,21 +258,23 @@ class Check:
 
     # ---- tests -----------------------------------------------------------------------------------
 
-    def test(self, tag, before=(), most=100):
-        """One file's test cases, in a process of their own: an error of a GPU's stays."""
+    def test(self, tag, before=(), most=100, case=None):
+        """One file's test cases, or one of them, in a process of their own: an error of a GPU's
+        stays."""
         begin = time.monotonic()
         # Ranks that are threads have kernels of the host, too, which must not wait for each other.
         env = {**self.env, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
-        status, said = self.run([*before, self.bin / "gpu_tests", "--filenames-as-tags",
-                                 f"[#{tag}]~[host]"], most, env)
+        which = re.sub(r'([\\,\["])', r"\\\1", case) if case else f"[#{tag}]~[host]"
+        status, said = self.run([*before, self.bin / "gpu_tests", "--filenames-as-tags", which],
+                                most, env)
         ended = "cut off" if status is None else "skipped" if status == SKIPPED else \
             "passed" if status == 0 and "No test cases matched" not in said else "failed"
         result = {"status": ended, "seconds": round(time.monotonic() - begin, 1),
                   "summary": (tail(said, 1) or [""])[0]}
         if ended in ("failed", "cut off"):
             result["tail"] = tail(said, 40)
-            print(f"   {tag}: {ended}: {result['summary']}", flush=True)
-        return tag, result
+            print(f"   {case or tag}: {ended}: {result['summary']}", flush=True)
+        return tag, result | ({"case": case} if case else {})
 
     def collect(self, found, results):
         found["files"] = dict(sorted(results))
@@ -271,14 +287,23 @@ class Check:
         if "passed" not in by:
             found["status"] = "skipped"
 
+    def cases(self, tag):
+        """Of a file whose cases take long each by itself; of others, all as one."""
+        if not any((ROOT / "tests" / folder / f"{tag}.cpp").exists() for folder in ("unit", "gpu")):
+            return [None]
+        _, said = self.run([self.bin / "gpu_tests", "--filenames-as-tags",
+                            "--list-test-names-only", f"[#{tag}]~[host]"], 20)
+        return said.strip().splitlines() or [None]
+
     def tests(self, found):
         self.needs_programs()
         _, said = self.run([self.bin / "gpu_tests", "--filenames-as-tags", "--list-tags"], 20)
         tags = re.findall(r"\[#([a-z_]+)\]", said)
-        last = [tag for tag in tags if tag == "models"]  # takes longest
+        tags.sort(key=lambda tag: tag != "models")  # whose cases take longest
+        every = [(tag, case) for tag in tags for case in self.cases(tag)]
         with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
-            results = list(pool.map(self.test, [tag for tag in tags if tag not in last]))
-        self.collect(found, results + [self.test(tag, most=1e9) for tag in last])
+            results = list(pool.map(lambda of: self.test(of[0], most=1e9, case=of[1]), every))
+        self.collect(found, by_file(results))
 
     def sanitizer(self, found):
         self.needs_programs()
