@@ -38,7 +38,7 @@ struct Turns {
   Profiler& recorded;
   const ProfileOptions& options;
   const Halves& step;
-  const bool ahead = step.ahead && stream.queue();
+  const bool ahead;
   std::vector<double> clean = {}, overheads = {};
   double begin = 0;
 
@@ -81,10 +81,16 @@ LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream
                                             const ProfileOptions& options, const Halves& step) {
   check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
   check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
+  bool ahead = false;
   {
     const detail::Attached attached(stream);
     stream.record_to(nullptr);
-    for (int i = 0; i < options.warmup; ++i) step.start(), step.finish();
+    for (int i = 0; i < options.warmup; ++i) {
+      const std::uint64_t stalls = stream.stalls();
+      step.start();
+      ahead = step.ahead && stream.queue() && stream.stalls() == stalls;
+      step.finish();
+    }
     stream.wait();
   }
   const auto counters = open_counters();  // now that the kernels' threads are there
@@ -92,7 +98,7 @@ LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream
   Profiler alone(4096, std::size_t(options.steps));
   const detail::Attached attached(stream);
   stream.record_to(nullptr);
-  detail::Turns turns{stream, recorded, options, step};
+  detail::Turns turns{stream, recorded, options, step, ahead};
   ranks.barrier();  // nobody's first step waits for another's warm-up
   turns.run();
   Profile p = make_profile(network, recorded, rule, ranks);
