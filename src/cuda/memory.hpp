@@ -39,11 +39,7 @@ class Memory final : public MemorySpace {
     Queue& queue = queue_of(stream);
     queue.only_once(from_host);
     const auto upload_to = [&](void* room, cudaStream_t into) { upload(room, bytes, fill, into); };
-    const Uploads::Room& room = queue.uploads().upload(bytes, upload_to);
-    put(stream, Pass::forward, "wait for upload",
-        [&](Queue& q) { return cudaStreamWaitEvent(q.stream(), room.full, 0); });
-    put(stream, Pass::forward, "copy batch", [&](Queue& q) { return use(room.data, q.stream()); });
-    ok(cudaEventRecord(room.read, queue.stream()), "record an event");
+    queue.uploads().put(queue.stream(), bytes, upload_to, use);
   }
   std::size_t total_bytes() const override;
   std::size_t free_bytes() const override;
@@ -64,7 +60,7 @@ class Memory final : public MemorySpace {
     const auto put = [&] { ok(work(queue), what); };
     if (!stream.recorder()) return put();
     const Span span{stream.layer(), stream.pass(pass), Lane::compute, what, 0, 0};
-    queue.time(*stream.recorder(), span, put);
+    queue.take(*stream.recorder(), span, put);
   }
   /// The address of an operand of a kernel; null where it is absent. Throws Error where it does not
   /// lie here.

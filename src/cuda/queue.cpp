@@ -111,6 +111,10 @@ void Queue::run_to(std::uint64_t number) {
   if (mine()) timings_.tell(number);
 }
 
+void Queue::time(Recorder& recorder, Span span, const std::function<void()>& work) {
+  take(recorder, span, work);
+}
+
 bool Queue::past(std::uint64_t number) noexcept {
   if (of_recording(number)) return false;
   const std::lock_guard lock(mutex_);

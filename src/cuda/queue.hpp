@@ -47,9 +47,17 @@ class Queue final : public StreamQueue {
   /// Runs work(), which puts into this stream what `span` is to be the time of. The recorder is
   /// told when this thread has waited for it.
   template <class Work>
-  void time(Recorder& recorder, const Span& span, const Work& work) {
-    timings_.take(stream(), count_ + 1, recorder, span, work);
+  void take(Recorder& recorder, const Span& span, const Work& work) {
+    Timings::Taken& taken = timings_.begin(stream(), recorder, span);
+    try {
+      work();
+      Timings::end(taken, stream(), count_ + 1);
+    } catch (...) {
+      Timings::drop(taken);
+      throw;
+    }
   }
+  void time(Recorder& recorder, Span span, const std::function<void()>& work) override;
   /// Runs on a thread of the driver's, which must not call CUDA.
   void push(std::unique_ptr<Work> work) override;
   std::uint64_t mark() override;

@@ -1,5 +1,7 @@
 #include "cuda/timings.hpp"
 
+#include <limits>
+
 namespace lamina::cuda {
 
 namespace {
@@ -24,6 +26,20 @@ Timings::Taken& Timings::next() {
   return taken_[used_];
 }
 
+Timings::Taken& Timings::begin(cudaStream_t stream, Recorder& recorder, const Span& span) {
+  Taken& taken = next();
+  ok(cudaEventRecord(taken.begin, stream), "record an event");
+  taken.mark = std::numeric_limits<std::uint64_t>::max();
+  taken.recorder = &recorder, taken.span = span;
+  ++used_;
+  return taken;
+}
+
+void Timings::end(Taken& taken, cudaStream_t stream, std::uint64_t mark) {
+  ok(cudaEventRecord(taken.end, stream), "record an event");
+  taken.mark = mark;
+}
+
 void Timings::tell(std::uint64_t mark) {
   if (told_ == used_ || taken_[told_].mark > mark) return;
   if (!clock_) ok(cudaStreamCreateWithFlags(&clock_, cudaStreamNonBlocking), "make a stream");
@@ -38,6 +54,7 @@ void Timings::tell(std::uint64_t mark) {
   };
   for (; told_ < used_ && taken_[told_].mark <= mark; ++told_) {
     Taken& taken = taken_[told_];
+    if (!taken.recorder) continue;
     taken.span.begin = at(taken.begin), taken.span.end = at(taken.end);
     taken.recorder->record(taken.span);
   }

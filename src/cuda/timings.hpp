@@ -20,29 +20,25 @@ class Timings {
   Timings(const Timings&) = delete;
   Timings& operator=(const Timings&) = delete;
 
-  /// work() puts into the stream what `span` is to be the time of; it is past when `mark` is.
-  template <class Work>
-  void take(cudaStream_t stream, std::uint64_t mark, Recorder& recorder, const Span& span,
-            const Work& work) {
-    Taken& taken = next();
-    taken.mark = mark, taken.recorder = &recorder, taken.span = span;
-    ok(cudaEventRecord(taken.begin, stream), "record an event");
-    work();
-    ok(cudaEventRecord(taken.end, stream), "record an event");
-    ++used_;
-  }
-  /// Tells the recorders of what was past with that mark, which has been waited for. Times are
-  /// those of now(): the host looks at its clock when one more event has passed, in a stream of its
-  /// own.
-  void tell(std::uint64_t mark);
-
- private:
   struct Taken {
     cudaEvent_t begin = nullptr, end = nullptr;
     std::uint64_t mark = 0;
     Recorder* recorder = nullptr;
     Span span;
   };
+  /// What is put into the stream from here to end() is what `span` is the time of. Others may begin
+  /// and end between the two.
+  Taken& begin(cudaStream_t stream, Recorder& recorder, const Span& span);
+  /// It is past when `mark` is.
+  static void end(Taken& taken, cudaStream_t stream, std::uint64_t mark);
+  /// Nobody is told of it.
+  static void drop(Taken& taken) { taken.mark = 0, taken.recorder = nullptr; }
+  /// Tells the recorders of what was past with that mark, which has been waited for. Times are
+  /// those of now(): the host looks at its clock when one more event has passed, in a stream of its
+  /// own.
+  void tell(std::uint64_t mark);
+
+ private:
   Taken& next();
 
   std::deque<Taken> taken_;

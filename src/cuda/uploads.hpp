@@ -36,24 +36,27 @@ class Uploads {
   void settle() { cudaStreamSynchronize(stream_); }
   /// The room of what was put last.
   const void* newest() const { return turn_ == 0 ? nullptr : rooms_[(turn_ - 1) % 2].data; }
-  struct Room {
-    void* data = nullptr;
-    std::size_t bytes = 0;
-    cudaEvent_t full = nullptr, read = nullptr;
-  };
-  /// The next room, which will be `full` of so many bytes when what upload(room, stream) puts into
-  /// that stream has run. Whoever has put in what reads them records `read` behind it.
-  template <class Upload>
-  const Room& upload(std::size_t bytes, const Upload& upload) {
+  /// What use(room, compute) puts into `compute` reads so many bytes, which upload(room, stream)
+  /// puts into the room by that stream.
+  template <class Upload, class Use>
+  void put(cudaStream_t compute, std::size_t bytes, const Upload& upload, const Use& use) {
     Room& room = rooms_[turn_++ % rooms_.size()];
     ok(cudaStreamWaitEvent(stream_, room.read, 0), "have a stream wait for an event");
     if (room.bytes < bytes) grow(room, bytes);
     upload(room.data, stream_);
     ok(cudaEventRecord(room.full, stream_), "record an event");
-    return room;
+    ok(cudaStreamWaitEvent(compute, room.full, 0), "have a stream wait for an event");
+    ok(use(room.data, compute), "use what was uploaded");
+    ok(cudaEventRecord(room.read, compute), "record an event");
   }
 
  private:
+  struct Room {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    cudaEvent_t full = nullptr, read = nullptr;
+  };
+
   /// Behind what has read it.
   void grow(Room& room, std::size_t bytes) {
     if (room.data) ok(cudaFreeAsync(std::exchange(room.data, nullptr), stream_), "free memory");

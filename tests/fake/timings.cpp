@@ -91,25 +91,39 @@ TEST_CASE("what has been waited for is told, though more is under way") {
   }
 }
 
-TEST_CASE("that kernels wait for an upload is told") {
+TEST_CASE("how long kernels wait for what the host writes and uploads is told") {
   cuda::Memory memory(0);
   memory.least_beside = 0;
   const std::shared_ptr<void> to = memory.allocate(64);
-  const std::vector<char> from(64, 1);
   Stream stream;
   Profiler profiler;
   run_ahead(true);
   profiler.start(stream);
   put(memory, stream, "a", 1e-3);
-  memory.put_filled(stream, to.get(), 64, [&](void* part, std::size_t first, std::size_t bytes) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    std::memcpy(part, from.data() + first, bytes);
+  stream.run(Pass::forward, "batch", [&] {
+    memory.put_filled(stream, to.get(), 64, [&](void* part, std::size_t, std::size_t bytes) {
+      stream.event().wait();  // so it has come here before what is written now
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::memset(part, 1, bytes);
+    });
+    put(memory, stream, "b", 1e-3);
+    stream.event().wait();  // within it
+    put(memory, stream, "c", 1e-3);
   });
   profiler.end_step();
   const auto spans = profiler.last_step();
-  REQUIRE(spans.size() == 3);
-  CHECK(spans[1].what == std::string("wait for upload"));
-  CHECK(spans[2].what == std::string("copy batch"));
+  REQUIRE(spans.size() == 4);
+  std::map<std::string, Span> by_name;
+  for (const Span& span : spans) by_name[span.what] = span;
+  const Span& batch = by_name["batch"];
+  CHECK(batch.end - batch.begin > 25e-3);
+  for (const char* inside : {"b", "c"}) CHECK(by_name[inside].end < batch.end + 1e-6);
+  CHECK_THROWS(stream.run(Pass::forward, "wrong", [&] { throw Error("wrong"); }));
+  put(memory, stream, "d", 1e-3);
+  profiler.begin_step();
+  profiler.end_step();
+  REQUIRE(profiler.last_step().size() == 1);
+  CHECK(profiler.last_step()[0].what[0] == 'd');
   profiler.stop();
 }
 

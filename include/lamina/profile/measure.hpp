@@ -44,8 +44,7 @@ Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Commun
 /// The same of steps in two halves, as those of a Trainer: start() puts one in, finish() waits for
 /// the one that was started first. Where a device runs behind its caller each is started before the
 /// one before it is finished, as training does; so batches arrive meanwhile, and no kernel waits
-/// for being launched. That is seen in the warm-up: not without one, nor where start() has waited
-/// for the step itself.
+/// for being launched.
 template <class Start, class Finish>
 Profile profile_steps(const PlacedNetwork& network, Stream& stream, const Communicator& ranks,
                       const UpdateRule& rule, const ProfileOptions& options, Start&& start,

@@ -51,11 +51,14 @@ class Profiler final : public Recorder {
   /// Starts a step; one that was not ended is forgotten.
   void begin_step();
 
-  /// The step that has begun takes its time from here on: what a device had before it is past.
-  void time_from_here();
+  /// The step that has begun takes its time from then on, in seconds of now(): what a device had
+  /// before it was past then.
+  void time_from(double begin);
 
   /// Ends the step, after all of its collectives have been waited for. Throws Error without a step.
   void end_step();
+  /// The same of a step that had ended then.
+  void end_step(double end);
 
   /// All work under one name, over all steps.
   struct KernelSum {

@@ -7,6 +7,7 @@
 #include <lamina/base/error.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -120,6 +121,14 @@ class StreamQueue {
       std::decay_t<F> f_;
     };
     push(std::make_unique<Task>(std::forward<F>(work)));
+  }
+  /// Calls work(), which may put something in, and has `recorder` told how long `span` took here:
+  /// from when all was done that was there before, until all is that is there then.
+  virtual void time(Recorder& recorder, Span span, const std::function<void()>& work) {
+    const auto timed = std::make_shared<Span>(span);
+    put([timed] { timed->begin = now(); });
+    work();
+    put([timed, &recorder] { timed->end = now(), recorder.record(*timed); });
   }
   /// How much has been put in by now.
   virtual std::uint64_t mark() = 0;
@@ -278,9 +287,12 @@ class Stream {
   template <class Work>
   void run(Pass pass, const char* what, Work&& work) {
     if (!recorder_) return std::forward<Work>(work)();
-    const double begin = now();
+    Span span{layer_, this->pass(pass), Lane::compute, what, 0, 0, 0};
+    if (queue_) return queue_->time(*recorder_, span, [&] { std::forward<Work>(work)(); });
+    span.begin = now();
     std::forward<Work>(work)();
-    recorder_->record({layer_, this->pass(pass), Lane::compute, what, begin, now(), 0});
+    span.end = now();
+    recorder_->record(span);
   }
 
  private:

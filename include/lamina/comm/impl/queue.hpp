@@ -241,7 +241,9 @@ LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport
   const bool by_device = operation.space && group->reaches(*operation.space);
   Event done = by_device ? impl_->put(*group, operation) : Event();
   const Ticket ticket = impl_->push({group, operation, recorder, std::move(done)});
-  recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
+  // A device's kernels do not wait for it.
+  if (!operation.space)
+    recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
   return ticket;
 }
 LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {

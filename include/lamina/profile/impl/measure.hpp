@@ -7,6 +7,7 @@
 #include <lamina/profile/detail/made_up.hpp>
 #include <lamina/profile/measure.hpp>
 
+#include <array>
 #include <numeric>
 
 namespace lamina {
@@ -32,14 +33,20 @@ class Attached {
   bool silent_;
 };
 
-/// Steps by turns: clean and recorded.
+/// Steps by turns: clean and recorded. Where they are started ahead the device itself notes when
+/// each of them has ended; the host may come late.
 struct Turns {
+  struct End {
+    double at = 0;
+    Event past = {};
+  };
   Stream& stream;
   Profiler& recorded;
   const ProfileOptions& options;
   const Halves& step;
-  const bool ahead;
+  const bool ahead = step.ahead && stream.queue();
   std::vector<double> clean = {}, overheads = {};
+  std::array<End, 2> ends = {};  // of the steps that are under way
   double begin = 0;
 
   /// Number 0 is of no pair: where steps are started ahead, the first one is while it runs.
@@ -55,21 +62,30 @@ struct Turns {
     if (records(number)) stream.record_to(&recorded), recorded.begin_step();
     if (!ahead) begin = now();
     step.start();
-    if (ahead) stream.record_to(nullptr);
+    if (!ahead) return;
+    stream.record_to(nullptr);
+    End& end = ends[std::size_t(number % 2)];
+    stream.then([&end] { end.at = now(); });
+    end.past = stream.event();
+  }
+  /// When it was.
+  double finish_half(int number) {
+    step.finish();
+    const End& end = ends[std::size_t(number % 2)];
+    ahead ? end.past.wait() : stream.wait();
+    return ahead ? end.at : now();
   }
   void finish(int number) {
-    step.finish();
-    if (!ahead) stream.wait();
-    const double end = now();
+    const double end = finish_half(number);
     if (records(number)) {
-      recorded.end_step();
+      recorded.end_step(end);
       stream.record_to(nullptr);
       overheads.push_back(recorded.seconds().back() / clean.back() - 1);
       if (options.on_step) options.on_step(recorded);
     } else if (number > 0) {
       clean.push_back(end - begin);
     }
-    if (ahead && records(number + 1)) recorded.time_from_here();
+    if (ahead && records(number + 1)) recorded.time_from(end);
     begin = end;
   }
 };
@@ -81,16 +97,10 @@ LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream
                                             const ProfileOptions& options, const Halves& step) {
   check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
   check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
-  bool ahead = false;
   {
     const detail::Attached attached(stream);
     stream.record_to(nullptr);
-    for (int i = 0; i < options.warmup; ++i) {
-      const std::uint64_t stalls = stream.stalls();
-      step.start();
-      ahead = step.ahead && stream.queue() && stream.stalls() == stalls;
-      step.finish();
-    }
+    for (int i = 0; i < options.warmup; ++i) step.start(), step.finish();
     stream.wait();
   }
   const auto counters = open_counters();  // now that the kernels' threads are there
@@ -98,7 +108,7 @@ LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream
   Profiler alone(4096, std::size_t(options.steps));
   const detail::Attached attached(stream);
   stream.record_to(nullptr);
-  detail::Turns turns{stream, recorded, options, step, ahead};
+  detail::Turns turns{stream, recorded, options, step};
   ranks.barrier();  // nobody's first step waits for another's warm-up
   turns.run();
   Profile p = make_profile(network, recorded, rule, ranks);

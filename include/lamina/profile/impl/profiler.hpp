@@ -61,19 +61,23 @@ LAMINA_INLINE void Profiler::record(const Span& span) {
 LAMINA_INLINE void Profiler::begin_step() {
   close();
   written_.store(0, std::memory_order_relaxed);
-  time_from_here();
+  time_from(now());
   claimed_.store(0, std::memory_order_release);
 }
 
-LAMINA_INLINE void Profiler::time_from_here() {
+LAMINA_INLINE void Profiler::time_from(double begin) {
   used_before_ = usage();
   if (counters_) counted_ = counters_->read();
-  begin_ = now();
+  begin_ = begin;
 }
 
 LAMINA_INLINE void Profiler::end_step() {
   if (stream_) stream_->wait();
-  end_ = now();
+  end_step(now());
+}
+
+LAMINA_INLINE void Profiler::end_step(double end) {
+  end_ = end;
   check(begin_ > 0, "end_step() without begin_step()");
   usage_ += usage() - used_before_;
   used_ = close();

@@ -426,13 +426,11 @@ LAMINA_INLINE Context Trainer::load(const Batch& batch, const PlacedNetwork& net
         "expected the part of rank ", ranks_.rank(), " of ", ranks_.size(),
         " of the batch, got that of rank ", batch.rank, " of ", batch.ranks);
   check(rows == 0 || batch.images || batch.pixels, "the batch has no images");
-  const auto load = [&] {
+  stream_.run(Pass::forward, "copy batch", [&] {
     if (rows > 0) load_images(batch, micro_batch * x.shape.size(), network);
     targets.load(stream_, static_cast<const char*>(batch.targets) +
                               std::size_t(micro_batch) * targets.loaded().bytes());
-  };
-  // A device tells itself how long its kernels wait for what the host has got ready meanwhile.
-  stream_.queue() ? load() : stream_.run(Pass::forward, "copy batch", load);
+  });
   return {.stream = stream_, .seed = options_.seed, .step = progress_.step, .stop = stop};
 }
 
