@@ -57,10 +57,7 @@ class Memory final : public MemorySpace {
   template <class Work>
   void put(Stream& stream, Pass pass, const char* what, const Work& work) {
     Queue& queue = queue_of(stream);
-    const auto put = [&] { ok(work(queue), what); };
-    if (!stream.recorder()) return put();
-    const Span span{stream.layer(), stream.pass(pass), Lane::compute, what, 0, 0};
-    queue.take(*stream.recorder(), span, put);
+    stream.run(pass, what, [&] { ok(work(queue), what); });
   }
   /// The address of an operand of a kernel; null where it is absent. Throws Error where it does not
   /// lie here.

@@ -112,7 +112,14 @@ void Queue::run_to(std::uint64_t number) {
 }
 
 void Queue::time(Recorder& recorder, Span span, const std::function<void()>& work) {
-  take(recorder, span, work);
+  Timings::Taken& taken = timings_.begin(stream(), recorder, span);
+  try {
+    work();
+    Timings::end(taken, stream(), count_ + 1);
+  } catch (...) {
+    Timings::drop(taken);
+    throw;
+  }
 }
 
 bool Queue::past(std::uint64_t number) noexcept {

@@ -44,19 +44,7 @@ class Queue final : public StreamQueue {
     if (!uploads_) uploads_.emplace();
     return *uploads_;
   }
-  /// Runs work(), which puts into this stream what `span` is to be the time of. The recorder is
-  /// told when this thread has waited for it.
-  template <class Work>
-  void take(Recorder& recorder, const Span& span, const Work& work) {
-    Timings::Taken& taken = timings_.begin(stream(), recorder, span);
-    try {
-      work();
-      Timings::end(taken, stream(), count_ + 1);
-    } catch (...) {
-      Timings::drop(taken);
-      throw;
-    }
-  }
+  /// By events; the recorder is told when this thread has waited for what work() put in.
   void time(Recorder& recorder, Span span, const std::function<void()>& work) override;
   /// Runs on a thread of the driver's, which must not call CUDA.
   void push(std::unique_ptr<Work> work) override;

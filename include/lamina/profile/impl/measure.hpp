@@ -14,12 +14,15 @@ namespace lamina {
 
 namespace detail {
 
-/// Restores what a stream records to, whatever happens, when a device has recorded what it has.
-class Attached {
+/// Takes a stream's recorder away, and restores it whatever happens, when a device has recorded
+/// what it has.
+class Detached {
  public:
-  explicit Attached(Stream& stream)
-      : stream_(stream), recorder_(stream.recorder()), silent_(stream.silent()) {}
-  ~Attached() {
+  explicit Detached(Stream& stream)
+      : stream_(stream), recorder_(stream.recorder()), silent_(stream.silent()) {
+    stream.record_to(nullptr);
+  }
+  ~Detached() {
     try {
       stream_.wait();
     } catch (...) {  // whoever wants to know asks the stream
@@ -98,16 +101,14 @@ LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream
   check(options.steps > 0, "profile: steps must be positive, got ", options.steps);
   check(options.warmup >= 0, "profile: warmup must not be negative, got ", options.warmup);
   {
-    const detail::Attached attached(stream);
-    stream.record_to(nullptr);
+    const detail::Detached detached(stream);
     for (int i = 0; i < options.warmup; ++i) step.start(), step.finish();
     stream.wait();
   }
   const auto counters = open_counters();  // now that the kernels' threads are there
   Profiler recorded(4096, std::size_t(options.steps), counters.get());
   Profiler alone(4096, std::size_t(options.steps));
-  const detail::Attached attached(stream);
-  stream.record_to(nullptr);
+  const detail::Detached detached(stream);
   detail::Turns turns{stream, recorded, options, step};
   ranks.barrier();  // nobody's first step waits for another's warm-up
   turns.run();

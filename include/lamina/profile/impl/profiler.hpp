@@ -61,7 +61,8 @@ LAMINA_INLINE void Profiler::record(const Span& span) {
 LAMINA_INLINE void Profiler::begin_step() {
   close();
   written_.store(0, std::memory_order_relaxed);
-  time_from(now());
+  time_from(0);
+  begin_ = now();  // when that has read what there is to read
   claimed_.store(0, std::memory_order_release);
 }
 
