@@ -42,7 +42,7 @@ template <Stored T>
 double squared_norm(const T* x, std::size_t n);
 
 /// `block` channels lie together: 1 is plain nchw, 16 is nChw16c, and 0 is nhwc of a multiple of 16
-/// channels, which are taken 16 at a time. The result of each sum depends on shape and block alone,
+/// channels. The result of each sum depends on shape and block alone,
 /// never on the number of threads.
 class BlockedNorm final : public NormKernel {
  public:
@@ -74,11 +74,10 @@ class BlockedNorm final : public NormKernel {
   template <Stored T>
   void input_grad(const View& x, const View& dy, const View& passed, const View& dx) const;
 
-  // A piece is of the same `block` channels: a run of at most piece_size elements of one sample; in
-  // nhwc what as many pixels have of them as have group_size elements of all channels, so that the
-  // pieces of the same pixels, one after the other, find them in a cache.
+  // A piece is a run of the same `block` channels of one sample, of at most piece_size elements; in
+  // nhwc of whole pixels of any samples, sixteen at least, since its sums are of all channels.
   static constexpr std::int64_t piece_size = 16384;  // a multiple of the 16 lanes
-  static constexpr std::int64_t group_size = 65536;
+  static constexpr std::int64_t beside_size = 32768;
 
   struct Piece {
     std::size_t begin, size;  // in elements
@@ -86,17 +85,16 @@ class BlockedNorm final : public NormKernel {
   };
   Piece piece(std::int64_t index) const;
   std::int64_t signs_of_piece() const;  // in elements: whole vectors
-  // Past the caches goes well what fills their lines one after the other.
-  bool whole_lines() const { return stride_ == 16; }
   std::uint16_t* signs_of(const View& passed, std::int64_t piece) const;
   template <class Work>
   void for_pieces(const Work&) const;
   template <class Lanes>
   void reduce(const Lanes&, double* sums);
-  void spread(int which, std::int64_t channel, float* lanes) const;
+  void add_up(std::int64_t first, std::int64_t end, double* sums) const;
+  const float* row(int which, const Piece&, float* room) const;
 
   std::int64_t channels_, block_, blocks_;
-  std::size_t stride_;  // from sixteen elements of a piece to the next ones
+  std::size_t period_;  // channels of a piece over and over, sixteen at least
   // Elements that pieces cut, how many they are at most, how many pieces that makes, and all.
   std::int64_t run_, most_, per_run_, pieces_;
   std::vector<float> coefficients_;  // three rows of padded channels, filled anew by each call

@@ -1,6 +1,6 @@
 // Batch normalisation on nchw, nChw<b>c and nhwc at the speed of memory. One loop serves every
-// layout: a piece is read sixteen elements at a time, and lane l belongs to channel l % block of
-// the piece's block, since 1, 4, 8 and 16 all divide 16.
+// layout: a piece is read sixteen elements at a time, and element i belongs to channel i % block of
+// the piece's block: 1, 4, 8 and 16 all divide 16, and 16 divides what is larger.
 #include "cpu/blocked.hpp"
 #include "cpu/norm_loops.hpp"
 
@@ -10,11 +10,11 @@ namespace lamina::detail {
 
 BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
     : channels_(x.shape.c),
-      block_(block > 0 ? block : lanes),
+      block_(block > 0 ? block : x.shape.c),
       blocks_((x.shape.c + block_ - 1) / block_),
-      stride_(block > 0 ? lanes : std::size_t(x.shape.c)),
+      period_(std::size_t(block > 0 ? lanes : x.shape.c)),
       run_((block > 0 ? 1 : x.shape.n) * x.shape.h * x.shape.w * block_),
-      most_(block > 0 ? piece_size : std::max(group_size / x.shape.c, std::int64_t(1)) * block_),
+      most_(block > 0 ? piece_size : std::max<std::int64_t>(beside_size / block_, 16) * block_),
       per_run_((run_ + most_ - 1) / most_),
       pieces_((block > 0 ? x.shape.n : 1) * blocks_ * per_run_),
       coefficients_(std::size_t(4 * blocks_ * block_)),
@@ -29,13 +29,9 @@ BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
 }
 
 BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
-  const bool beside = stride_ != lanes;  // the other channels of a pixel are
-  const std::int64_t run = beside ? index % blocks_ : index / per_run_;
-  const std::int64_t begin = (beside ? index / blocks_ : index % per_run_) * most_;
-  const auto size = std::size_t(std::min(most_, run_ - begin));
-  const std::int64_t channel = run % blocks_ * block_;
-  if (beside) return {std::size_t(begin / lanes) * stride_ + std::size_t(channel), size, channel};
-  return {std::size_t(run * run_ + begin), size, channel};
+  const std::int64_t run = index / per_run_, begin = index % per_run_ * most_;
+  return {std::size_t(run * run_ + begin), std::size_t(std::min(most_, run_ - begin)),
+          run % blocks_ * block_};
 }
 
 std::int64_t BlockedNorm::signs_of_piece() const {
@@ -54,33 +50,52 @@ void BlockedNorm::for_pieces(const Work& work) const {
   for (std::int64_t i = 0; i < pieces_; ++i) work(i, piece(i));
 }
 
-// The coefficient row `which` of the piece's channels, once per lane.
-void BlockedNorm::spread(int which, std::int64_t channel, float* to) const {
-  const float* from = coefficients_.data() + which * blocks_ * block_ + channel;
-  for (int l = 0; l < lanes; ++l) to[l] = from[l % block_];
+// The coefficient row `which` of the piece's channels, in `room` where they fill no sixteen lanes.
+const float* BlockedNorm::row(int which, const Piece& p, float* room) const {
+  const float* from = coefficients_.data() + which * blocks_ * block_ + p.channel;
+  if (block_ >= lanes) return from;
+  for (int l = 0; l < lanes; ++l) room[l] = from[l % block_];
+  return room;
 }
 
-// Two sums per channel: `sum` gives those of a piece by lanes; the pieces are added in their order.
+// Two sums per channel: `sum` gives those of a piece; the pieces are added in their order.
 template <class Lanes>
 void BlockedNorm::reduce(const Lanes& sum, double* sums) {
   for_pieces([&](std::int64_t i, const Piece& p) {
+    double* to = partials_.data() + i * 2 * block_;
+    if (block_ >= lanes) return sum(i, p, to);
     double both[2 * lanes];
     sum(i, p, both);
-    double* to = partials_.data() + i * 2 * block_;
     for (std::int64_t c = 0; c < 2 * block_; ++c) {
       const double* from = both + c / block_ * lanes + c % block_;
       to[c] = 0;
       for (std::int64_t l = 0; l < lanes; l += block_) to[c] += from[l];
     }
   });
-  std::fill(sums, sums + 2 * channels_, 0.0);
-  for (std::int64_t i = 0; i < pieces_; ++i) {
-    const std::int64_t first = piece(i).channel;
-    const double* from = partials_.data() + i * 2 * block_;
-    for (std::int64_t c = 0; c < std::min(block_, channels_ - first); ++c) {
-      sums[first + c] += from[c];
-      sums[channels_ + first + c] += from[block_ + c];
+#pragma omp parallel for schedule(static) if (partials_.size() > parallel_elements)
+  for (std::int64_t c = 0; c < channels_; c += lanes) {
+    add_up(c, std::min<std::int64_t>(c + lanes, channels_), sums);
+  }
+}
+
+// Those of channels [first, end).
+void BlockedNorm::add_up(std::int64_t first, std::int64_t end, double* sums) const {
+  std::fill(sums + first, sums + end, 0.0);
+  std::fill(sums + channels_ + first, sums + channels_ + end, 0.0);
+  const std::int64_t step = blocks_ * per_run_;  // from a sample to the next one
+  for (std::int64_t from = first; from < end;) {
+    const std::int64_t to = std::min((from / block_ + 1) * block_, end);
+    for (std::int64_t sample = 0; sample < pieces_; sample += step) {
+      const std::int64_t begin = sample + from / block_ * per_run_;
+      for (std::int64_t i = begin; i < begin + per_run_; ++i) {
+        const double* both = partials_.data() + i * 2 * block_ - from / block_ * block_;
+        for (std::int64_t c = from; c < to; ++c) {
+          sums[c] += both[c];
+          sums[channels_ + c] += both[block_ + c];
+        }
+      }
     }
+    from = to;
   }
 }
 
@@ -89,7 +104,7 @@ void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
     visit(x.dtype, [&]<Stored T>(T) {
       const T* data = x.as<T>();
       const auto of = [&](std::int64_t, const Piece& p, double* both) {
-        norm_loops<T>(set_).moments(data + p.begin, p.size, stride_, both);
+        norm_loops<T>(set_).moments(data + p.begin, p.size, period_, both);
       };
       reduce(of, sums.as<double>());
     });
@@ -159,14 +174,13 @@ template <Stored T>
 void BlockedNorm::normalize(const View& x, const View& y, const View& added,
                             const View& passed) const {
   for_pieces([&](std::int64_t i, const Piece& p) {
-    float m[lanes], a[lanes], shift[lanes];
-    spread(0, p.channel, m), spread(1, p.channel, a), spread(2, p.channel, shift);
+    float rooms[3][lanes];
     const T* from = x.as<T>() + p.begin;
     T* to = y.as<T>() + p.begin;
-    const bool past = whole_lines() && past_caches((added ? 3 : 2) * y.bytes(), to);
+    const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
-    norm_loops<T>(set_).scale(from, m, a, shift, more, slope_, to, signs_of(passed, i), p.size,
-                              stride_, past);
+    norm_loops<T>(set_).scale(from, row(0, p, rooms[0]), row(1, p, rooms[1]), row(2, p, rooms[2]),
+                              more, slope_, to, signs_of(passed, i), p.size, period_, past);
   });
 }
 
@@ -192,12 +206,11 @@ void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passe
                                 const View& dadded, double* sums) {
   reduce(
       [&](std::int64_t i, const Piece& p, double* both) {
-        float m[lanes];
-        spread(0, p.channel, m);
+        float room[lanes];
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
         norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passed, i),
-                                             dy.as<T>() + p.begin, slope_, m, p.size, stride_, kept,
-                                             both);
+                                             dy.as<T>() + p.begin, slope_, row(0, p, room), p.size,
+                                             period_, kept, both);
       },
       sums);
 }
@@ -226,13 +239,12 @@ template <Stored T>
 void BlockedNorm::input_grad(const View& x, const View& dy, const View& passed,
                              const View& dx) const {
   for_pieces([&](std::int64_t i, const Piece& p) {
-    float m[lanes], a[lanes], b[lanes], c[lanes];
-    spread(0, p.channel, m), spread(1, p.channel, a);
-    spread(2, p.channel, b), spread(3, p.channel, c);
+    float rooms[4][lanes];
     T* to = dx.as<T>() + p.begin;
-    const bool past = whole_lines() && past_caches(3 * dx.bytes(), to);
-    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin,
-                                slope_, m, a, b, c, to, p.size, stride_, past);
+    const bool past = past_caches(3 * dx.bytes(), to);
+    norm_loops<T>(set_).combine(
+        x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin, slope_, row(0, p, rooms[0]),
+        row(1, p, rooms[1]), row(2, p, rooms[2]), row(3, p, rooms[3]), to, p.size, period_, past);
   });
 }
 

@@ -27,8 +27,9 @@ namespace {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define LAMINA_UP_TO_AVX512
 
-// Conversions by name, since the compiler's own take a few instructions each; and passing(), a bit
-// for each value that an activation lets pass as it is, NaN among them.
+// Conversions by name, since the compiler's own take a few instructions each; passing(), a bit for
+// each value that an activation lets pass as it was, NaN among them; and the maximum that is the
+// second one where either is NaN, or both are zeros.
 namespace avx512 {
 
 LAMINA_VECTORS(16);
@@ -41,6 +42,7 @@ LAMINA_STEP void to_double(const F& f, D (&to)[2]) {
   to[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(f, 1));
 }
 LAMINA_STEP unsigned passing(const F& f) { return _mm512_cmp_ps_mask(f, F{}, _CMP_NLE_UQ); }
+LAMINA_STEP F not_below_zero(const F& f) { return _mm512_max_ps(F{}, f); }
 
 #include "cpu/norm_vectors.hpp"
 #undef LAMINA_TARGET
@@ -64,6 +66,7 @@ LAMINA_STEP void to_double(const F& f, D (&to)[2]) {
 LAMINA_STEP unsigned passing(const F& f) {
   return unsigned(_mm256_movemask_ps(_mm256_cmp_ps(f, F{}, _CMP_NLE_UQ)));
 }
+LAMINA_STEP F not_below_zero(const F& f) { return _mm256_max_ps(F{}, f); }
 
 #include "cpu/norm_vectors.hpp"
 #undef LAMINA_TARGET
@@ -86,6 +89,7 @@ LAMINA_STEP unsigned passing(const F& f) {
   for (int l = 0; l < width; ++l) all |= unsigned(!(f[l] <= 0)) << l;
   return all;
 }
+LAMINA_STEP F not_below_zero(const F& f) { return f < 0 ? F{} : f; }
 
 #include "cpu/norm_vectors.hpp"
 #undef LAMINA_TARGET

@@ -7,34 +7,34 @@
 
 namespace lamina::detail {
 
-/// Sums and coefficients have this many lanes: element i belongs to lane i % lanes.
+/// So many elements are taken at a time.
 inline constexpr int lanes = 16;
 
 /// Of so many elements, a bit each: whether an activation let it pass as it was.
 using Signs = std::uint16_t;
 static_assert(8 * sizeof(Signs) == lanes);
 
-/// Over `n` elements: sixteen lie one behind the other, the next ones begin `stride` elements after
-/// them, and where that is not 16, n is a multiple of 16. Sums are by lanes, the first one behind
-/// the second; `mean`, `a`, `b` and `c` have a value for each lane. What is null is absent; a slope
-/// is that of an activation below zero.
+/// Over `n` elements one behind the other. Element i belongs to channel i % period: the period is
+/// sixteen, or a multiple of it that n is a multiple of. `mean`, `a`, `b` and `c` have a value for
+/// each channel, and `out` gets the first sums of all channels, then the second ones. What is null
+/// is absent; a slope is that of an activation below zero.
 template <Stored T>
 struct NormLoops {
   /// sum(x) and sum(x^2).
-  void (*moments)(const T* x, std::size_t n, std::size_t stride, double* out);
+  void (*moments)(const T* x, std::size_t n, std::size_t period, double* out);
   /// sum(dy) and sum(dy * (x - mean)), dy behind an activation where there are signs; what it is
   /// before that goes to `kept`.
   void (*gradient_moments)(const T* x, const Signs* signs, const T* dy, float slope,
-                           const float* mean, std::size_t n, std::size_t stride, T* kept,
+                           const float* mean, std::size_t n, std::size_t period, T* kept,
                            double* out);
   /// y = (x - mean) * a + b, plus `added`, behind an activation unless its slope is 1, whose signs
   /// are kept; past the caches if wanted.
   void (*scale)(const T* x, const float* mean, const float* a, const float* b, const T* added,
-                float slope, T* y, Signs* signs, std::size_t n, std::size_t stride, bool past);
+                float slope, T* y, Signs* signs, std::size_t n, std::size_t period, bool past);
   /// dx = a * dy + b * (x - mean) + c, dy behind an activation where there are signs.
   void (*combine)(const T* x, const Signs* signs, const T* dy, float slope, const float* mean,
                   const float* a, const float* b, const float* c, T* dx, std::size_t n,
-                  std::size_t stride, bool past);
+                  std::size_t period, bool past);
 };
 
 /// Those for a processor that has at least this instruction set.

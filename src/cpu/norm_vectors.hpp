@@ -41,7 +41,7 @@ LAMINA_STEP void round(const Sixteen& from, BF16* to) {
     U u;
     read(&from.part[p], u);
     const U near = (u + 0x7FFFU + (u >> 16 & 1U)) >> 16, quiet = u >> 16 | 0x40U;
-    const Bits bits = lower_bits((u & 0x7FFFFFFFU) > 0x7F800000U ? quiet : near);
+    const Bits bits = lower_bits(from.part[p] != from.part[p] ? quiet : near);
     std::memcpy(&to[p * width].bits, &bits, sizeof bits);
   }
 }
@@ -77,7 +77,7 @@ LAMINA_STEP void add_product(const F& v, const F& w, D (&sums)[2]) {
 /// Two sums in each lane, of a and of b * c.
 struct Sums {
   D first[parts][2] = {}, second[parts][2] = {};
-  F some[2][parts] = {}, products[2][parts] = {};
+  Sixteen some[2] = {}, products[2] = {};
 
   /// In f64 from the first element on: converting is cheaper than waiting for memory, and x^2 stays
   /// exact, which sum(x^2)/M - mean^2 needs.
@@ -91,58 +91,138 @@ struct Sums {
   /// each waits for its last addition.
   LAMINA_STEP void take(BF16, int chain, const Sixteen& a, const Sixteen& b, const Sixteen& c) {
     for (int p = 0; p < parts; ++p) {
-      some[chain][p] += a.part[p];
-      products[chain][p] += b.part[p] * c.part[p];
+      some[chain].part[p] += a.part[p];
+      products[chain].part[p] += b.part[p] * c.part[p];
     }
   }
   LAMINA_STEP void flush() {
     for (int chain = 0; chain < 2; ++chain) {
       for (int p = 0; p < parts; ++p) {
-        add(some[chain][p], first[p]), add(products[chain][p], second[p]);
-        some[chain][p] = F{}, products[chain][p] = F{};
+        add(some[chain].part[p], first[p]), add(products[chain].part[p], second[p]);
       }
+      some[chain] = {}, products[chain] = {};
+    }
+  }
+  LAMINA_STEP void add_to(double* firsts, double* seconds) const {
+    constexpr int half = width / 2;
+    for (int i = 0; i < 2 * parts; ++i) {
+      D before[2];
+      read(firsts + i * half, before[0]), read(seconds + i * half, before[1]);
+      before[0] += first[i / 2][i % 2], before[1] += second[i / 2][i % 2];
+      std::memcpy(firsts + i * half, &before[0], sizeof(D));
+      std::memcpy(seconds + i * half, &before[1], sizeof(D));
     }
   }
 };
 
-/// Calls step(number, at, count) for sixteen elements at a time; the last are fewer.
+/// Calls step(at, count) for sixteen elements at a time, the last of which are fewer, each after
+/// step.turn_to() their channels.
 template <class Step>
-LAMINA_STEP void in_steps(std::size_t n, std::size_t stride, const Step& step) {
-  std::size_t i = 0;
-  for (; (i + 1) * lanes <= n; ++i) step(i, i * stride, std::size_t(lanes));
-  if (i * lanes < n) step(i, i * stride, n - i * lanes);
+LAMINA_STEP void in_steps(std::size_t n, std::size_t period, Step step) {
+  if (period == lanes) {
+    step.turn_to(0);
+    std::size_t at = 0;
+    for (; n - at >= lanes; at += lanes) step(at, std::size_t(lanes));
+    if (at < n) step(at, n - at);
+    return;
+  }
+  for (std::size_t row = 0; row < n; row += period) {
+    for (std::size_t c = 0; c < period; c += lanes) {
+      step.turn_to(c);
+      step(row + c, std::size_t(lanes));
+    }
+  }
 }
 
-/// The two sums by lanes, one behind the other: terms(number, at, count, a, b, c) gives those of
-/// sixteen elements. 64 products of bf16 are exact in f32's 24 bits where they are of like size,
-/// and where they are not nothing cancels.
+/// 64 products of bf16 are exact in f32's 24 bits where they are of like size, and where they are
+/// not nothing cancels.
+constexpr std::size_t most_in_f32 = 64;
+/// So many have their sums in f32 in a part of the first cache.
+constexpr std::size_t most_channels = 1024;
+
+/// The two sums of sixteen channels: terms(at, count, a, b, c) gives those of sixteen elements.
 template <Stored T, class Terms>
-LAMINA_STEP void sum_up(std::size_t n, std::size_t stride, const Terms& terms, double* out) {
-  constexpr std::size_t some = 64 * 2;
-  const std::size_t whole = n / (2 * lanes) * 2;
+LAMINA_STEP void sum_lanes(std::size_t n, const Terms& terms, double* out) {
+  constexpr std::size_t some = most_in_f32 * 2 * lanes;
+  const std::size_t whole = n / (2 * lanes) * (2 * lanes);
   Sums sums;
   Sixteen a, b, c;
-  std::size_t i = 0;
-  while (i < whole) {
-    for (const std::size_t end = whole - i < some ? whole : i + some; i < end; i += 2) {
-      terms(i, i * stride, lanes, a, b, c), sums.take(T(), 0, a, b, c);
-      terms(i + 1, (i + 1) * stride, lanes, a, b, c), sums.take(T(), 1, a, b, c);
+  std::size_t at = 0;
+  while (at < whole) {
+    for (const std::size_t end = whole - at < some ? whole : at + some; at < end; at += 2 * lanes) {
+      terms(at, lanes, a, b, c), sums.take(T(), 0, a, b, c);
+      terms(at + lanes, lanes, a, b, c), sums.take(T(), 1, a, b, c);
     }
     if constexpr (std::same_as<T, BF16>) sums.flush();
   }
-  for (; i * lanes < n; ++i) {
-    terms(i, i * stride, n - i * lanes < lanes ? n - i * lanes : lanes, a, b, c);
+  for (; at < n; at += lanes) {
+    terms(at, n - at < lanes ? n - at : lanes, a, b, c);
     sums.take(T(), 0, a, b, c);
   }
   if constexpr (std::same_as<T, BF16>) sums.flush();
-  std::memcpy(out, sums.first, sizeof sums.first);
-  std::memcpy(out + lanes, sums.second, sizeof sums.second);
+  sums.add_to(out, out + lanes);
+}
+
+/// Those of `band` channels of rows [r, end), of all that lie side by side in a row; `terms` are of
+/// their first one on. Memory is read in its order: taken sixteen channels at a time, it would give
+/// half as much.
+template <class Terms>
+LAMINA_STEP void sum_band(float, std::size_t r, std::size_t end, std::size_t row, std::size_t first,
+                          std::size_t band, Terms& terms, double* firsts, double* seconds) {
+  Sixteen a, b, c;
+  for (; r < end; ++r) {
+    for (std::size_t i = 0; i < band; i += lanes) {
+      Sums sums;
+      terms.turn_to(first + i);
+      terms(r * row + first + i, lanes, a, b, c), sums.take(float(), 0, a, b, c);
+      sums.add_to(firsts + i, seconds + i);
+    }
+  }
+}
+template <class Terms>
+LAMINA_STEP void sum_band(BF16, std::size_t r, std::size_t end, std::size_t row, std::size_t first,
+                          std::size_t band, Terms& terms, double* firsts, double* seconds) {
+  alignas(64) float some[most_channels] = {}, products[most_channels] = {};
+  Sums sums;
+  Sixteen a, b, c;
+  for (; r < end; ++r) {
+    for (std::size_t i = 0; i < band; i += lanes) {
+      load(some + i, sums.some[0]), load(products + i, sums.products[0]);
+      terms.turn_to(first + i);
+      terms(r * row + first + i, lanes, a, b, c), sums.take(BF16(), 0, a, b, c);
+      round(sums.some[0], some + i), round(sums.products[0], products + i);
+    }
+  }
+  for (std::size_t i = 0; i < band; i += lanes) {
+    Sums whole;
+    load(some + i, whole.some[0]), load(products + i, whole.products[0]);
+    whole.flush();
+    whole.add_to(firsts + i, seconds + i);
+  }
+}
+template <Stored T, class Terms>
+LAMINA_STEP void sum_rows(std::size_t rows, std::size_t channels, Terms& terms, double* out) {
+  for (std::size_t r = 0; r < rows; r += most_in_f32) {
+    for (std::size_t c = 0; c < channels; c += most_channels) {
+      sum_band(T(), r, std::min(r + most_in_f32, rows), channels, c,
+               std::min(most_channels, channels - c), terms, out + c, out + channels + c);
+    }
+  }
+}
+
+template <Stored T, class Terms>
+LAMINA_STEP void sum_up(std::size_t n, std::size_t period, Terms terms, double* out) {
+  for (std::size_t c = 0; c < 2 * period; ++c) out[c] = 0;
+  if (period != lanes) return sum_rows<T>(n / period, period, terms, out);
+  terms.turn_to(0);
+  sum_lanes<T>(n, terms, out);
 }
 
 template <Stored T>
 struct Squares {
   const T* x;
-  LAMINA_STEP void operator()(std::size_t, std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
+  LAMINA_STEP void turn_to(std::size_t) {}
+  LAMINA_STEP void operator()(std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
     load(x + at, n, a);
     b = a, c = a;
@@ -150,32 +230,31 @@ struct Squares {
 };
 
 template <Stored T>
-LAMINA_TARGET void moments(const T* x, std::size_t n, std::size_t stride, double* out) {
-  sum_up<T>(n, stride, Squares<T>{x}, out);
+LAMINA_TARGET void moments(const T* x, std::size_t n, std::size_t period, double* out) {
+  sum_up<T>(n, period, Squares<T>{x}, out);
 }
 
-// An activation, and its gradient by the signs of y. Without a slope the product is left out: 0 *
-// infinity would not be 0.
-LAMINA_STEP void rectify(Sixteen& v, float slope) {
-  for (F& part : v.part) {
-    const F below = slope == 0 ? F{} : slope * part;
-    part = part < 0 ? below : part;
-  }
-}
 LAMINA_STEP Signs signs_of(const Sixteen& y) {
   unsigned all = 0;
   for (int p = 0; p < parts; ++p) all |= passing(y.part[p]) << (p * width);
   return Signs(all);
 }
-LAMINA_STEP void mask(Signs signs, float slope, Sixteen& dy) {
-  U own;
-  for (int l = 0; l < width; ++l) own[l] = 1U << l;
-  for (int p = 0; p < parts; ++p) {
-    const F below = slope == 0 ? F{} : slope * dy.part[p];
-    const U set = own & (unsigned(signs) >> (p * width));
-    dy.part[p] = set != 0 ? dy.part[p] : below;
+
+/// The gradient of an activation by the signs of y. Without a slope the product is left out, here
+/// and in what follows: 0 * infinity would not be 0.
+struct Mask {
+  float slope;
+  bool leaky = slope != 0;
+  LAMINA_STEP void apply(Signs signs, Sixteen& dy) const {
+    U own;
+    for (int l = 0; l < width; ++l) own[l] = 1U << l;
+    for (int p = 0; p < parts; ++p) {
+      const F below = leaky ? slope * dy.part[p] : F{};
+      const U set = own & (unsigned(signs) >> (p * width));
+      dy.part[p] = set != 0 ? dy.part[p] : below;
+    }
   }
-}
+};
 
 /// dy and dy * (x - mean); dy behind an activation where there are signs, and its gradient goes to
 /// `kept` where there is one. Zeros behind the last dy add nothing.
@@ -183,14 +262,16 @@ template <Stored T>
 struct Gradients {
   const T *x, *dy;
   const Signs* signs;
-  float slope;
+  Mask rectified;
   T* kept;
+  const float* means;
   Sixteen mean;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
+  LAMINA_STEP void turn_to(std::size_t channel) { load(means + channel, mean); }
+  LAMINA_STEP void operator()(std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
     load(dy + at, n, a);
     if (signs) {
-      mask(signs[i], slope, a);
+      rectified.apply(signs[at / lanes], a);
       if (kept) store(a, kept + at, n, false);
     }
     load(x + at, n, c);
@@ -201,24 +282,28 @@ struct Gradients {
 
 template <Stored T>
 LAMINA_TARGET void gradient_moments(const T* x, const Signs* signs, const T* dy, float slope,
-                                    const float* mean, std::size_t n, std::size_t stride, T* kept,
+                                    const float* mean, std::size_t n, std::size_t period, T* kept,
                                     double* out) {
-  Gradients<T> terms{x, dy, signs, slope, kept, {}};
-  load(mean, terms.mean);
-  sum_up<T>(n, stride, terms, out);
+  sum_up<T>(n, period, Gradients<T>{x, dy, signs, {slope}, kept, mean, {}}, out);
 }
 
+enum class Below { as_it_is, zero, scaled };
+
 /// y = (x - mean) * a + b: the mean is taken off first, so that a large one costs no digits. Then
-/// the epilogue: nothing is added where `added` is null, and a slope of 1 is no activation.
+/// the epilogue: nothing is added where `added` is null.
 template <Stored T>
 struct Scale {
   const T *x, *added;
   float slope;
   T* y;
   Signs* signs;
-  bool past;
+  const float *means, *as, *bs;
   Sixteen mean, a, b;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t at, std::size_t n) const {
+  LAMINA_STEP void turn_to(std::size_t channel) {
+    load(means + channel, mean), load(as + channel, a), load(bs + channel, b);
+  }
+  template <Below below, bool past>
+  LAMINA_STEP void run(std::size_t at, std::size_t n) const {
     Sixteen v, more;
     load(x + at, n, v);
     for (int p = 0; p < parts; ++p) v.part[p] = (v.part[p] - mean.part[p]) * a.part[p] + b.part[p];
@@ -226,20 +311,36 @@ struct Scale {
       load(added + at, n, more);
       for (int p = 0; p < parts; ++p) v.part[p] += more.part[p];
     }
-    if (signs) signs[i] = signs_of(v);
-    if (slope != 1) rectify(v, slope);
+    if (signs) signs[at / lanes] = signs_of(v);
+    for (F& f : v.part) {
+      if constexpr (below == Below::zero) f = not_below_zero(f);
+      if constexpr (below == Below::scaled) f = f < 0 ? slope * f : f;
+    }
     store(v, y + at, n, past);
   }
 };
+/// Without asking at each element what is to be done: half as fast again.
+template <Stored T, Below below, bool past>
+struct ScaleAs : Scale<T> {
+  LAMINA_STEP void operator()(std::size_t at, std::size_t n) const {
+    this->template run<below, past>(at, n);
+  }
+};
+template <Below below, Stored T>
+LAMINA_STEP void scale_as(const Scale<T>& all, std::size_t n, std::size_t period, bool past) {
+  if (!past) return in_steps(n, period, ScaleAs<T, below, false>{all});
+  in_steps(n, period, ScaleAs<T, below, true>{all});
+  finish_puts();
+}
 
 template <Stored T>
 LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const float* b,
                          const T* added, float slope, T* y, Signs* signs, std::size_t n,
-                         std::size_t stride, bool past) {
-  Scale<T> step{x, added, slope, y, signs, past, {}, {}, {}};
-  load(mean, step.mean), load(a, step.a), load(b, step.b);
-  in_steps(n, stride, step);
-  if (past) finish_puts();
+                         std::size_t period, bool past) {
+  const Scale<T> all{x, added, slope, y, signs, mean, a, b, {}, {}, {}};
+  if (slope == 1) return scale_as<Below::as_it_is>(all, n, period, past);
+  if (slope == 0) return scale_as<Below::zero>(all, n, period, past);
+  scale_as<Below::scaled>(all, n, period, past);
 }
 
 /// dx = a * dy + b * (x - mean) + c, dy behind an activation where there are signs.
@@ -247,14 +348,19 @@ template <Stored T>
 struct Combine {
   const T *x, *dy;
   const Signs* signs;
-  float slope;
+  Mask rectified;
   T* dx;
   bool past;
+  const float *means, *as, *bs, *cs;
   Sixteen mean, a, b, c;
-  LAMINA_STEP void operator()(std::size_t i, std::size_t at, std::size_t n) const {
+  LAMINA_STEP void turn_to(std::size_t channel) {
+    load(means + channel, mean), load(as + channel, a);
+    load(bs + channel, b), load(cs + channel, c);
+  }
+  LAMINA_STEP void operator()(std::size_t at, std::size_t n) const {
     Sixteen g, v;
     load(dy + at, n, g);
-    if (signs) mask(signs[i], slope, g);
+    if (signs) rectified.apply(signs[at / lanes], g);
     load(x + at, n, v);
     for (int p = 0; p < parts; ++p)
       g.part[p] = a.part[p] * g.part[p] + (b.part[p] * (v.part[p] - mean.part[p]) + c.part[p]);
@@ -265,10 +371,8 @@ struct Combine {
 template <Stored T>
 LAMINA_TARGET void combine(const T* x, const Signs* signs, const T* dy, float slope,
                            const float* mean, const float* a, const float* b, const float* c, T* dx,
-                           std::size_t n, std::size_t stride, bool past) {
-  Combine<T> step{x, dy, signs, slope, dx, past, {}, {}, {}, {}};
-  load(mean, step.mean), load(a, step.a), load(b, step.b), load(c, step.c);
-  in_steps(n, stride, step);
+                           std::size_t n, std::size_t period, bool past) {
+  in_steps(n, period, Combine<T>{x, dy, signs, {slope}, dx, past, mean, a, b, c, {}, {}, {}, {}});
   if (past) finish_puts();
 }
 

@@ -98,9 +98,10 @@ void check_beside(DType dtype, const Shape& shape) {
 TEST_CASE("batch norm on n-h-w-c is that on n-c-h-w", "[isa]") {
   const Shape shapes[] = {{3, 16, 5, 7},
                           {2, 32, 8, 8},
-                          {4, 64, 43, 61},    // several pieces of each 16 channels
-                          {2, 2048, 3, 3},    // few pixels to a piece
-                          {2, 65552, 1, 2}};  // and a single one
+                          {4, 64, 43, 61},    // several pieces, whose sums go to f64 at times
+                          {2, 2048, 3, 3},    // several bands
+                          {2, 1040, 5, 7},    // a band of channels and a bit
+                          {2, 65552, 1, 2}};  // and sixteen pixels at least
   for (const Shape& shape : shapes) {
     check_beside<float>(DType::f32, shape);
     check_beside<BF16>(DType::bf16, shape);
