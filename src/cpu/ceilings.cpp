@@ -1,5 +1,6 @@
 // Ceilings: small loops that come as close as a program can to what the processor does at most.
 #include "cpu/rate_in.hpp"
+#include "cpu/tiles.hpp"
 
 #include <lamina/kernels/threads.hpp>
 
@@ -78,23 +79,15 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_add_bf16(std::size_t
 }
 constexpr Loops avx512bf16 = {64, nullptr, nullptr, multiply_add_bf16, nullptr, nullptr, nullptr};
 
-/// Of tiles: rows of 32 numbers, or of 16 sums.
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1, start = 0, reserved[14] = {};
-  std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
 /// 12 products of two tiles of 16 rows, each added to one of 6 tiles: an addition takes as long as
 /// it takes to begin four.
 __attribute__((target("avx512f,amx-tile,amx-bf16"))) void multiply_tiles(std::size_t times,
                                                                          float* out) {
-  const TileShapes shapes;
   const auto wide = std::bit_cast<std::uint32_t>(out[0]);  // whose upper half is the same in bf16
   alignas(64) float tile[16][16];
   for (auto& row : tile)
     for (float& pair : row) pair = std::bit_cast<float>(wide | wide >> 16);
-  _tile_loadconfig(&shapes);
+  _tile_loadconfig(&detail::tile_shapes);
   _tile_loadd(6, tile, 64);
   _tile_loadd(7, tile, 64);
   _tile_zero(0);
@@ -119,13 +112,6 @@ __attribute__((target("avx512f,amx-tile,amx-bf16"))) void multiply_tiles(std::si
 // As if a register had all of the numbers that one instruction multiplies: 16 x 16 sums of 32.
 constexpr Loops amx = {16 * 16 * 32 * 2, nullptr, nullptr, multiply_tiles,
                        nullptr,          nullptr, nullptr};
-
-/// Whether there are tiles, and the system lets this process have them: it must ask.
-bool may_use_tiles() {
-  constexpr int ask = 0x1023, data_of_tiles = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         syscall(SYS_arch_prctl, ask, data_of_tiles) == 0;
-}
 #else
 #define LAMINA_SET portable
 #define LAMINA_VECTOR 16
@@ -148,8 +134,7 @@ std::vector<InstructionSet> available(DType t = DType::f32) {
   if (t == DType::f16) return sets;
   if (t == DType::bf16) {
     if (__builtin_cpu_supports("avx512bf16")) sets.push_back({"avx512bf16", &avx512bf16});
-    static const bool tiles = may_use_tiles();
-    if (tiles) sets.push_back({"amx", &amx});
+    if (detail::may_use_tiles()) sets.push_back({"amx", &amx});
     return sets;
   }
   sets.push_back({"sse2", &sse2::loops});

@@ -1,7 +1,7 @@
 // The gradient of the weights of a convolution or a linear layer as a product of matrices, for
-// processors that multiply bf16 (AVX512-BF16). oneDNN 2.6 computes that of a convolution at half to
-// nine tenths of what the processor can do, and that of a linear layer in another layout than the
-// weights have.
+// processors that multiply bf16 (AVX512-BF16, or tiles: AMX). oneDNN 2.6 computes that of a
+// convolution at half to nine tenths of what the processor can do, at a tenth to a third by tiles,
+// and that of a linear layer in another layout than the weights have.
 #pragma once
 
 #include <lamina/kernels/geometry.hpp>
@@ -20,20 +20,26 @@ namespace lamina::detail {
 class DwProducts {
  public:
   static constexpr const char* name = "lamina:products";
-  /// Whether the processor and this program can do it.
+  static constexpr const char* name_by_tiles = "lamina:tiles";
+  /// Whether the processor and this program can do it; and by tiles.
   static bool available();
+  static bool tiles_available();
 
-  /// For nChw16c images, padded with zeros, and an OIhw8i16o2i gradient. Both are for the threads()
-  /// of the kernels, or fewer.
-  DwProducts(const ConvGeometry&, const Shape& x);
-  /// For plain samples, and a gradient whose blocks have `out_block` channels of dy: AB8b64a2b.
-  DwProducts(std::int64_t features, std::int64_t out_block, const Shape& x);
+  /// For nChw16c images, padded with zeros, or by tiles for those that lie n-h-w-c, and an
+  /// OIhw8i16o2i gradient. All are for the threads() of the kernels, or fewer.
+  DwProducts(const ConvGeometry&, const Shape& x, bool tiles = false);
+  /// For plain samples, and a gradient whose blocks have `out_block` channels of dy and `block` of
+  /// x, a multiple of sixteen: AB8b64a2b, and AB16b64a2b by tiles.
+  DwProducts(std::int64_t features, std::int64_t out_block, std::int64_t block, const Shape& x,
+             bool tiles = false);
 
   /// Whether it is faster than oneDNN's: with few channels the copies take too long.
   bool pays() const { return pays_; }
 
+  const char* how() const { return tiles_ ? name_by_tiles : name; }
+
   /// Bytes of memory that it takes.
-  std::size_t scratch() const { return std::size_t(threads_) * room(); }
+  std::size_t scratch() const;
 
   /// `db`, the sums of dy, has its channels without padding; null without a bias. `scratch` starts
   /// on a line of the cache.
@@ -44,10 +50,10 @@ class DwProducts {
   struct Chunk;
   class Walk;
 
-  /// How x or dy lies: where the next sample and the next sixteen channels begin, in elements, and
-  /// how many channels may be read.
+  /// How x or dy lies: where the next sample, the next sixteen channels and the next position
+  /// begin, in elements, and how many channels may be read.
   struct Planes {
-    std::ptrdiff_t sample, plane;
+    std::ptrdiff_t sample, plane, position;
     std::int64_t channels;
   };
 
@@ -55,8 +61,13 @@ class DwProducts {
   Part inside_rows(int tap) const;
   Part inside_columns(int tap) const;
 
-  void divide();             // into tasks
-  std::size_t room() const;  // of a thread
+  void divide();  // into tasks
+  /// So many positions as are taken together: pairs, or what a tile has.
+  int whole(int positions) const;
+  std::size_t room() const;                                                    // of a thread
+  std::size_t size() const { return std::size_t(rows_ * columns_) * 256; }     // of dw
+  std::size_t share_size() const { return size() + std::size_t(rows_) * 16; }  // and of db
+  void add_shares(const float* from, std::size_t n, float* to) const;
 
   ConvGeometry g_;
   Shape x_, y_;
@@ -64,7 +75,9 @@ class DwProducts {
   int x_blocks_, rows_, columns_;  // of dw, in blocks of sixteen channels
   int out_blocks_ = 1;             // of rows, that lie together in dw
   int task_rows_, task_columns_;   // of what a thread computes at a time
-  bool tap_by_tap_ = false;        // each over the positions where it is inside, not over all of y
+  int shares_ = 1;                 // of all positions, whose sums are added up in the end
+  bool tiles_ = false;
+  bool tap_by_tap_ = false;  // each over the positions where it is inside, not over all of y
   int threads_;
   bool pays_ = true;
 };

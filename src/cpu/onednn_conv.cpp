@@ -125,32 +125,12 @@ class Conv final : public OneDnnWeighted {
       return;
     }
     assemble_data<Data>(p.forward, p.data);
-    std::string dw = products(p, x) ? DwProducts::name : one_product(p, x);
+    std::string dw = products(p, x);
     if (dw.empty()) {
       assemble_weights<Weights>(p.forward, p.weights, bias_desc_);
       dw = p.weights.impl_info_str();
     }
     algorithm = join(p.forward.impl_info_str(), p.data.impl_info_str(), dw);
-  }
-
-  // Of images that lie n-h-w-c, dw of 1x1 windows is one product of matrices. oneDNN's kernels for
-  // tiles (AMX) do that in a half to a fifth of the time of its convolutions. Empty if not taken.
-  std::string one_product(const Passes& p, const Shape& x) {
-    constexpr auto beside = dnnl::memory::format_tag::nhwc;
-    const bool pixelwise =
-        g_.kernel == Pair(1) && g_.stride == Pair(1) && y_.h == x.h && y_.w == x.w;
-    const bool fits = p.forward.src_desc() == Desc(dims(x), type_, beside) &&
-                      p.forward.dst_desc() == Desc(dims(y_), type_, beside);
-    if (!pixelwise || !fits || g_.groups > 1 || g_.bias || !is(p.weights, "amx")) return {};
-    const std::int64_t pixels = x.n * x.h * x.w;
-    const auto tiles = [](const auto& pd) { return is(pd, "amx"); };
-    const auto product = forward_desc_where<dnnl::matmul>(
-        tiles, runtime_->engine, runtime_->attr, Desc({y_.c, pixels}, type_, Dims{1, y_.c}),
-        Desc({pixels, x.c}, type_, Dims{x.c, 1}), Desc({y_.c, x.c}, f32, Dims{x.c, 1}));
-    const std::string how = product ? text("matmul ", product.impl_info_str()) : "";
-    if (how.empty() || !takes(how, true)) return {};
-    assemble_product(product, p.forward.weights_desc());
-    return how;
   }
 
   // `forward` with the epilogue, on the same operands; empty where that leads elsewhere, or takes
@@ -179,15 +159,20 @@ class Conv final : public OneDnnWeighted {
                                                                     : Forward::primitive_desc();
   }
 
-  // Our own dw, if images and weights lie in blocks.
-  bool products(const Passes& p, const Shape& x) {
+  // Our own dw, if images and weights lie in blocks, or images n-h-w-c for tiles. Empty if not
+  // taken.
+  std::string products(const Passes& p, const Shape& x) {
+    if (g_.groups > 1 || !may_be_products(p.weights)) return "";
     const Channels& c = blocked_channels[0];
     const auto& f = p.forward;
-    const bool blocked = f.src_desc() == Desc(blocking(f.src_desc()).dims, Type::bf16, c.image) &&
-                         f.dst_desc() == Desc(dims(y_), Type::bf16, c.image) &&
-                         f.weights_desc() == Desc(w_, Type::bf16, c.weights_bf16);
-    return g_.groups == 1 && blocked && may_be_products(p.weights) &&
-           take_products(DwProducts(g_, x));
+    const bool tiles = is(p.weights, "amx");
+    const auto tag = tiles ? dnnl::memory::format_tag::nhwc : c.image;
+    const Dims image = tiles ? dims(x) : blocking(f.src_desc()).dims;
+    const Desc made(w_, f32, c.weights_bf16), kept = retyped(f.weights_desc(), f32);
+    const bool fits = f.src_desc() == Desc(image, Type::bf16, tag) &&
+                      f.dst_desc() == Desc(dims(y_), Type::bf16, tag) && (tiles || kept == made);
+    const DwProducts kernel(g_, x, tiles);
+    return fits && take_products(kernel, made, kept) ? kernel.how() : "";
   }
 
   // Ours, where oneDNN has a direct convolution for AVX2 only.
@@ -508,8 +493,9 @@ std::unique_ptr<WeightedKernel> make_conv(RuntimePtr runtime, const ConvGeometry
   const MakeConv make = [&](const RuntimePtr& on, const ConvGeometry& of, const Form& image) {
     return std::make_unique<Conv>(on, of, image, e, forward_only);
   };
-  auto padded = padded_conv(runtime, g, x, make);
-  return padded ? std::move(padded) : make(runtime, g, x);
+  if (auto padded = padded_conv(runtime, g, x, make)) return padded;
+  if (auto thinned = thinned_conv(runtime, g, x, make)) return thinned;
+  return make(runtime, g, x);
 }
 
 }  // namespace lamina::detail

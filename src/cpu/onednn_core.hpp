@@ -183,6 +183,10 @@ using MakeConv = std::function<std::unique_ptr<WeightedKernel>(const RuntimePtr&
 /// oneDNN compiles for it; else nothing.
 std::unique_ptr<WeightedKernel> padded_conv(const RuntimePtr&, const ConvGeometry&, const Form& x,
                                             const MakeConv& make);
+/// What make() makes for 1x1 windows of the pixels that a stride takes, which are copied
+/// beforehand, where that is for tiles (AMX); else nothing.
+std::unique_ptr<WeightedKernel> thinned_conv(const RuntimePtr&, const ConvGeometry&, const Form& x,
+                                             const MakeConv& make);
 std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, bool bias,
                                             const Form& x, const Epilogue&);
 std::unique_ptr<UnaryKernel> make_activation(RuntimePtr, const Activation&, const Form& x);

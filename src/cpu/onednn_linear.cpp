@@ -50,23 +50,33 @@ class Linear final : public OneDnnWeighted {
           : Forward::primitive_desc();
     assemble_forward<Forward>(forward, fused, bias_desc);
     assemble_data<Data>(forward, data);
-    const bool by_products = products(weights, shape, features, kept);
-    if (!by_products) assemble_weights<Weights>(forward, weights, bias_desc);
-    algorithm = join(forward.impl_info_str(), data.impl_info_str(),
-                     by_products ? DwProducts::name : weights.impl_info_str());
+    std::string dw = products(weights, shape, features, kept);
+    if (dw.empty()) {
+      assemble_weights<Weights>(forward, weights, bias_desc);
+      dw = weights.impl_info_str();
+    }
+    algorithm = join(forward.impl_info_str(), data.impl_info_str(), dw);
   }
 
  private:
-  // Our own dw, if the weights lie in blocks as it does.
-  bool products(const Weights::primitive_desc& theirs, const Shape& x, std::int64_t features,
-                const Desc& kept) {
+  // Our own dw, if the weights lie in blocks as it does. Empty if not taken.
+  std::string products(const Weights::primitive_desc& theirs, const Shape& x, std::int64_t features,
+                       const Desc& kept) {
     using Tag = dnnl::memory::format_tag;
-    constexpr std::pair<int, Tag> layouts[] = {
-        {16, Tag::AB8b16a2b}, {32, Tag::AB8b32a2b}, {64, Tag::AB8b64a2b}};
-    for (const auto& [block, tag] : layouts)
-      if (kept == Desc(blocking(kept).dims, Type::bf16, tag) && may_be_products(theirs))
-        return take_products(DwProducts(features, block, x));
-    return false;
+    struct Blocks {
+      int features, channels;
+      Tag tag;
+    };
+    constexpr Blocks layouts[] = {{16, 16, Tag::AB8b16a2b},  {32, 16, Tag::AB8b32a2b},
+                                  {64, 16, Tag::AB8b64a2b},  {16, 32, Tag::AB16b16a2b},
+                                  {32, 32, Tag::AB16b32a2b}, {64, 32, Tag::AB16b64a2b}};
+    if (!may_be_products(theirs)) return "";
+    for (const Blocks& blocks : layouts) {
+      if (kept != Desc(blocking(kept).dims, Type::bf16, blocks.tag)) continue;
+      const DwProducts kernel(features, blocks.features, blocks.channels, x, is(theirs, "amx"));
+      if (take_products(kernel)) return kernel.how();
+    }
+    return "";
   }
 };
 

@@ -20,10 +20,11 @@ bool OneDnnWeighted::takes(std::string_view ours, bool pays) const {
   return ours.find(choice.only) != ours.npos;
 }
 
-bool OneDnnWeighted::take_products(const DwProducts& kernel) {
-  if (!takes(DwProducts::name, kernel.pays())) return false;
-  scratch = std::max(scratch, kernel.scratch());
-  runtime_->reserve(scratch);
+bool OneDnnWeighted::take_products(const DwProducts& kernel, const Desc& made, const Desc& kept) {
+  if (!takes(kernel.how(), kernel.pays())) return false;
+  weights_dw_ = stage(made, kept);
+  weights_dw_.bytes = made.get_size();
+  arrange(kernel.scratch(), {&weights_dw_});
   weights_ = [kernel, bias = bias_, runtime = runtime_](auto v) {
     void* const* at = v.begin();  // x, dy, dw, db
     kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
@@ -31,17 +32,6 @@ bool OneDnnWeighted::take_products(const DwProducts& kernel) {
            runtime->scratch().as<void>());
   };
   return true;
-}
-
-void OneDnnWeighted::assemble_product(const dnnl::matmul::primitive_desc& product, const Desc& w_) {
-  Op op(runtime_, product, dnnl::matmul(product),
-        {{DNNL_ARG_WEIGHTS, product.weights_desc()},
-         {DNNL_ARG_SRC, product.src_desc()},
-         {DNNL_ARG_DST, product.dst_desc()}});
-  weights_ = [op](auto v) mutable { op({v.begin()[0], v.begin()[1], v.begin()[2]}); };
-  weights_dw_ = stage(plain(blocking(w_).dims), retyped(w_, f32));
-  weights_dw_.bytes = product.dst_desc().get_size();
-  arrange(op, {&weights_dw_});
 }
 
 void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
@@ -56,8 +46,8 @@ OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to) c
   return {reorder_op(runtime_, from, to), to.get_size()};
 }
 
-void OneDnnWeighted::arrange(const Op& pass, std::initializer_list<Staged*> all) {
-  std::size_t end = pass.scratch();
+void OneDnnWeighted::arrange(std::size_t own, std::initializer_list<Staged*> all) {
+  std::size_t end = own;
   for (const Staged* s : all) end = std::max(end, s->reorder.scratch());
   for (Staged* s : all) {
     if (!s->reorder) continue;

@@ -67,7 +67,7 @@ class OneDnnWeighted : public WeightedKernel {
     data_ = data_op;
     data_w_ = stage(forward.weights_desc(), data.weights_desc());
     data_dy_ = stage(forward.dst_desc(), data.diff_dst_desc());
-    arrange(data_op, {&data_w_, &data_dy_});
+    arrange(data_op.scratch(), {&data_w_, &data_dy_});
     if (data.diff_src_desc() != forward.src_desc()) {
       to_image_ = reorder_op(runtime_, data.diff_src_desc(), forward.src_desc());
       // Hardly anybody wants the gradient of the images: memory that is never touched is never
@@ -90,18 +90,15 @@ class OneDnnWeighted : public WeightedKernel {
     weights_dy_ = stage(forward.dst_desc(), weights.diff_dst_desc());
     const Desc dw = weights.diff_weights_desc(), wanted = retyped(forward.weights_desc(), f32);
     if (dw != wanted) weights_dw_ = {reorder_op(runtime_, dw, wanted), dw.get_size()};
-    arrange(op, {&weights_x_, &weights_dy_, &weights_dw_});
+    arrange(op.scratch(), {&weights_x_, &weights_dy_, &weights_dw_});
   }
 
-  /// dw {k, c} in f32 as the product of dy {k, pixels} and x {pixels, c}.
-  void assemble_product(const dnnl::matmul::primitive_desc& product, const Desc& w);
-
-  /// Whether dw in bf16 may be our own: not where oneDNN has a kernel for tiles (AMX).
+  /// Whether dw in bf16 may be our own: by tiles (AMX) where oneDNN's is.
   static bool may_be_products(const dnnl::primitive_desc_base& theirs) {
-    return DwProducts::available() && !is(theirs, "amx");
+    return is(theirs, "amx") ? DwProducts::tiles_available() : DwProducts::available();
   }
-  /// Takes that for dw where it pays.
-  bool take_products(const DwProducts&);
+  /// Takes that for dw where it pays; `kept` is how dw is to lie, empty if as it makes it.
+  bool take_products(const DwProducts&, const Desc& made = {}, const Desc& kept = {});
   /// Whether to take one of our own, which is offered by its name: where it pays, but tests force
   /// it, or another one.
   bool takes(std::string_view ours, bool pays) const;
@@ -118,7 +115,7 @@ class OneDnnWeighted : public WeightedKernel {
   /// What is taken, from forward's layout.
   Staged stage(const Desc& from, const Desc& to) const;
   /// One behind the other, and all behind what the pass and the reorders take for themselves.
-  void arrange(const Op& pass, std::initializer_list<Staged*>);
+  void arrange(std::size_t own, std::initializer_list<Staged*>);
   void* room(const Staged& s) const { return runtime_->scratch().as<char>() + s.at; }
   void* staged(Stream&, Pass, Staged&, const char* span, void* data);
 
