@@ -41,6 +41,10 @@ void update(const UpdateRule&, const UpdateStep&, float* w, const float* dw, flo
 template <Stored T>
 double squared_norm(const T* x, std::size_t n);
 
+/// Maximum pooling of bf16 that lies n-h-w-c, whatever the layouts of x and y are; of at most 256
+/// places.
+std::unique_ptr<UnaryKernel> max_pool_beside(const PoolGeometry&, const Form& x, const Form& y);
+
 /// `block` channels lie together: 1 is plain nchw, 16 is nChw16c, and 0 is nhwc of a multiple of 16
 /// channels. The result of each sum depends on shape and block alone,
 /// never on the number of threads.

@@ -1,6 +1,7 @@
 // Maximum pooling on nChw8c. What oneDNN has for it below AVX-512 stores the places of maxima, and
 // channels that are padding, lane by lane: at a tenth of the speed of memory, and less; and on
 // plain images it has nothing but loops.
+#include "cpu/blocked.hpp"
 #include "cpu/onednn_core.hpp"
 #include "cpu/simd.hpp"
 
@@ -137,10 +138,14 @@ class MaxPool final : public UnaryKernel {
 
 std::unique_ptr<UnaryKernel> make_max_pool(const PoolGeometry& g, const Form& x) {
   constexpr std::int64_t most_places = 256, least_channels = lanes / 2;
-  if (g.kind != PoolGeometry::Kind::max || x.dtype != DType::f32 ||
-      g.window.h * g.window.w > most_places)
-    return nullptr;
+  if (g.kind != PoolGeometry::Kind::max || g.window.h * g.window.w > most_places) return nullptr;
   g.check(x.shape);
+  if (x.dtype == DType::bf16 && x.order() == AxisOrder{0, 2, 3, 1}) {
+    const Shape y = g.output(x.shape);
+    const Desc beside(dims(y), Type::bf16, dnnl::memory::format_tag::nhwc);
+    return max_pool_beside(g, x, to_form(y, beside));
+  }
+  if (x.dtype != DType::f32) return nullptr;
   if (channel_block(x) == lanes) return std::make_unique<MaxPool>(g, x);
   const bool reorders = x.layout.plain() && x.shape.c >= least_channels &&
                         instruction_set() < InstructionSet::avx512_core;

@@ -1,6 +1,7 @@
 // Maximum pooling in every type and layout: exactly what the reference computes, of whole numbers
 // among which many are equal.
 #include "catch.hpp"
+#include "cpu/blocked.hpp"
 #include "support/operands.hpp"
 
 #include <lamina/kernels/backends.hpp>
@@ -47,6 +48,31 @@ void on_onednn(const F& f) {
     }
 }
 
+/// Values that lie n-c-h-w, n-h-w-c.
+Values beside(const Shape& s, const Values& apart) {
+  Values to;
+  for (std::int64_t n = 0; n < s.n; ++n)
+    for (std::int64_t p = 0; p < s.h * s.w; ++p)
+      for (std::int64_t c = 0; c < s.c; ++c)
+        to.push_back(apart[std::size_t((n * s.c + c) * s.h * s.w + p)]);
+  return to;
+}
+
+/// By our kernel for bf16 in n-h-w-c, which lies in forms that do not say so; also the results.
+Results pooled_beside(const PoolGeometry& g, const Shape& shape, const Values& in,
+                      const Values& gradients) {
+  const auto backend = reference_backend();
+  const Form form{shape, DType::bf16, {}}, pooled_form{g.output(shape), DType::bf16, {}};
+  const auto kernel = lamina::detail::max_pool_beside(g, form, pooled_form);
+  const Tensor x = place(*backend, form, beside(shape, in)), y = dirty(pooled_form);
+  const Tensor dy = place(*backend, pooled_form, beside(pooled_form.shape, gradients));
+  const Tensor dx = dirty(form);
+  Stream stream;
+  kernel->forward(stream, x, y);
+  kernel->input_grad(stream, x, y, dy, dx);
+  return {read(*backend, y), read(*backend, dx)};
+}
+
 void compare(const PoolGeometry& g, const Shape& shape) {
   INFO(shape.text() << ", window " << g.window.h << 'x' << g.window.w << ", stride " << g.stride.h
                     << ',' << g.stride.w << ", pad " << g.pad.top << ',' << g.pad.left);
@@ -61,6 +87,12 @@ void compare(const PoolGeometry& g, const Shape& shape) {
       CHECK((pooled(s, g, shape, x, dy) == want));
     }
   });
+  const Results want_beside{beside(g.output(shape), want.y), beside(shape, want.dx)};
+  for (const int n : {1, 3}) {
+    if (g.window.h * g.window.w > 256) continue;  // its places
+    set_threads(n);
+    CHECK((pooled_beside(g, shape, x, dy) == want_beside));
+  }
   set_threads(before);
 }
 
@@ -103,5 +135,31 @@ TEST_CASE("maximum pooling in bf16 adds gradients up before it rounds", "[isa]")
     const Results got = pooled(s, {.window = Pair{1, 3}, .stride = 1}, {1, 16, 1, 5}, x, dy);
     // After each addition 257 would be rounded to 256.
     CHECK(Values(got.dx.begin(), got.dx.begin() + 5) == Values{0, 0, 258, 0, 0});
+  }
+}
+
+TEST_CASE("maxima of channels that lie side by side are the first NaN, or the first zero") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  const PoolGeometry g{.window = Pair{1, 3}, .stride = Pair{1, 3}};
+  const std::vector<std::array<double, 4>> cases = {{1, nan, nan, 1},
+                                                    {infinity, -nan, 2, 1},
+                                                    {-0.0, 0.0, -1, 0},
+                                                    {0.0, -0.0, 0, 0},
+                                                    {-3, -2, -5, 1},
+                                                    {-infinity, -7, 0, 2},
+                                                    {-infinity, -infinity, -infinity, 0}};
+  for (const auto& [a, b, c, first] : cases) {
+    CAPTURE(a, b, c);
+    // More channels than are taken at a time, all alike.
+    const std::int64_t channels = 1030;
+    Values x, dy(channels, 3), want_dx;
+    for (std::int64_t i = 0; i < channels; ++i) x.insert(x.end(), {a, b, c});
+    const Results got = pooled_beside(g, {1, channels, 1, 3}, x, dy);
+    const double largest = std::array{a, b, c}[std::size_t(first)];
+    for (const double y : got.y) CHECK((std::isnan(largest) ? std::isnan(y) : y == largest));
+    for (int place = 0; place < 3; ++place)
+      for (std::int64_t i = 0; i < channels; ++i) want_dx.push_back(place == int(first) ? 3 : 0);
+    CHECK((got.dx == want_dx));
   }
 }
