@@ -50,11 +50,14 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x, bool tiles)
     : g_(g),
       x_(x),
       y_(g.output(x)),
-      x_blocks_(blocks_of(x.c)),
       rows_(blocks_of(g.channels)),
-      columns_(x_blocks_ * int(g.kernel.h * g.kernel.w)),
       tiles_(tiles),
       threads_(threads()) {
+  constexpr std::int64_t bits = 64;  // of a mask
+  const bool few = x.c < block && g.kernel.w > 1 && x.c * g.kernel.w <= bits;
+  if (tiles_ && few && g.dilation.w == 1) run_ = x.c * g.kernel.w;
+  x_blocks_ = blocks_of(run_ > 0 ? run_ : x.c);
+  columns_ = x_blocks_ * int(g.kernel.h * (run_ > 0 ? 1 : g.kernel.w));
   const auto blocked = [&](const Shape& s, int blocks) {
     if (tiles_) return Planes{s.sample(), block, s.c, s.c};
     return Planes{blocks * s.h * s.w * block, s.h * s.w * block, block, blocks * block};
@@ -68,7 +71,8 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x, bool tiles)
   tap_by_tap_ = !tiles_ && 8 * x_blocks_ * (1 - in / double(taps * y_.h * y_.w)) > 3;
   // Cycles as in divide(), as if all were one task, so that threads do not matter. Measured, not
   // derived: below a sixth ours was faster in nearly all shapes, and above it slower.
-  pays_ = tiles_ ? taps == 1 || rows_ >= 8 : 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
+  pays_ = tiles_ ? taps == 1 || rows_ >= 8 || run_ > 0
+                 : 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
   // Memory is read once, and nothing is copied twice, where each thread has positions of its own.
   constexpr std::int64_t least = 3072, most = 16;
   const bool small = rows_ <= most_rows && rows_ * columns_ <= most_blocks;
@@ -131,6 +135,11 @@ void DwProducts::divide() {
 std::size_t DwProducts::room() const {
   const std::size_t r = std::size_t(task_rows_), c = std::size_t(task_columns_);
   return r * c * tile_bytes + (r + c) * packed_bytes;
+}
+
+std::size_t DwProducts::size() const {
+  if (plain()) return std::size_t(g_.channels * g_.kernel.h * run_);
+  return std::size_t(rows_ * columns_) * block * block;
 }
 
 std::size_t DwProducts::scratch() const {
@@ -208,7 +217,8 @@ struct DwProducts::Task {
   std::array<Chunk, 2> chunks;
   Chunk *now = &chunks[0], *then = &chunks[1];  // this chunk, and the next one
   Offsets x_now, x_then;                        // for one tap
-  int begin = 0, end = 0;                       // of the columns that are computed now
+  Masks taken;
+  int begin = 0, end = 0;  // of the columns that are computed now
   int pairs = 0;
   bool start = true;
 
@@ -262,15 +272,17 @@ struct DwProducts::Task {
   }
 
   LAMINA_BF16 void locate_in_x(const Chunk& at, int tap, Offsets& where) const {
-    const std::int64_t down = tap / of.g_.kernel.w * of.g_.dilation.h;
-    const std::int64_t right = tap % of.g_.kernel.w * of.g_.dilation.w;
+    const std::int64_t across = of.plain() ? 1 : of.g_.kernel.w;
+    const std::int64_t down = tap / across * of.g_.dilation.h;
+    const std::int64_t right = tap % across * of.g_.dilation.w;
+    const bool any_column = of.plain();
     const std::ptrdiff_t further = (down * of.x_.w + right) * of.of_x_.position;
     const auto h = std::uint32_t(of.x_.h), w = std::uint32_t(of.x_.w);
     const auto n = std::size_t(at.count);
     for (std::size_t i = 0; i < n; ++i) {
       // What is negative is far beyond as an unsigned number.
       const bool inside = std::uint32_t(at.row[i] + std::int32_t(down)) < h &&
-                          std::uint32_t(at.column[i] + std::int32_t(right)) < w;
+                          (any_column || std::uint32_t(at.column[i] + std::int32_t(right)) < w);
       where[i] = inside ? at.x[i] + further : nowhere;
     }
     for (std::size_t i = n; i < std::size_t(of.whole(at.count)); ++i) where[i] = nowhere;
@@ -284,20 +296,28 @@ struct DwProducts::Task {
     pack_columns();
   }
   void pack_all_beside(bool has_bias) {
-    const std::int64_t first = first_row * block;
-    pack_beside(dy + first, of.of_dy_.channels - first, now->dy, pairs, rows, packed_dy);
+    pack_beside(dy, of.of_dy_.channels, now->dy, nullptr, pairs, first_row, rows, packed_dy);
+    if (of.plain()) mask_runs();
     for (int r = 0; has_bias && r < rows; ++r)
       add_up(packed_dy + r * apart, 1, pairs, bias[std::size_t(r)]);
     for (int c = begin, next = begin; c < end; c = next) {
       while (next < end && tap_of(next) == tap_of(c)) ++next;
       locate_in_x(*now, tap_of(c), x_now);
-      const std::int64_t channel = block_of_x(c) * block;
-      Pairs* to = packed_x + c * apart;
-      pack_beside(x + channel, of.of_x_.channels - channel, x_now, pairs, next - c, to);
+      pack_beside(x, of.of_x_.channels, x_now, of.plain() ? &taken : nullptr, pairs, block_of_x(c),
+                  next - c, packed_x + c * apart);
       for (int i = c; i < next; ++i)
         for (int p = 0; p < pairs; p += block)
           turn(*reinterpret_cast<Pairs(*)[block]>(packed_x + i * apart + p));
     }
+  }
+  /// Of each position of this chunk, which elements of a row of its window lie inside of x.
+  void mask_runs() {
+    const auto first = [&](std::int64_t some) {
+      const std::int64_t n = std::clamp<std::int64_t>(some, 0, of.g_.kernel.w) * of.x_.c;
+      return n < 64 ? (std::uint64_t(1) << n) - 1 : ~std::uint64_t(0);
+    };
+    for (auto i = std::size_t(0); i < std::size_t(now->count); ++i)
+      taken[i] = first(of.x_.w - now->column[i]) & ~first(-now->column[i]);
   }
   /// Four rows at most, beside each other.
   void pack_rows(int row, int some, bool has_bias) {
@@ -377,7 +397,21 @@ struct DwProducts::Task {
     }
   }
 
+  /// As k-h-w-c.
+  void write_plain(float* dw) const {
+    const std::int64_t width = of.run_, taps = of.g_.kernel.h;
+    for (int c = 0; c < columns; ++c)
+      for (int r = 0; r < rows; ++r) {
+        const std::int64_t first = block_of_x(c) * block, k = (first_row + r) * block;
+        const std::int64_t some = std::min<std::int64_t>(block, of.g_.channels - k);
+        for (std::int64_t i = 0; i < std::min<std::int64_t>(block, width - first); ++i)
+          for (std::int64_t row = 0; row < some; ++row)
+            dw[((k + row) * taps + tap_of(c)) * width + first + i] =
+                sums[(r * columns + c) * block + i].value[row];
+      }
+  }
   void write_all(float* dw) const {
+    if (of.plain()) return write_plain(dw);
     const int taps = of.columns_ / of.x_blocks_, together = of.out_blocks_;
     const std::ptrdiff_t size = block * block * together;
     const std::size_t bytes = std::size_t(of.rows_ * of.columns_) * tile_bytes;
@@ -424,7 +458,8 @@ void DwProducts::operator()(const BF16* x, const BF16* dy, float* dw, float* db,
     }
     if (shares_ > 1) {
 #pragma omp for schedule(static)
-      for (std::size_t i = 0; i < size(); i += block) add_shares(sums + i, block, dw + i);
+      for (std::size_t i = 0; i < size(); i += block)
+        add_shares(sums + i, std::min<std::size_t>(block, size() - i), dw + i);
 #pragma omp single
       if (db) add_shares(sums + size(), std::size_t(g_.channels), db);
     }

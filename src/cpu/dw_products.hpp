@@ -26,7 +26,8 @@ class DwProducts {
   static bool tiles_available();
 
   /// For nChw16c images, padded with zeros, or by tiles for those that lie n-h-w-c, and an
-  /// OIhw8i16o2i gradient. All are for the threads() of the kernels, or fewer.
+  /// OIhw8i16o2i gradient, unless it is plain(). All are for the threads() of the kernels, or
+  /// fewer.
   DwProducts(const ConvGeometry&, const Shape& x, bool tiles = false);
   /// For plain samples, and a gradient whose blocks have `out_block` channels of dy and `block` of
   /// x, a multiple of sixteen: AB8b64a2b, and AB16b64a2b by tiles.
@@ -35,6 +36,9 @@ class DwProducts {
 
   /// Whether it is faster than oneDNN's: with few channels the copies take too long.
   bool pays() const { return pays_; }
+
+  /// Whether dw lies k-h-w-c: where x has few channels.
+  bool plain() const { return run_ > 0; }
 
   const char* how() const { return tiles_ ? name_by_tiles : name; }
 
@@ -65,7 +69,7 @@ class DwProducts {
   /// So many positions as are taken together: pairs, or what a tile has.
   int whole(int positions) const;
   std::size_t room() const;                                                    // of a thread
-  std::size_t size() const { return std::size_t(rows_ * columns_) * 256; }     // of dw
+  std::size_t size() const;                                                    // of dw
   std::size_t share_size() const { return size() + std::size_t(rows_) * 16; }  // and of db
   void add_shares(const float* from, std::size_t n, float* to) const;
 
@@ -77,6 +81,9 @@ class DwProducts {
   int task_rows_, task_columns_;   // of what a thread computes at a time
   int shares_ = 1;                 // of all positions, whose sums are added up in the end
   bool tiles_ = false;
+  /// Elements of x that a row of a window has, one behind the other: where channels are few these
+  /// are taken for them, and the rows for taps. Else 0.
+  std::int64_t run_ = 0;
   bool tap_by_tap_ = false;  // each over the positions where it is inside, not over all of y
   int threads_;
   bool pays_ = true;

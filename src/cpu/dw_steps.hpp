@@ -30,7 +30,7 @@ constexpr std::size_t packed_bytes = apart * 2 * block * sizeof(BF16);
 
 /// Where positions lie in a plane, in elements; nowhere: padding.
 using Offsets = std::array<std::ptrdiff_t, chunk>;
-constexpr std::ptrdiff_t nowhere = -1;
+constexpr std::ptrdiff_t nowhere = -(std::ptrdiff_t(1) << 40);
 
 /// The values of 16 channels at two positions: those of a channel side by side.
 struct alignas(64) Pairs {
@@ -66,24 +66,29 @@ LAMINA_BF16 void pack(const BF16* plane, std::int64_t channels, const Offsets& w
   }
 }
 
-/// The same of several blocks of channels, which lie side by side at each position. Memory is read
-/// in its order.
+/// Of each position, which of the elements from there on are taken, the first one by the last bit.
+using Masks = std::array<std::uint64_t, chunk>;
+
+/// The same of some blocks of channels, which lie side by side at each position, or of the elements
+/// that `taken` says. Memory is read in its order.
 LAMINA_BF16 void pack_beside(const BF16* from, std::int64_t channels, const Offsets& where,
-                             int pairs, int blocks, Pairs* to) {
+                             const Masks* taken, int pairs, int first, int blocks, Pairs* to) {
   alignas(64) static constexpr std::uint16_t order[2 * block] = {
       0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i side_by_side = _mm512_load_si512(order);
   for (int p = 0; p < pairs; ++p) {
     const std::ptrdiff_t one = where[2 * std::size_t(p)], other = where[2 * std::size_t(p) + 1];
-    std::int64_t rest = channels;
-    for (int b = 0; b < blocks; ++b, rest -= block) {
-      const auto there = __mmask16((1u << std::clamp<std::int64_t>(rest, 0, block)) - 1);
-      const __mmask16 first = one == nowhere ? __mmask16(0) : there;
-      const __mmask16 second = other == nowhere ? __mmask16(0) : there;
+    for (int b = 0; b < blocks; ++b) {
+      const std::int64_t c = (first + b) * block;
+      const auto all = __mmask16((1u << std::clamp<std::int64_t>(channels - c, 0, block)) - 1);
+      const auto there = [&](int i, std::ptrdiff_t at) {
+        if (at == nowhere) return __mmask16(0);
+        return taken ? __mmask16((*taken)[std::size_t(i)] >> c) : all;
+      };
       const __m512i both = _mm512_inserti64x4(
-          _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(first, from + one + b * block)),
-          _mm256_maskz_loadu_epi16(second, from + other + b * block), 1);
+          _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(there(2 * p, one), from + one + c)),
+          _mm256_maskz_loadu_epi16(there(2 * p + 1, other), from + other + c), 1);
       _mm512_store_si512(to[b * apart + p].of_channel,
                          _mm512_permutexvar_epi16(side_by_side, both));
     }

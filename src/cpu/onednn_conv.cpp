@@ -168,10 +168,11 @@ class Conv final : public OneDnnWeighted {
     const bool tiles = is(p.weights, "amx");
     const auto tag = tiles ? dnnl::memory::format_tag::nhwc : c.image;
     const Dims image = tiles ? dims(x) : blocking(f.src_desc()).dims;
-    const Desc made(w_, f32, c.weights_bf16), kept = retyped(f.weights_desc(), f32);
+    const DwProducts kernel(g_, x, tiles);
+    const auto how = kernel.plain() ? dnnl::memory::format_tag::ohwi : c.weights_bf16;
+    const Desc made(w_, f32, how), kept = retyped(f.weights_desc(), f32);
     const bool fits = f.src_desc() == Desc(image, Type::bf16, tag) &&
                       f.dst_desc() == Desc(dims(y_), Type::bf16, tag) && (tiles || kept == made);
-    const DwProducts kernel(g_, x, tiles);
     return fits && take_products(kernel, made, kept) ? kernel.how() : "";
   }
 

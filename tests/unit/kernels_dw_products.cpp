@@ -222,6 +222,22 @@ TEST_CASE("products of dy and x have the same bits with any number of threads") 
   if (!available()) return;
   compare_bits(ours, {4, 160, 14, 14}, {.channels = 320, .kernel = 3, .pad = 1, .bias = true});
 }
+TEST_CASE("products by tiles take rows of windows on images of few channels") {
+  if (!tiles_available()) return;
+  int compared = 0;
+  for (const std::int64_t channels : {1, 2, 3, 5, 12})
+    for (const Pair kernel : {Pair(3), Pair(7), Pair{11, 5}, Pair{1, 4}})
+      for (const Pair stride : {Pair(1), Pair(2), Pair{1, 3}})
+        for (const Pad pad : {Pad(0), Pad(kernel.h / 2), Pad{1, 0, 2, 1}}) {
+          const ConvGeometry g{
+              .channels = 40, .kernel = kernel, .stride = stride, .pad = pad, .bias = true};
+          compared += compare(g, {2, channels, 13, 12}, ours_by_tiles);
+        }
+  CHECK(compared > 100);
+  const ConvGeometry first{.channels = 64, .kernel = 7, .stride = 2, .pad = 3, .bias = false};
+  CHECK(compare(first, {3, 3, 64, 70}, ours_by_tiles));  // in two shares
+  compare_bits(ours_by_tiles, {3, 3, 64, 70}, first, 4e-6);
+}
 TEST_CASE("products by tiles have the same bits with any number of threads") {
   if (!tiles_available()) return;
   compare_bits(ours_by_tiles, {4, 160, 14, 14},
