@@ -79,9 +79,12 @@ class BlockedNorm final : public NormKernel {
   void input_grad(const View& x, const View& dy, const View& passed, const View& dx) const;
 
   // A piece is a run of the same `block` channels of one sample, of at most piece_size elements; in
-  // nhwc of whole pixels of any samples, sixteen at least, since its sums are of all channels.
+  // nhwc of whole pixels of any samples. There its sums are of all channels, so that pieces are
+  // few, and sixteen pixels at least.
   static constexpr std::int64_t piece_size = 16384;  // a multiple of the 16 lanes
-  static constexpr std::int64_t beside_size = 32768;
+  static std::int64_t pixels_of_piece(std::int64_t all) {
+    return std::max<std::int64_t>(16, (all + 127) / 128);
+  }
 
   struct Piece {
     std::size_t begin, size;  // in elements

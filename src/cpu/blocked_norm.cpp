@@ -14,7 +14,7 @@ BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
       blocks_((x.shape.c + block_ - 1) / block_),
       period_(std::size_t(block > 0 ? lanes : x.shape.c)),
       run_((block > 0 ? 1 : x.shape.n) * x.shape.h * x.shape.w * block_),
-      most_(block > 0 ? piece_size : std::max<std::int64_t>(beside_size / block_, 16) * block_),
+      most_(block > 0 ? piece_size : pixels_of_piece(run_ / block_) * block_),
       per_run_((run_ + most_ - 1) / most_),
       pieces_((block > 0 ? x.shape.n : 1) * blocks_ * per_run_),
       coefficients_(std::size_t(4 * blocks_ * block_)),

@@ -92,10 +92,9 @@ class ThinnedConv final : public WeightedKernel {
 
 std::unique_ptr<WeightedKernel> thinned_conv(const RuntimePtr& runtime, const ConvGeometry& g,
                                              const Form& x, const MakeConv& make) {
-  const bool may_be = multiplies_bf16() && x.dtype == DType::bf16 && g.kernel == Pair(1) &&
-                      g.stride != Pair(1) && g.pad == Pad(0) && g.groups == 1 &&
-                      runtime->choice.only.empty();
-  if (!may_be) return nullptr;
+  const bool may_be = x.dtype == DType::bf16 && g.kernel == Pair(1) && g.stride != Pair(1) &&
+                      g.pad == Pad(0) && g.groups == 1 && runtime->choice.only.empty();
+  if (!may_be || settled_instruction_set().find("amx") == std::string::npos) return nullptr;
   g.check(x.shape);
   const auto beside = [](const Shape& shape) {
     return to_form(shape, Desc(dims(shape), Type::bf16, dnnl::memory::format_tag::nhwc));
