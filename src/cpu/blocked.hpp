@@ -104,7 +104,7 @@ class BlockedNorm final : public NormKernel {
   std::size_t period_;  // channels of a piece over and over, sixteen at least
   // Elements that pieces cut, how many they are at most, how many pieces that makes, and all.
   std::int64_t run_, most_, per_run_, pieces_;
-  std::vector<float> coefficients_;  // three rows of padded channels, filled anew by each call
+  std::vector<float> coefficients_;  // four rows of padded channels, filled anew by each call
   InstructionSet set_ = instruction_set();
   float slope_;                   // of the epilogue's activation; 1 = none
   std::vector<double> partials_;  // of each piece: `block` sums, then `block` sums more

@@ -66,17 +66,20 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x, bool tiles)
   // Leaving out padding pays where that saves more cycles than copying dy for each tap takes.
   const int taps = columns_ / x_blocks_;
   double in = 0;
-  for (int tap = 0; tap < taps; ++tap)
+  for (int tap = 0; tap < taps && !tiles_; ++tap)
     in += double(inside_rows(tap).size * inside_columns(tap).size);
   tap_by_tap_ = !tiles_ && 8 * x_blocks_ * (1 - in / double(taps * y_.h * y_.w)) > 3;
   // Cycles as in divide(), as if all were one task, so that threads do not matter. Measured, not
-  // derived: below a sixth ours was faster in nearly all shapes, and above it slower.
+  // derived: below a sixth ours was faster in nearly all shapes, and above it slower. By tiles it
+  // is slower for windows of large images with few channels of y alone.
   pays_ = tiles_ ? taps == 1 || rows_ >= 8 || run_ > 0
                  : 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
   // Memory is read once, and nothing is copied twice, where each thread has positions of its own.
   constexpr std::int64_t least = 3072, most = 16;
   const bool small = rows_ <= most_rows && rows_ * columns_ <= most_blocks;
-  if (tiles_ && small) shares_ = int(std::clamp<std::int64_t>(y_.n * y_.h * y_.w / least, 1, most));
+  const std::int64_t lines = y_.n * y_.h;  // which are not cut
+  if (tiles_ && small)
+    shares_ = int(std::clamp(lines * y_.w / least, std::int64_t(1), std::min(most, lines)));
   divide();
 }
 

@@ -15,7 +15,8 @@ namespace lamina::detail {
 
 /// dw(k, c, i, j) = sum over n, h, w of dy(n, k, h, w) * x(n, c, h * stride + i - pad, ...): rows
 /// are channels of dy, columns those of x for each tap of the window, and what is summed over are
-/// the positions of y, in an order that does not depend on the number of threads. dw lies in blocks
+/// the positions of y, in an order that does not depend on the number of threads. Where padding is
+/// multiplied, too, infinities of dy beside it make NaN. dw lies in blocks
 /// of sixteen channels of x by some of dy, those of x in pairs, and is padded with zeros.
 class DwProducts {
  public:
@@ -34,7 +35,7 @@ class DwProducts {
   DwProducts(std::int64_t features, std::int64_t out_block, std::int64_t block, const Shape& x,
              bool tiles = false);
 
-  /// Whether it is faster than oneDNN's: with few channels the copies take too long.
+  /// Whether it is faster than oneDNN's: with few channels copies may take too long.
   bool pays() const { return pays_; }
 
   /// Whether dw lies k-h-w-c: where x has few channels.

@@ -78,17 +78,21 @@ LAMINA_BF16 void pack_beside(const BF16* from, std::int64_t channels, const Offs
       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i side_by_side = _mm512_load_si512(order);
   for (int p = 0; p < pairs; ++p) {
-    const std::ptrdiff_t one = where[2 * std::size_t(p)], other = where[2 * std::size_t(p) + 1];
+    const std::ptrdiff_t* const at = where.data() + 2 * p;
+    // Where nothing is read the address still has to be one of memory: faults are put off at a
+    // cost.
+    const BF16* const one = at[0] == nowhere ? from : from + at[0];
+    const BF16* const other = at[1] == nowhere ? from : from + at[1];
     for (int b = 0; b < blocks; ++b) {
       const std::int64_t c = (first + b) * block;
       const auto all = __mmask16((1u << std::clamp<std::int64_t>(channels - c, 0, block)) - 1);
-      const auto there = [&](int i, std::ptrdiff_t at) {
-        if (at == nowhere) return __mmask16(0);
-        return taken ? __mmask16((*taken)[std::size_t(i)] >> c) : all;
+      const auto there = [&](int i) {
+        if (at[i] == nowhere) return __mmask16(0);
+        return taken ? __mmask16((*taken)[std::size_t(2 * p + i)] >> c) : all;
       };
-      const __m512i both = _mm512_inserti64x4(
-          _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(there(2 * p, one), from + one + c)),
-          _mm256_maskz_loadu_epi16(there(2 * p + 1, other), from + other + c), 1);
+      const __m512i both =
+          _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(there(0), one + c)),
+                             _mm256_maskz_loadu_epi16(there(1), other + c), 1);
       _mm512_store_si512(to[b * apart + p].of_channel,
                          _mm512_permutexvar_epi16(side_by_side, both));
     }

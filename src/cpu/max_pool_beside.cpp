@@ -28,7 +28,8 @@ Range around(std::int64_t element, std::int64_t window, std::int64_t stride, std
           std::min(windows, last / stride + 1)};
 }
 
-/// A whole number that orders values of bf16: zeros are equal, and NaN is more than all else.
+/// A whole number that orders values of bf16: zeros are equal, and NaN is more than all else. What
+/// comes back is 0 for either zero, and a NaN for any.
 constexpr std::int16_t least_key = -0x8000, key_of_nan = 0x7FFF;
 inline std::int16_t key_of(BF16 v) {
   const auto size = std::int16_t(v.bits & 0x7FFF);

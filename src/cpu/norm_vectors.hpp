@@ -182,7 +182,8 @@ LAMINA_STEP void sum_band(float, std::size_t r, std::size_t end, std::size_t row
 template <class Terms>
 LAMINA_STEP void sum_band(BF16, std::size_t r, std::size_t end, std::size_t row, std::size_t first,
                           std::size_t band, Terms& terms, double* firsts, double* seconds) {
-  alignas(64) float some[most_channels] = {}, products[most_channels] = {};
+  alignas(64) float some[most_channels], products[most_channels];
+  for (std::size_t i = 0; i < band; ++i) some[i] = 0, products[i] = 0;
   Sums sums;
   Sixteen a, b, c;
   for (; r < end; ++r) {

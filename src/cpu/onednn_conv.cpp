@@ -162,7 +162,7 @@ class Conv final : public OneDnnWeighted {
   // Our own dw, if images and weights lie in blocks, or images n-h-w-c for tiles. Empty if not
   // taken.
   std::string products(const Passes& p, const Shape& x) {
-    if (g_.groups > 1 || !may_be_products(p.weights)) return "";
+    if (type_ != Type::bf16 || g_.groups > 1 || !may_be_products(p.weights)) return "";
     const Channels& c = blocked_channels[0];
     const auto& f = p.forward;
     const bool tiles = is(p.weights, "amx");

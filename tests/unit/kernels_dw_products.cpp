@@ -121,7 +121,8 @@ void compare_sizes(const char* how) {
                                 {5, 7, 7},
                                 {3, 13, 40},
                                 {2, 31, 17},
-                                {9, 31, 33}})  // tiles: positions in three shares
+                                {1, 1, 7000},
+                                {9, 31, 33}})  // by tiles in three shares
     CHECK(compare({.channels = 32, .bias = true}, {n, 32, h, w}, how));
   // Tiles of one to four blocks, and several tasks of both.
   for (const std::int64_t channels : {16, 48, 80, 96, 112, 320})

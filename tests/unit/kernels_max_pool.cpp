@@ -106,6 +106,7 @@ TEST_CASE("maximum pooling is exact in every type and layout", "[isa]") {
         for (const Pad pad :
              {Pad(0), Pad{window.h / 2, window.w / 2}, Pad{window.h - 1, 0, 0, window.w - 1}})
           compare({.window = window, .stride = stride, .pad = pad}, shape);
+  compare({.window = 3, .stride = 2, .ceil = true}, {2, 32, 10, 12});
 }
 
 TEST_CASE("below AVX-512 plain images of some channels are pooled by our kernel", "[isa]") {

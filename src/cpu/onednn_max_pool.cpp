@@ -1,6 +1,6 @@
-// Maximum pooling on nChw8c. What oneDNN has for it below AVX-512 stores the places of maxima, and
-// channels that are padding, lane by lane: at a tenth of the speed of memory, and less; and on
-// plain images it has nothing but loops.
+// Maximum pooling on nChw8c, and which of our loops is taken. What oneDNN has for it below AVX-512
+// stores the places of maxima, and channels that are padding, lane by lane: at a tenth of the speed
+// of memory, and less; and on plain images it has nothing but loops.
 #include "cpu/blocked.hpp"
 #include "cpu/onednn_core.hpp"
 #include "cpu/simd.hpp"
