@@ -70,10 +70,12 @@ DwProducts::DwProducts(const ConvGeometry& g, const Shape& x, bool tiles)
     in += double(inside_rows(tap).size * inside_columns(tap).size);
   tap_by_tap_ = !tiles_ && 8 * x_blocks_ * (1 - in / double(taps * y_.h * y_.w)) > 3;
   // Cycles as in divide(), as if all were one task, so that threads do not matter. Measured, not
-  // derived: below a sixth ours was faster in nearly all shapes, and above it slower. By tiles it
-  // is slower for windows of large images with few channels of y alone.
-  pays_ = tiles_ ? taps == 1 || rows_ >= 8 || run_ > 0
-                 : 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
+  // derived: below a sixth ours was faster in nearly all shapes, and above it slower.
+  pays_ = 6 * (3 * rows_ + 4 * columns_) < 8 * rows_ * columns_;
+  if (tiles_) {  // where oneDNN's are slow, measured as well: with a stride, and on large images
+    const bool strided = g.stride != Pair(1), large = y_.n * y_.h * y_.w >= 200'000;
+    pays_ = taps == 1 || plain() || rows_ >= (large ? 4 : strided ? 8 : 16);
+  }
   // Memory is read once, and nothing is copied twice, where each thread has positions of its own.
   constexpr std::int64_t least = 3072, most = 16;
   const bool small = rows_ <= most_rows && rows_ * columns_ <= most_blocks;
