@@ -46,8 +46,8 @@ double squared_norm(const T* x, std::size_t n);
 std::unique_ptr<UnaryKernel> max_pool_beside(const PoolGeometry&, const Form& x, const Form& y);
 
 /// `block` channels lie together: 1 is plain nchw, 16 is nChw16c, and 0 is nhwc of a multiple of 16
-/// channels. The result of each sum depends on shape and block alone,
-/// never on the number of threads.
+/// channels. The result of each sum depends on shape and block alone, never on the number of
+/// threads.
 class BlockedNorm final : public NormKernel {
  public:
   BlockedNorm(const Form& x, int block, const Epilogue& epilogue);

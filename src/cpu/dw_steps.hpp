@@ -44,15 +44,16 @@ LAMINA_BF16_STEP __m512bh vector(const Pairs& p) {
   return (__m512bh)_mm512_load_si512(p.of_channel);
 }
 
+/// Brings the channels of two positions, one behind the other, side by side.
+alignas(64) constexpr std::uint16_t order[2 * block] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                        21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                        11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+
 /// Copies the positions of a plane, zeros behind its first `channels`; the pairs are `step` apart.
 LAMINA_BF16 void pack(const BF16* plane, std::int64_t channels, const Offsets& where, int pairs,
                       Pairs* to, int step) {
   alignas(64) static constexpr BF16 zeros[block] = {};
   const auto there = __mmask16((1u << std::clamp<std::int64_t>(channels, 0, block)) - 1);
-  alignas(64) std::uint16_t order[2 * block];
-  for (int i = 0; i < block; ++i) {
-    order[2 * i] = std::uint16_t(i), order[2 * i + 1] = std::uint16_t(block + i);
-  }
   const __m512i side_by_side = _mm512_load_si512(order);
   const auto half = [&](int i) __attribute__((target("avx512f,avx512bw,avx512vl"))) {
     const std::ptrdiff_t at = where[std::size_t(i)];
@@ -73,9 +74,6 @@ using Masks = std::array<std::uint64_t, chunk>;
 /// that `taken` says. Memory is read in its order.
 LAMINA_BF16 void pack_beside(const BF16* from, std::int64_t channels, const Offsets& where,
                              const Masks* taken, int pairs, int first, int blocks, Pairs* to) {
-  alignas(64) static constexpr std::uint16_t order[2 * block] = {
-      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i side_by_side = _mm512_load_si512(order);
   for (int p = 0; p < pairs; ++p) {
     const std::ptrdiff_t* const at = where.data() + 2 * p;

@@ -1,7 +1,7 @@
 // Convolution of an image that is padded beforehand. Below AVX-512 oneDNN takes long windows with
 // padding around few channels as products of matrices, which with AVX2 are half as fast as its
 // kernel for images that need none, and leave y plain.
-#include "cpu/onednn_widened.hpp"
+#include "cpu/onednn_copied_conv.hpp"
 #include "cpu/simd.hpp"
 
 #include <lamina/kernels/instruction_set.hpp>
@@ -11,40 +11,14 @@
 namespace lamina::detail {
 namespace {
 
-class PaddedConv final : public WeightedKernel {
+class PaddedConv final : public CopiedConv {
  public:
   PaddedConv(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> inner, const Pad& pad,
              const Form& x)
-      : WeightedKernel(*inner), inner_(std::move(inner)), pad_(pad), shape_(x.shape) {
-    room_ = Room(runtime, inner_->scratch, {inner_->inputs[0]});
-    scratch = room_.end();
-    inputs[0] = x;
-    algorithm = "padded " + inner_->algorithm;
-  }
-
-  void take_plain_weights() override {
-    inner_->take_plain_weights();
-    w = inner_->w, workspace = inner_->workspace;
-  }
-
-  void forward(Stream& stream, const View& x, const View& weights, const View& bias, const View& y,
-               const View& added) override {
-    pad(stream, Pass::forward, x);
-    inner_->forward(stream, room_[0], weights, bias, y, added);
-  }
-  void input_grad(Stream& stream, const View& weights, const View& dy, const View& dx) override {
-    inner_->input_grad(stream, weights, dy, room_[0]);
-    crop(stream, dx);
-  }
-  void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
-                   const View& db) override {
-    pad(stream, Pass::weight_grad, x);
-    inner_->weight_grad(stream, room_[0], dy, dw, db);
-  }
+      : CopiedConv(runtime, std::move(inner), x, "padded"), pad_(pad), shape_(x.shape) {}
 
  private:
-  void pad(Stream& stream, Pass pass, const View& x) {
-    check_operand(x, inputs[0], "conv");
+  void copy_in(Stream& stream, Pass pass, const View& x) override {
     stream.run(pass, "conv.pad", [&] {
       each_row([&](std::int64_t row, float* padded, std::int64_t width) {
         if (row < 0) return void(std::fill_n(padded, width, 0.0f));
@@ -54,8 +28,7 @@ class PaddedConv final : public WeightedKernel {
       });
     });
   }
-  void crop(Stream& stream, const View& dx) {
-    check_operand(dx, inputs[0], "conv");
+  void copy_out(Stream& stream, const View& dx) override {
     stream.run(Pass::input_grad, "conv.crop", [&] {
       each_row([&](std::int64_t row, const float* padded, std::int64_t) {
         if (row >= 0) std::copy_n(padded + pad_.left, shape_.w, dx.as<float>() + row * shape_.w);
@@ -68,19 +41,17 @@ class PaddedConv final : public WeightedKernel {
   void each_row(const F& f) const {
     const std::int64_t h = pad_.top + shape_.h + pad_.bottom;
     const std::int64_t width = pad_.left + shape_.w + pad_.right;
-    float* const image = room_[0].as<float>();
+    float* const padded = image().as<float>();
 #pragma omp parallel for schedule(static) if (shape_.size() > std::int64_t(parallel_elements))
     for (std::int64_t plane = 0; plane < shape_.n * shape_.c; ++plane)
       for (std::int64_t r = 0; r < h; ++r) {
         const bool within = r >= pad_.top && r < pad_.top + shape_.h;
-        f(within ? plane * shape_.h + r - pad_.top : -1, image + (plane * h + r) * width, width);
+        f(within ? plane * shape_.h + r - pad_.top : -1, padded + (plane * h + r) * width, width);
       }
   }
 
-  std::unique_ptr<WeightedKernel> inner_;
   Pad pad_;
   Shape shape_;  // of x
-  Room room_;    // of the padded image
 };
 
 /// Whether oneDNN compiles forward for it, and the gradient of its weights.

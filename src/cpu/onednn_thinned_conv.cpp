@@ -1,8 +1,8 @@
 // Convolution by 1x1 windows with a stride, of the pixels that it takes, copied beforehand. On
 // images n-h-w-c oneDNN's kernels for tiles (AMX) take several times as long for a stride as
-// without one, and the gradient of such weights is no product of matrices.
+// without one.
+#include "cpu/onednn_copied_conv.hpp"
 #include "cpu/onednn_isa.hpp"
-#include "cpu/onednn_widened.hpp"
 #include "cpu/simd.hpp"
 
 #include <algorithm>
@@ -10,57 +10,30 @@
 namespace lamina::detail {
 namespace {
 
-class ThinnedConv final : public WeightedKernel {
+class ThinnedConv final : public CopiedConv {
  public:
   ThinnedConv(const RuntimePtr& runtime, std::unique_ptr<WeightedKernel> inner, const Pair& stride,
               const Form& x)
-      : WeightedKernel(*inner), inner_(std::move(inner)), stride_(stride), x_(x.shape) {
-    y_ = inner_->inputs[0].shape;
-    room_ = Room(runtime, inner_->scratch, {inner_->inputs[0]});
-    scratch = room_.end();
-    inputs[0] = x;
-    algorithm = "thinned " + inner_->algorithm;
-  }
-
-  void take_plain_weights() override {
-    inner_->take_plain_weights();
-    w = inner_->w, workspace = inner_->workspace;
-  }
-
-  void forward(Stream& stream, const View& x, const View& weights, const View& bias, const View& y,
-               const View& added) override {
-    thin(stream, Pass::forward, x);
-    inner_->forward(stream, room_[0], weights, bias, y, added);
-  }
-  void input_grad(Stream& stream, const View& weights, const View& dy, const View& dx) override {
-    inner_->input_grad(stream, weights, dy, room_[0]);
-    spread(stream, dx);
-  }
-  void weight_grad(Stream& stream, const View& x, const View& dy, const View& dw,
-                   const View& db) override {
-    thin(stream, Pass::weight_grad, x);
-    inner_->weight_grad(stream, room_[0], dy, dw, db);
-  }
+      : CopiedConv(runtime, std::move(inner), x, "thinned"), stride_(stride), x_(x.shape) {}
 
  private:
-  void thin(Stream& stream, Pass pass, const View& x) {
-    check_operand(x, inputs[0], "conv");
+  void copy_in(Stream& stream, Pass pass, const View& x) override {
+    const Shape taken = image().shape;
     stream.run(pass, "conv.thin", [&] {
-      each_row(y_, [&](std::int64_t n, std::int64_t p) {
+      each_row(taken, [&](std::int64_t n, std::int64_t p) {
         const BF16* from = row(x, n, p * stride_.h);
-        BF16* to = row(room_[0], n, p);
-        for (std::int64_t q = 0; q < y_.w; ++q, from += stride_.w * x_.c, to += x_.c)
+        BF16* to = row(image(), n, p);
+        for (std::int64_t q = 0; q < taken.w; ++q, from += stride_.w * x_.c, to += x_.c)
           std::copy_n(from, x_.c, to);
       });
     });
   }
-  void spread(Stream& stream, const View& dx) {
-    check_operand(dx, inputs[0], "conv");
+  void copy_out(Stream& stream, const View& dx) override {
     stream.run(Pass::input_grad, "conv.spread", [&] {
       each_row(x_, [&](std::int64_t n, std::int64_t r) {
         BF16* to = row(dx, n, r);
         if (r % stride_.h != 0) return void(std::fill_n(to, x_.w * x_.c, BF16()));
-        const BF16* from = row(room_[0], n, r / stride_.h);
+        const BF16* from = row(image(), n, r / stride_.h);
         for (std::int64_t s = 0; s < x_.w; ++s, to += x_.c) {
           if (s % stride_.w == 0) {
             std::copy_n(from, x_.c, to), from += x_.c;
@@ -82,10 +55,8 @@ class ThinnedConv final : public WeightedKernel {
     for (std::int64_t i = 0; i < images.n * images.h; ++i) f(i / images.h, i % images.h);
   }
 
-  std::unique_ptr<WeightedKernel> inner_;
   Pair stride_;
-  Shape x_, y_;  // y in the channels of x
-  Room room_;    // of the pixels that are taken
+  Shape x_;
 };
 
 }  // namespace
