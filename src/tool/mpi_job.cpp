@@ -43,6 +43,13 @@ bool is_known(const std::string& notice) {
          notice.find("processes exited with non-zero status,") != notice.npos;
 }
 
+/// Open MPI puts the program that reaches another host into a group of its own twice, in that
+/// program and in mpirun, and says so where the latter came second: nothing is amiss.
+bool says_nothing(std::string_view line) {
+  return line.find(": Warning: setpgid(") != line.npos &&
+         line.find("failed in parent with errno=Permission denied") != line.npos;
+}
+
 void print(std::string_view words) { std::fwrite(words.data(), 1, words.size(), stderr); }
 
 }  // namespace
@@ -57,7 +64,7 @@ std::string Lost::text() const {
 
 void Notices::line(std::string_view line) {
   const bool ends = is_rule(line.substr(0, line.size() - 1));  // without its end of line
-  if (box_.empty() && !ends) return print(line);
+  if (box_.empty() && !ends) return says_nothing(line) ? void() : print(line);
   const bool begins = box_.empty();
   box_ += line;
   if (begins || (!ends && ++lines_ < most_lines)) return;
