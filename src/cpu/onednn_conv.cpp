@@ -1,5 +1,6 @@
 // Convolution by oneDNN: which of its implementations computes each pass.
 #include "cpu/onednn_compare.hpp"
+#include "cpu/onednn_products.hpp"
 #include "cpu/onednn_weighted.hpp"
 #include "cpu/winograd.hpp"
 
@@ -119,18 +120,30 @@ class Conv final : public OneDnnWeighted {
     inputs = {to_form(x, image)};
     output = to_form(y_, p.forward.dst_desc());
     w = to_form(shape_, weights);
-    assemble_forward<Forward>(p.forward, fused(p.forward), bias_desc_);
+    std::string y = TileConv::name, dx = y;
+    if (!take_forward(tile_conv(g_, x, p.forward, epilogue_), bias_desc_)) {
+      assemble_forward<Forward>(p.forward, fused(p.forward), bias_desc_);
+      y = p.forward.impl_info_str();
+    }
     if (forward_only_) {
-      algorithm = p.forward.impl_info_str();
+      algorithm = y;
       return;
     }
-    assemble_data<Data>(p.forward, p.data);
-    std::string dw = products(p, x);
-    if (dw.empty()) {
-      assemble_weights<Weights>(p.forward, p.weights, bias_desc_);
-      dw = p.weights.impl_info_str();
+    const Desc kept = p.forward.weights_desc();
+    const bool alike = p.data.diff_src_desc() == p.forward.src_desc() &&
+                       p.data.diff_dst_desc() == p.forward.dst_desc();
+    if (!alike || !take_gradient(tile_conv(g_, x, p.data), kept, p.data.weights_desc())) {
+      assemble_data<Data>(p.forward, p.data);
+      dx = p.data.impl_info_str();
     }
-    algorithm = join(p.forward.impl_info_str(), p.data.impl_info_str(), dw);
+    std::string dw = p.weights.impl_info_str();
+    const auto own = own_dw(g_, x, p.forward, p.weights);
+    if (own && take_products(own->kernel, own->made, own->kept)) {
+      dw = own->kernel.how();
+    } else {
+      assemble_weights<Weights>(p.forward, p.weights, bias_desc_);
+    }
+    algorithm = join(y, dx, dw);
   }
 
   // `forward` with the epilogue, on the same operands; empty where that leads elsewhere, or takes
@@ -157,23 +170,6 @@ class Conv final : public OneDnnWeighted {
     // In a network y has left the caches when the second one comes.
     return one <= 1.05 * seconds(forward, text(", then", e), apart) ? pd
                                                                     : Forward::primitive_desc();
-  }
-
-  // Our own dw, if images and weights lie in blocks, or images n-h-w-c for tiles. Empty if not
-  // taken.
-  std::string products(const Passes& p, const Shape& x) {
-    if (type_ != Type::bf16 || g_.groups > 1 || !may_be_products(p.weights)) return "";
-    const Channels& c = blocked_channels[0];
-    const auto& f = p.forward;
-    const bool tiles = is(p.weights, "amx");
-    const auto tag = tiles ? dnnl::memory::format_tag::nhwc : c.image;
-    const Dims image = tiles ? dims(x) : blocking(f.src_desc()).dims;
-    const DwProducts kernel(g_, x, tiles);
-    const auto how = kernel.plain() ? dnnl::memory::format_tag::ohwi : c.weights_bf16;
-    const Desc made(w_, f32, how), kept = retyped(f.weights_desc(), f32);
-    const bool fits = f.src_desc() == Desc(image, Type::bf16, tag) &&
-                      f.dst_desc() == Desc(dims(y_), Type::bf16, tag) && (tiles || kept == made);
-    return fits && take_products(kernel, made, kept) ? kernel.how() : "";
   }
 
   // Ours, where oneDNN has a direct convolution for AVX2 only.

@@ -1,5 +1,6 @@
 // Linear by oneDNN's inner product. x is wanted plain: to reorder n*c values costs nothing beside
 // reading k*c weights, and for images in blocks oneDNN 2.6 has slow kernels only.
+#include "cpu/onednn_products.hpp"
 #include "cpu/onednn_weighted.hpp"
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 #include "cpu/onednn_copied_conv.hpp"
 #include "cpu/onednn_isa.hpp"
 #include "cpu/simd.hpp"
+#include "cpu/tile_conv.hpp"
 
 #include <algorithm>
 
@@ -77,7 +78,8 @@ std::unique_ptr<WeightedKernel> thinned_conv(const RuntimePtr& runtime, const Co
   const Form thinned = beside(taken);
   // The scratchpad of what is not taken goes with its runtime.
   const auto tried = make(std::make_shared<Runtime>(runtime->choice), without, thinned);
-  const bool tiles = tried->algorithm.find("amx") != std::string::npos;
+  const std::string& by = tried->algorithm;
+  const bool tiles = by.find("amx") != by.npos || by.find(TileConv::name) != by.npos;
   if (!tiles || tried->inputs[0] != thinned) return nullptr;
   return std::make_unique<ThinnedConv>(runtime, make(runtime, without, thinned), g.stride,
                                        beside(x.shape));

@@ -20,6 +20,34 @@ bool OneDnnWeighted::takes(std::string_view ours, bool pays) const {
   return ours.find(choice.only) != ours.npos;
 }
 
+bool OneDnnWeighted::take_forward(const std::optional<TileConv>& kernel, const Desc& bias) {
+  if (!kernel || !takes(TileConv::name, kernel->pays())) return false;
+  bias_ = bias.get_size() > 0, over_added = epilogue_.add;
+  if (epilogue_.add) inputs.push_back(output);
+  scratch = kernel->scratch();
+  runtime_->reserve(scratch);
+  forward_ = [kernel = *kernel, bias = bias_, runtime = runtime_](auto v) {
+    void* const* at = v.begin();  // x, w, b, y
+    kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
+           bias ? static_cast<const BF16*>(at[2]) : nullptr, static_cast<BF16*>(at[3]),
+           runtime->scratch().as<void>());
+  };
+  return true;
+}
+
+bool OneDnnWeighted::take_gradient(const std::optional<TileConv>& kernel, const Desc& kept,
+                                   const Desc& weights) {
+  if (!kernel || !takes(TileConv::name, kernel->pays())) return false;
+  data_w_ = stage(kept, weights);
+  arrange(kernel->scratch(), {&data_w_});
+  data_ = [kernel = *kernel, runtime = runtime_](auto v) {
+    void* const* at = v.begin();  // w, dy, dx
+    kernel(static_cast<const BF16*>(at[1]), static_cast<const BF16*>(at[0]), nullptr,
+           static_cast<BF16*>(at[2]), runtime->scratch().as<void>());
+  };
+  return true;
+}
+
 bool OneDnnWeighted::take_products(const DwProducts& kernel, const Desc& made, const Desc& kept) {
   if (!takes(kernel.how(), kernel.pays())) return false;
   weights_dw_ = stage(made, kept);

@@ -5,11 +5,13 @@
 
 #include "cpu/dw_products.hpp"
 #include "cpu/onednn_core.hpp"
+#include "cpu/tile_conv.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 namespace lamina::detail {
@@ -93,10 +95,9 @@ class OneDnnWeighted : public WeightedKernel {
     arrange(op.scratch(), {&weights_x_, &weights_dy_, &weights_dw_});
   }
 
-  /// Whether dw in bf16 may be our own: by tiles (AMX) where oneDNN's is.
-  static bool may_be_products(const dnnl::primitive_desc_base& theirs) {
-    return is(theirs, "amx") ? DwProducts::tiles_available() : DwProducts::available();
-  }
+  /// Takes our own for y, with its epilogue, or for dx, where it pays.
+  bool take_forward(const std::optional<TileConv>&, const Desc& bias);
+  bool take_gradient(const std::optional<TileConv>&, const Desc& kept, const Desc& weights);
   /// Takes that for dw where it pays; `kept` is how dw is to lie, empty if as it makes it.
   bool take_products(const DwProducts&, const Desc& made = {}, const Desc& kept = {});
   /// Whether to take one of our own, which is offered by its name: where it pays, but tests force
