@@ -1,6 +1,7 @@
-// Maximum pooling on nChw8c, and which of our loops is taken. What oneDNN has for it below AVX-512
-// stores the places of maxima, and channels that are padding, lane by lane: at a tenth of the speed
-// of memory, and less; and on plain images it has nothing but loops.
+// Maximum pooling on nChw8c and nChw16c, and which of our loops is taken. What oneDNN has for it
+// makes of a NaN -3.4e38, or another element. Below AVX-512 it also stores the places of maxima,
+// and channels that are padding, lane by lane: at a tenth of the speed of memory, and less; and on
+// plain images it has nothing but loops.
 #include "cpu/blocked.hpp"
 #include "cpu/onednn_core.hpp"
 #include "cpu/simd.hpp"
@@ -10,7 +11,7 @@
 namespace lamina::detail {
 namespace {
 
-constexpr int lanes = 8;  // channels that lie together
+constexpr int lanes = 8;  // channels that are taken at a time
 typedef float Floats __attribute__((vector_size(4 * lanes)));
 typedef std::int32_t Places __attribute__((vector_size(4 * lanes)));
 typedef std::uint8_t Kept __attribute__((vector_size(lanes)));
@@ -31,52 +32,57 @@ Inside columns_of(const PoolGeometry& g, const Shape& x, std::int64_t q) {
 }
 
 /// Row p of y, and of each maximum the place within its window: the first of equal ones, or the
-/// first NaN.
+/// first NaN. Of channels of which `block` lie together.
+template <int block>
 LAMINA_SIMD void max_row(const PoolGeometry& g, const Shape& x, const Shape& y, std::int64_t p,
                          const float* image, float* to, std::uint8_t* kept) {
   const Inside rows = rows_of(g, x, p);
   for (std::int64_t q = 0; q < y.w; ++q) {
     const Inside columns = columns_of(g, x, q);
     const std::int64_t origin = rows.begin * x.w + columns.begin;
-    Floats best;
-    std::memcpy(&best, image + (origin + rows.first * x.w + columns.first) * lanes, sizeof best);
-    Places place = Places() + std::int32_t(rows.first * g.window.w + columns.first);
-    for (std::int64_t r = rows.first; r < rows.end; ++r)
-      for (std::int64_t s = columns.first; s < columns.end; ++s) {
-        Floats v;
-        std::memcpy(&v, image + (origin + r * x.w + s) * lanes, sizeof v);
-        const Places better = (v > best) | ((v != v) & (best == best));
-        best = better ? v : best;
-        place = better ? Places() + std::int32_t(r * g.window.w + s) : place;
-      }
-    std::memcpy(to + q * lanes, &best, sizeof best);
-    const Kept narrow = __builtin_convertvector(place, Kept);
-    std::memcpy(kept + q * lanes, &narrow, sizeof narrow);
+    for (int c = 0; c < block; c += lanes) {
+      const float* const from = image + origin * block + c;
+      Floats best;
+      std::memcpy(&best, from + (rows.first * x.w + columns.first) * block, sizeof best);
+      Places place = Places() + std::int32_t(rows.first * g.window.w + columns.first);
+      for (std::int64_t r = rows.first; r < rows.end; ++r)
+        for (std::int64_t s = columns.first; s < columns.end; ++s) {
+          Floats v;
+          std::memcpy(&v, from + (r * x.w + s) * block, sizeof v);
+          const Places better = (v > best) | ((v != v) & (best == best));
+          best = better ? v : best;
+          place = better ? Places() + std::int32_t(r * g.window.w + s) : place;
+        }
+      std::memcpy(to + q * block + c, &best, sizeof best);
+      const Kept narrow = __builtin_convertvector(place, Kept);
+      std::memcpy(kept + q * block + c, &narrow, sizeof narrow);
+    }
   }
 }
 
 /// dx of a plane. Its rows are cleared just before the first window that lies on them.
+template <int block>
 LAMINA_SIMD void spread_plane(const PoolGeometry& g, const Shape& x, const Shape& y,
                               const float* dy, const std::uint8_t* kept, float* dx) {
   std::int64_t cleared = 0;
   const auto clear = [&](std::int64_t end) __attribute__((always_inline)) {
     if (end <= cleared) return;
-    std::memset(dx + cleared * x.w * lanes, 0, std::size_t((end - cleared) * x.w) * 4 * lanes);
+    std::memset(dx + cleared * x.w * block, 0, std::size_t((end - cleared) * x.w) * 4 * block);
     cleared = end;
   };
   for (std::int64_t p = 0; p < y.h; ++p) {
     const Inside rows = rows_of(g, x, p);
     clear(rows.begin + rows.end);
-    for (std::int64_t q = 0; q < y.w; ++q, dy += lanes, kept += lanes) {
-      const Inside columns = columns_of(g, x, q);
-      const std::int64_t origin = rows.begin * x.w + columns.begin;
+    for (std::int64_t i = 0; i < y.w * block; i += lanes, dy += lanes, kept += lanes) {
+      const Inside columns = columns_of(g, x, i / block);
+      float* const to = dx + (rows.begin * x.w + columns.begin) * block + i % block;
       Floats gradient;
       Kept narrow;
       std::memcpy(&gradient, dy, sizeof gradient), std::memcpy(&narrow, kept, sizeof narrow);
       const Places place = __builtin_convertvector(narrow, Places);
       for (std::int64_t r = rows.first; r < rows.end; ++r)
         for (std::int64_t s = columns.first; s < columns.end; ++s) {
-          float* const at = dx + (origin + r * x.w + s) * lanes;
+          float* const at = to + (r * x.w + s) * block;
           Floats sum;
           std::memcpy(&sum, at, sizeof sum);
           sum += place == std::int32_t(r * g.window.w + s) ? gradient : Floats();
@@ -87,12 +93,16 @@ LAMINA_SIMD void spread_plane(const PoolGeometry& g, const Shape& x, const Shape
   clear(x.h);
 }
 
+template <int block>
 class MaxPool final : public UnaryKernel {
  public:
+  static constexpr auto tag =
+      block == 16 ? dnnl::memory::format_tag::nChw16c : dnnl::memory::format_tag::nChw8c;
+
   MaxPool(const PoolGeometry& g, const Form& x) : g_(g), x_(x.shape), y_(g.output(x.shape)) {
-    const Desc y = Desc(dims(y_), f32, dnnl::memory::format_tag::nChw8c);
-    planes_ = x_.n * ((x_.c + lanes - 1) / lanes);
-    kept_ = Runtime::bytes_of(std::size_t(planes_ * y_.h * y_.w * lanes));
+    const Desc y = Desc(dims(y_), f32, tag);
+    planes_ = x_.n * ((x_.c + block - 1) / block);
+    kept_ = Runtime::bytes_of(std::size_t(planes_ * y_.h * y_.w * block));
     inputs = {x};
     output = to_form(y_, y);
     algorithm = "lamina:simd";
@@ -105,9 +115,10 @@ class MaxPool final : public UnaryKernel {
     stream.run(Pass::forward, what, [&] {
 #pragma omp parallel for schedule(static) if (x.bytes() > 4 * parallel_elements)
       for (std::int64_t row = 0; row < planes_ * y_.h; ++row) {
-        const std::int64_t at = row * y_.w * lanes;
-        max_row(g_, x_, y_, row % y_.h, x.as<const float>() + row / y_.h * x_.h * x_.w * lanes,
-                y.as<float>() + at, kept_.as<std::uint8_t>() + at);
+        const std::int64_t at = row * y_.w * block;
+        max_row<block>(g_, x_, y_, row % y_.h,
+                       x.as<const float>() + row / y_.h * x_.h * x_.w * block, y.as<float>() + at,
+                       kept_.as<std::uint8_t>() + at);
       }
     });
   }
@@ -118,9 +129,10 @@ class MaxPool final : public UnaryKernel {
     stream.run(Pass::input_grad, what, [&] {
 #pragma omp parallel for schedule(static) if (dx.bytes() > 4 * parallel_elements)
       for (std::int64_t plane = 0; plane < planes_; ++plane) {
-        const std::int64_t at = plane * y_.h * y_.w * lanes;
-        spread_plane(g_, x_, y_, dy.as<const float>() + at, kept_.as<const std::uint8_t>() + at,
-                     dx.as<float>() + plane * x_.h * x_.w * lanes);
+        const std::int64_t at = plane * y_.h * y_.w * block;
+        spread_plane<block>(g_, x_, y_, dy.as<const float>() + at,
+                            kept_.as<const std::uint8_t>() + at,
+                            dx.as<float>() + plane * x_.h * x_.w * block);
       }
     });
   }
@@ -137,21 +149,22 @@ class MaxPool final : public UnaryKernel {
 }  // namespace
 
 std::unique_ptr<UnaryKernel> make_max_pool(const PoolGeometry& g, const Form& x) {
-  constexpr std::int64_t most_places = 256, least_channels = lanes / 2;
+  constexpr std::int64_t most_places = 256, least_channels = 4;
   if (g.kind != PoolGeometry::Kind::max || g.window.h * g.window.w > most_places) return nullptr;
   g.check(x.shape);
+  const bool reorders = x.layout.plain() && x.shape.c >= least_channels;
   if (x.dtype == DType::bf16 && x.order() == AxisOrder{0, 2, 3, 1}) {
     const Shape y = g.output(x.shape);
     const Desc beside(dims(y), Type::bf16, dnnl::memory::format_tag::nhwc);
     return max_pool_beside(g, x, to_form(y, beside));
   }
   if (x.dtype != DType::f32) return nullptr;
-  if (channel_block(x) == lanes) return std::make_unique<MaxPool>(g, x);
-  const bool reorders = x.layout.plain() && x.shape.c >= least_channels &&
-                        instruction_set() < InstructionSet::avx512_core;
-  if (!reorders) return nullptr;
-  const Desc blocked(dims(x.shape), f32, dnnl::memory::format_tag::nChw8c);
-  return std::make_unique<MaxPool>(g, to_form(x.shape, blocked));
+  const bool wide = instruction_set() >= InstructionSet::avx512_core;
+  const Desc blocked(dims(x.shape), f32, wide ? MaxPool<16>::tag : MaxPool<8>::tag);
+  const Form image = reorders ? to_form(x.shape, blocked) : x;
+  if (channel_block(image) == 8) return std::make_unique<MaxPool<8>>(g, image);
+  if (channel_block(image) == 16) return std::make_unique<MaxPool<16>>(g, image);
+  return nullptr;
 }
 
 }  // namespace lamina::detail
