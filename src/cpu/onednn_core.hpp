@@ -191,8 +191,8 @@ std::unique_ptr<WeightedKernel> make_linear(RuntimePtr, std::int64_t features, b
                                             const Form& x, const Epilogue&);
 std::unique_ptr<UnaryKernel> make_activation(RuntimePtr, const Activation&, const Form& x);
 std::unique_ptr<UnaryKernel> make_pool(RuntimePtr, const PoolGeometry&, const Form& x);
-/// By a loop of our own; nothing where there is none: for all but maxima of bf16 in n-h-w-c, and of
-/// f32 in nChw8c, which below AVX-512 it wants instead of plain images.
+/// By a loop of our own, which there is for maxima of bf16 in n-h-w-c, and of f32 in nChw8c and
+/// nChw16c, which it wants instead of plain images of some channels; else nothing.
 std::unique_ptr<UnaryKernel> make_max_pool(const PoolGeometry&, const Form& x);
 std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr, const LrnGeometry&, const Form& x);
 std::unique_ptr<UnaryKernel> make_softmax(RuntimePtr, const Form& x);

@@ -162,8 +162,10 @@ std::unique_ptr<UnaryKernel> make_max_pool(const PoolGeometry& g, const Form& x)
   const bool wide = instruction_set() >= InstructionSet::avx512_core;
   const Desc blocked(dims(x.shape), f32, wide ? MaxPool<16>::tag : MaxPool<8>::tag);
   const Form image = reorders ? to_form(x.shape, blocked) : x;
-  if (channel_block(image) == 8) return std::make_unique<MaxPool<8>>(g, image);
-  if (channel_block(image) == 16) return std::make_unique<MaxPool<16>>(g, image);
+  // Single pixels of whole blocks lie plain, too.
+  const int block = reorders ? (wide ? 16 : 8) : channel_block(x);
+  if (block == 8) return std::make_unique<MaxPool<8>>(g, image);
+  if (block == 16) return std::make_unique<MaxPool<16>>(g, image);
   return nullptr;
 }
 

@@ -21,7 +21,7 @@ std::optional<TileWeights> weights_of(const Desc& w, std::size_t read) {
   std::int64_t beside = 0;  // channels that are written
   if (b.inner_dims == Dims{r, k, r} && b.inner_blocks[0] == 16) {
     beside = b.inner_blocks[1], to.pitch = 2 * beside, to.depth = b.strides[read];
-  } else if (b.inner_dims == Dims{k, r}) {  // pairs are no block of their own
+  } else if (b.inner_dims == Dims{k, r} && b.dims[read] == 32) {  // pairs are no block of their own
     beside = b.inner_blocks[0], to.pitch = b.strides[read], to.depth = 16 * to.pitch;
   }
   if (beside == 0 || beside % 16 != 0) return std::nullopt;

@@ -98,7 +98,7 @@ class OneDnnWeighted : public WeightedKernel {
   /// Takes our own for y, with its epilogue, or for dx, where it pays.
   bool take_forward(const std::optional<TileConv>&, const Desc& bias);
   bool take_gradient(const std::optional<TileConv>&, const Desc& kept, const Desc& weights);
-  /// Takes that for dw where it pays; `kept` is how dw is to lie, empty if as it makes it.
+  /// Takes our own for dw where it pays; `kept` is how dw is to lie, empty if as it makes it.
   bool take_products(const DwProducts&, const Desc& made = {}, const Desc& kept = {});
   /// Whether to take one of our own, which is offered by its name: where it pays, but tests force
   /// it, or another one.

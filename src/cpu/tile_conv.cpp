@@ -42,11 +42,13 @@ TileConv TileConv::forward(const ConvGeometry& g, const Shape& x, const TileWeig
              (g.kernel.w - 1) * g.dilation.w / g.stride.w};
   c.divide(g.kernel.h * g.kernel.w);
   std::vector<Step> taps;
+  c.planes_.assign(std::size_t(g.stride.h * g.stride.w), false);
   for (std::int64_t i = 0; i < g.kernel.h; ++i)
     for (std::int64_t j = 0; j < g.kernel.w; ++j) {
       const std::int64_t r = i * g.dilation.h, s = j * g.dilation.w;
       const std::int64_t plane = r % g.stride.h * g.stride.w + s % g.stride.w;
       const std::int64_t at = r / g.stride.h * c.pitch_ + s / g.stride.w;
+      c.planes_[std::size_t(plane)] = true;
       taps.push_back({plane * c.plane() + at * x.c, i * w.row + j * w.column});
     }
   c.add_phase(taps, 0);
@@ -72,7 +74,7 @@ TileConv TileConv::gradient(const ConvGeometry& g, const Shape& x, const TileWei
       for (std::int64_t i = 0; i < g.kernel.h; ++i)
         for (std::int64_t j = 0; j < g.kernel.w; ++j) {
           const std::int64_t r = i * g.dilation.h - a, s = j * g.dilation.w - b;
-          if (r < 0 || s < 0 || r % g.stride.h != 0 || s % g.stride.w != 0) continue;
+          if (r % g.stride.h != 0 || s % g.stride.w != 0) continue;
           const std::int64_t row = c.halo_.h - r / g.stride.h, at = c.halo_.w - s / g.stride.w;
           taps.push_back({(row * c.pitch_ + at) * c.from_.c, i * w.row + j * w.column});
         }
@@ -120,8 +122,7 @@ void TileConv::add_phase(const std::vector<Step>& taps, Pair at) {
   tiles_ = parts(end, sixteen);
   for (std::int64_t q = 0; q < tiles_ * sixteen; ++q) {
     const std::int64_t column = q % pitch_ * write_.w + at.w, row = q / pitch_ * write_.h + at.h;
-    const bool is =
-        q < end && q % pitch_ < grid_.w && column >= 0 && column < (direct_ ? 1 : to_.w);
+    const bool is = q < end && column >= 0 && column < (direct_ ? 1 : to_.w);
     phase.positions.push_back(is ? std::int32_t(row * (direct_ ? 1 : to_.w) + column) : nowhere);
   }
   phases_.push_back(std::move(phase));
@@ -184,6 +185,7 @@ struct TileConv::Worker {
     for (std::int64_t i = 0; i < of.read_.h; ++i)
       for (std::int64_t j = 0; j < of.read_.w; ++j)
         for (std::int64_t image = 0; image < b.images; ++image) {
+          if (!of.planes_[std::size_t(i * of.read_.w + j)]) continue;
           BF16* row = room + (i * of.read_.w + j) * of.plane() + image * copied;
           for (std::int64_t r = b.row; r < b.row + b.rows + of.halo_.h; ++r, row += of.pitch_ * c)
             copy_row(b.image + image, r * of.read_.h + i - of.lead_.h, j, row);
@@ -196,7 +198,7 @@ struct TileConv::Worker {
     const auto column = [&](std::int64_t at) {  // the first one from there on
       return std::clamp<std::int64_t>(at > 0 ? parts(at, step) : 0, 0, of.pitch_);
     };
-    const std::int64_t begin = column(lead), end = std::max(begin, column(of.from_.w + lead));
+    const std::int64_t begin = column(lead), end = column(of.from_.w + lead);
     const BF16* at = from + ((image * of.from_.h + row) * of.from_.w + begin * step - lead) * c;
     clear(copied, 0, begin);
     if (step == 1) {
@@ -239,6 +241,7 @@ struct TileConv::Worker {
                              const BF16* left, const BF16* right) {
     const auto pitch = std::ptrdiff_t(bytes(of.from_.c));
     const auto row = std::ptrdiff_t(bytes(of.w_.pitch));
+    asm volatile("" ::: "memory");  // the compiler does not know that tiles are read from memory
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -262,12 +265,12 @@ struct TileConv::Worker {
 
   void finish(const Band& b, const Phase& phase, std::int64_t t, const float (*of_tile)[tile / 2],
               std::int64_t k) {
-    const std::int64_t images = of.direct_ ? 0 : b.image + t / of.tiles_;
+    const std::int64_t image = of.direct_ ? 0 : b.image + t / of.tiles_;
     const std::int64_t row = of.direct_ ? 1 : of.to_.w,
                        size = of.direct_ ? of.grid_.h : of.to_.h * row;
     const Rows rows{phase.positions.data() + t % of.tiles_ * sixteen, b.row * of.write_.h * row,
                     size};
-    BF16* const y = to + images * size * of.to_.c + k * channels;
+    BF16* const y = to + image * size * of.to_.c + k * channels;
     const BF16* const added = bias ? bias + k * channels : nullptr;
     const bool scales = of.epilogue_.slope != 1;
     if (of.epilogue_.add) {
@@ -295,7 +298,7 @@ struct TileConv::Worker {
   LAMINA_TILES_BF16 void store(const float (*of_tile)[tile / 2], const Rows& rows,
                                const BF16* of_bias, BF16* y) const {
     const __m512 slope = _mm512_set1_ps(of.epilogue_.slope), zero = _mm512_setzero_ps();
-    // Lest infinity times zero is none.
+    // Lest infinity times zero makes NaN.
     constexpr auto infinity = std::numeric_limits<float>::infinity();
     const bool cuts = of.epilogue_.slope == 0;
     const __m512 least = _mm512_set1_ps(cuts ? std::numeric_limits<float>::lowest() : -infinity);
@@ -306,7 +309,7 @@ struct TileConv::Worker {
     const __m512 left = widened(of_bias), right = widened(of_bias ? of_bias + sixteen : nullptr);
     for (std::int64_t r = 0; r < sixteen; ++r) {
       const std::int64_t at = rows.first + rows.position[r];
-      if (at < 0 || at >= rows.size) continue;
+      if (rows.position[r] == nowhere || at < 0 || at >= rows.size) continue;
       BF16* const p = y + at * of.to_.c;
       // Two tiles on, it is stored soon.
       if (of.write_ == Pair(1)) __builtin_prefetch(p + 2 * sixteen * of.to_.c, 1);
@@ -345,7 +348,9 @@ void TileConv::operator()(const BF16* from, const BF16* w, const BF16* bias, BF1
 
 #else
 
-void TileConv::operator()(const BF16*, const BF16*, const BF16*, BF16*, void*) const {}
+void TileConv::operator()(const BF16*, const BF16*, const BF16*, BF16*, void*) const {
+  throw Error("tiles: this program was compiled without them");
+}
 
 #endif
 

@@ -3,6 +3,8 @@
 // gradients of x with a stride.
 #pragma once
 
+#include "cpu/dw_products.hpp"
+
 #include <lamina/kernels/geometry.hpp>
 #include <lamina/tensor/narrow.hpp>
 
@@ -14,8 +16,8 @@ namespace lamina::detail {
 
 /// What is done to a sum before it is stored.
 struct TileEpilogue {
-  bool add = false;  ///< what is there
-  float slope = 1;   ///< below zero
+  bool add = false;  ///< what is there is added
+  float slope = 1;   ///< by which what is negative then is multiplied
 };
 
 /// How weights lie: tiles of sixteen pairs of channels that are read by sixteen that are written.
@@ -31,7 +33,8 @@ struct TileWeights {
 /// Sums over channels and taps, for each position of the images that are written. A tile has 32
 /// channels of what is read, at sixteen positions that follow one another: windows wider than a
 /// pixel are taken from a copy, a band of rows at a time, with zeros around them, in which
-/// positions do so from one row to the next, too.
+/// positions do so from one row to the next, too. These zeros are multiplied: a weight that is not
+/// finite makes NaN also where its tap lies outside.
 class TileConv {
  public:
   /// Whether it can be computed: channels come in whole tiles, and no window lies in padding alone.
@@ -42,7 +45,7 @@ class TileConv {
                           const TileEpilogue& = {});
   static TileConv gradient(const ConvGeometry&, const Shape& x, const TileWeights&);
 
-  static constexpr const char* name = "lamina:tiles";
+  static constexpr const char* name = DwProducts::name_by_tiles;
 
   /// Whether it is faster than oneDNN's, by measurement: whose forward is slow for small images,
   /// and whose gradient for these, for single pixels and with a stride.
@@ -92,10 +95,11 @@ class TileConv {
   std::int64_t pitch_ = 0;              // from a row of positions to the next one
   std::int64_t shared_ = 0;             // zeros behind a row that are those before the next one
   std::int64_t rows_ = 1, images_ = 1;  // of a band
-  std::int64_t blocks_ = 1, chunk_ = 1;  // of a task, and of these with one look at the band
+  std::int64_t blocks_ = 1, chunk_ = 1;  // of a task, and before the band is read again
   std::int64_t tiles_ = 0;               // of an image's rows
   int threads_ = 1;
   std::vector<Phase> phases_;
+  std::vector<bool> planes_ = {true};  // which, of each row and column of a stride, are read
   bool pays_ = false;
 };
 

@@ -109,9 +109,10 @@ TEST_CASE("maximum pooling is exact in every type and layout", "[isa]") {
   compare({.window = 3, .stride = 2, .ceil = true}, {2, 32, 10, 12});
 }
 
-TEST_CASE("maximum pooling of ours, as all in f32, keeps what is not a number", "[isa]") {
+TEST_CASE("maximum pooling of ours, as of some channels in f32, keeps what is not a number",
+          "[isa]") {
   const PoolGeometry g{.window = 3, .stride = 2, .pad = 1};
-  const Shape shape{2, 20, 9, 8};
+  const Shape shape = GENERATE(Shape{2, 20, 9, 8}, Shape{4, 32, 1, 1}, Shape{9, 8, 1, 1});
   Values x = digits(shape.size(), 1, 2);
   for (std::size_t i = 0; i < x.size(); i += 23) x[i] = std::numeric_limits<double>::quiet_NaN();
   const Values dy = digits(g.output(shape).size(), 2, 1);
@@ -128,7 +129,7 @@ TEST_CASE("maximum pooling of ours, as all in f32, keeps what is not a number", 
       nans += std::isnan(want.y[i]);
       alike += std::isnan(want.y[i]) ? std::isnan(got.y[i]) : got.y[i] == want.y[i];
     }
-    CHECK(nans > 100);
+    CHECK(nans > 3);
     CHECK(alike == int(want.y.size()));
     CHECK((got.dx == want.dx));
   });

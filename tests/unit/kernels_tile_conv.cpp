@@ -50,13 +50,15 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-Results results(const Backend& on, WeightedKernel& kernel, const ConvGeometry& g,
-                const Epilogue& e) {
+/// With `in_place` what is added is where y will be.
+Results results(const Backend& on, WeightedKernel& kernel, const ConvGeometry& g, const Epilogue& e,
+                bool in_place = false) {
   const Shape x = kernel.inputs[0].shape, y = kernel.output.shape;
   const Tensor w = place(on, kernel.w, digits(g.weight(x).size(), 2));
   const Tensor b = g.bias ? place(on, kernel.b, digits(g.channels, 3)) : Tensor();
   const Tensor added = e.add ? place(on, kernel.output, digits(y.size(), 5)) : Tensor();
-  const Tensor to = dirty(kernel.output), dx = dirty(kernel.inputs[0]);
+  const Tensor y_ = dirty(kernel.output), dx = dirty(kernel.inputs[0]);
+  const View to = in_place ? added.view() : y_.view();
   Stream stream;
   kernel.forward(stream, place(on, kernel.inputs[0], digits(x.size(), 1)), w, b, to, added);
   kernel.input_grad(stream, w, place(on, kernel.output, digits(y.size(), 4)), dx);
@@ -82,6 +84,7 @@ By compare(const ConvGeometry& g, const Shape& x, const Epilogue& e = {}) {
     const Results got = results(*backend, *kernel, g, e);
     if (taken.y) CHECK((got.y == want.y));
     if (taken.dx) CHECK((got.dx == want.dx));
+    if (taken.y && e.add) CHECK((results(*backend, *kernel, g, e, true).y == want.y));
   }
   set_threads(before);
   return taken;
@@ -165,11 +168,44 @@ TEST_CASE("convolutions by tiles add, and bend what is below zero") {
     }
 }
 
-TEST_CASE("convolutions by tiles keep what is not a number, and make infinities zero, not none") {
+TEST_CASE("convolutions by tiles take weights plain") {
   if (!tiles_available()) return;
+  const ConvGeometry g{.channels = 96, .kernel = 3, .pad = 1};
+  const Shape x{2, 64, 9, 9};
+  const auto reference = reference_backend(), backend = onednn_backend({.only = tiles});
+  const auto exact = reference->conv(g, {x, DType::f64, {}});
+  const auto kernel = backend->conv(g, {x, DType::bf16, {}});
+  REQUIRE(by(*kernel) == By{true, true});
+  kernel->take_plain_weights();
+  CHECK(kernel->w.layout.plain());
+  const Results want = results(*reference, *exact, g, {}), got = results(*backend, *kernel, g, {});
+  CHECK((got.y == rounded(want.y, DType::bf16)));
+  CHECK((got.dx == rounded(want.dx, DType::bf16)));
+}
+
+TEST_CASE("convolutions by tiles run on more threads or fewer than they were made for") {
+  if (!tiles_available()) return;
+  const ConvGeometry g{.channels = 64, .kernel = 3, .pad = 1};
+  const Shape x{9, 64, 20, 20};
+  const int before = threads();
+  set_threads(2);
+  const auto backend = onednn_backend({.only = tiles});
+  const auto kernel = backend->conv(g, {x, DType::bf16, {}});
+  REQUIRE(by(*kernel) == By{true, true});
+  const Results want = results(*backend, *kernel, g, {});
+  for (const int n : {1, 5}) {
+    set_threads(n);
+    CHECK((results(*backend, *kernel, g, {}) == want));
+  }
+  set_threads(before);
+}
+
+TEST_CASE("convolutions by tiles keep what is not a number, and make none of infinities") {
+  if (!tiles_available()) return;
+  const double slope = GENERATE(0, 0.25);
   const ConvGeometry g{.channels = 32, .bias = false};
   const auto backend = onednn_backend({.only = tiles});
-  const auto kernel = backend->conv(g, {{1, 32, 1, 4}, DType::bf16, {}}, relu(false));
+  const auto kernel = backend->conv(g, {{1, 32, 1, 4}, DType::bf16, {}}, relu(false, slope));
   REQUIRE(by(*kernel).y);
   Values x(32 * 4), w(32 * 32, 1);
   x[0] = std::numeric_limits<double>::quiet_NaN();
@@ -185,9 +221,9 @@ TEST_CASE("convolutions by tiles keep what is not a number, and make infinities 
   const Values got = numbers(plain);
   CHECK(std::isnan(got[0]));
   CHECK(got[1] == x[1]);
-  CHECK(got[2] == 0);
-  CHECK(got[3] == 0);
-  CHECK_FALSE(std::signbit(got[3]));
+  CHECK(got[2] == (slope == 0 ? 0 : x[2]));
+  CHECK(got[3] == -slope);
+  CHECK((slope != 0 || !std::signbit(got[3])));
 }
 
 TEST_CASE("convolutions by tiles have the same bits with any number of threads") {
@@ -225,6 +261,9 @@ TEST_CASE("convolutions are left to oneDNN where its kernels are faster") {
   };
   CHECK(taken({16, 512, 7, 7}, 512, 3, 1) == By{true, true});
   CHECK(taken({16, 512, 14, 14}, 512, 3, 2) == By{true, true});
+  CHECK(taken({16, 512, 8, 8}, 512, 3, 1) == By{true, true});
+  CHECK(taken({16, 512, 9, 9}, 512, 3, 1) == By{false, true});
+  CHECK(taken({16, 256, 15, 15}, 256, 3, 1) == By{false, false});
   CHECK(taken({16, 256, 14, 14}, 1024, 1, 1) == By{false, true});
   CHECK(taken({16, 128, 56, 56}, 128, 3, 2) == By{false, true});
   CHECK(taken({16, 256, 13, 13}, 256, 3, 1) == By{false, true});
