@@ -52,7 +52,7 @@ TileConv TileConv::forward(const ConvGeometry& g, const Shape& x, const TileWeig
       taps.push_back({plane * c.plane() + at * x.c, i * w.row + j * w.column});
     }
   c.add_phase(taps, 0);
-  c.pays_ = c.to_.h * c.to_.w <= 64;
+  c.pays_ = c.to_.h * c.to_.w <= 64 && c.to_.n * c.to_.h * c.to_.w >= 256;
   return c;
 }
 

@@ -47,8 +47,8 @@ class TileConv {
 
   static constexpr const char* name = DwProducts::name_by_tiles;
 
-  /// Whether it is faster than oneDNN's, by measurement: whose forward is slow for small images,
-  /// and whose gradient for these, for single pixels and with a stride.
+  /// Whether it is faster than oneDNN's, by measurement: whose forward is slow for some small
+  /// images, and whose gradient for any of them, for windows of a pixel and with a stride.
   bool pays() const { return pays_; }
 
   /// Bytes of memory that it takes.

@@ -263,6 +263,8 @@ TEST_CASE("convolutions are left to oneDNN where its kernels are faster") {
   CHECK(taken({16, 512, 14, 14}, 512, 3, 2) == By{true, true});
   CHECK(taken({16, 512, 8, 8}, 512, 3, 1) == By{true, true});
   CHECK(taken({16, 512, 9, 9}, 512, 3, 1) == By{false, true});
+  CHECK(taken({6, 512, 7, 7}, 512, 3, 1) == By{true, true});
+  CHECK(taken({5, 512, 7, 7}, 512, 3, 1) == By{false, true});
   CHECK(taken({16, 256, 15, 15}, 256, 3, 1) == By{false, false});
   CHECK(taken({16, 256, 14, 14}, 1024, 1, 1) == By{false, true});
   CHECK(taken({16, 128, 56, 56}, 128, 3, 2) == By{false, true});
