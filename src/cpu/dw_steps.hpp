@@ -178,21 +178,6 @@ LAMINA_TILES __attribute__((noinline)) void multiply_tiles(const Pairs* dy, int 
   asm volatile("" ::: "memory");
 }
 
-/// The shapes of tiles, which the thread has while it computes.
-struct Tiles {
-  explicit Tiles(bool wanted) : wanted_(wanted) {
-    if (wanted_) begin();
-  }
-  ~Tiles() {
-    if (wanted_) end();
-  }
-
- private:
-  LAMINA_TILES static void begin() { _tile_loadconfig(&tile_shapes); }
-  LAMINA_TILES static void end() { _tile_release(); }
-  bool wanted_;
-};
-
 /// What the next chunk will read of a plane, fetched while this one is computed.
 struct Ahead {
   const BF16* plane = nullptr;

@@ -121,7 +121,7 @@ class Conv final : public OneDnnWeighted {
     output = to_form(y_, p.forward.dst_desc());
     w = to_form(shape_, weights);
     std::string y = TileConv::name, dx = y;
-    if (!take_forward(tile_conv(g_, x, p.forward, epilogue_), bias_desc_)) {
+    if (!take_forward(tile_conv(g_, x, p.forward, epilogue_), g_.bias)) {
       assemble_forward<Forward>(p.forward, fused(p.forward), bias_desc_);
       y = p.forward.impl_info_str();
     }
@@ -203,9 +203,8 @@ class Conv final : public OneDnnWeighted {
     if (forced().empty() && !ours_agrees(direct)) return false;
     inputs = {to_form(x, f.src_desc())};
     output = to_form(y_, f.dst_desc());
-    if (epilogue_.add) inputs.push_back(output);
     w = to_form(shape_, f.weights_desc());
-    bias_ = g_.bias, behind_ = bool(epilogue_);
+    describe_forward(g_.bias, false);
     algorithm = ours;
     return true;
   }

@@ -20,13 +20,17 @@ bool OneDnnWeighted::takes(std::string_view ours, bool pays) const {
   return ours.find(choice.only) != ours.npos;
 }
 
-bool OneDnnWeighted::take_forward(const std::optional<TileConv>& kernel, const Desc& bias) {
-  if (!kernel || !takes(TileConv::name, kernel->pays())) return false;
-  bias_ = bias.get_size() > 0, over_added = epilogue_.add;
+void OneDnnWeighted::describe_forward(bool bias, bool fused) {
+  bias_ = bias, behind_ = epilogue_ && !fused, over_added = epilogue_.add && !behind_;
   if (epilogue_.add) inputs.push_back(output);
+}
+
+bool OneDnnWeighted::take_forward(const std::optional<TileConv>& kernel, bool bias) {
+  if (!kernel || !takes(TileConv::name, kernel->pays())) return false;
+  describe_forward(bias, true);
   scratch = kernel->scratch();
   runtime_->reserve(scratch);
-  forward_ = [kernel = *kernel, bias = bias_, runtime = runtime_](auto v) {
+  forward_ = [kernel = *kernel, bias, runtime = runtime_](auto v) {
     void* const* at = v.begin();  // x, w, b, y
     kernel(static_cast<const BF16*>(at[0]), static_cast<const BF16*>(at[1]),
            bias ? static_cast<const BF16*>(at[2]) : nullptr, static_cast<BF16*>(at[3]),

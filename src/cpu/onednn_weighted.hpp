@@ -49,9 +49,7 @@ class OneDnnWeighted : public WeightedKernel {
   /// has none or cannot have it. Then dx, and then dw, unless that is not oneDNN's.
   template <class Forward, class F>
   void assemble_forward(const F& forward, const F& fused, const Desc& bias) {
-    bias_ = bias.get_size() > 0;
-    if (epilogue_.add) inputs.push_back(output);
-    behind_ = epilogue_ && !fused, over_added = epilogue_.add && !behind_;
+    describe_forward(bias.get_size() > 0, bool(fused));
     const F& pd = fused ? fused : forward;
     const Op op(runtime_, pd, Forward(pd),
                 {{DNNL_ARG_SRC, pd.src_desc()},
@@ -96,13 +94,16 @@ class OneDnnWeighted : public WeightedKernel {
   }
 
   /// Takes our own for y, with its epilogue, or for dx, where it pays.
-  bool take_forward(const std::optional<TileConv>&, const Desc& bias);
+  bool take_forward(const std::optional<TileConv>&, bool bias);
   bool take_gradient(const std::optional<TileConv>&, const Desc& kept, const Desc& weights);
   /// Takes our own for dw where it pays; `kept` is how dw is to lie, empty if as it makes it.
   bool take_products(const DwProducts&, const Desc& made = {}, const Desc& kept = {});
   /// Whether to take one of our own, which is offered by its name: where it pays, but tests force
   /// it, or another one.
   bool takes(std::string_view ours, bool pays) const;
+
+  /// Of whatever computes y: whether with a bias, and with the epilogue, if there is one.
+  void describe_forward(bool bias, bool fused);
 
   struct Free {
     void operator()(void* p) const { std::free(p); }

@@ -32,14 +32,25 @@ bool TileConv::takes(const ConvGeometry& g, const Shape& x) {
          std::max(g.pad.top, g.pad.bottom) <= down && std::max(g.pad.left, g.pad.right) <= right;
 }
 
+TileConv::TileConv(const ConvGeometry& g, const Shape& from, const Shape& to, const TileWeights& w)
+    : from_(from),
+      to_(to),
+      w_(w),
+      direct_(g.kernel == Pair(1) && g.stride == Pair(1) && g.pad == Pad(0)),
+      halo_((g.kernel.h - 1) * g.dilation.h / g.stride.h,
+            (g.kernel.w - 1) * g.dilation.w / g.stride.w),
+      threads_(threads()) {
+  if (!direct_) return;
+  const std::int64_t all = to.n * to.h * to.w;
+  from_ = {1, from.c, all, 1}, to_ = {1, to.c, all, 1};
+}
+
 TileConv TileConv::forward(const ConvGeometry& g, const Shape& x, const TileWeights& w,
                            const TileEpilogue& e) {
-  TileConv c(x, g.output(x), w);
+  const Shape y = g.output(x);
+  TileConv c(g, x, y, w);
   c.epilogue_ = e;
-  c.direct_ = g.kernel == Pair(1) && g.stride == Pair(1) && g.pad == Pad(0);
   c.read_ = g.stride, c.grid_ = {c.to_.h, c.to_.w}, c.lead_ = {g.pad.top, g.pad.left};
-  c.halo_ = {(g.kernel.h - 1) * g.dilation.h / g.stride.h,
-             (g.kernel.w - 1) * g.dilation.w / g.stride.w};
   c.divide(g.kernel.h * g.kernel.w);
   std::vector<Step> taps;
   c.planes_.assign(std::size_t(g.stride.h * g.stride.w), false);
@@ -52,20 +63,17 @@ TileConv TileConv::forward(const ConvGeometry& g, const Shape& x, const TileWeig
       taps.push_back({plane * c.plane() + at * x.c, i * w.row + j * w.column});
     }
   c.add_phase(taps, 0);
-  c.pays_ = c.to_.h * c.to_.w <= 64 && c.to_.n * c.to_.h * c.to_.w >= 256;
+  c.pays_ = y.h * y.w <= 64 && y.n * y.h * y.w >= 256;
   return c;
 }
 
 // dx(h) takes those taps i for which h + pad - i * dilation is a multiple of the stride: that of y.
 TileConv TileConv::gradient(const ConvGeometry& g, const Shape& x, const TileWeights& w) {
-  TileConv c(g.output(x), x, w);
-  c.direct_ = g.kernel == Pair(1) && g.stride == Pair(1) && g.pad == Pad(0);
+  TileConv c(g, g.output(x), x, w);
   c.write_ = g.stride;
   const Pair first{g.pad.top / g.stride.h, g.pad.left / g.stride.w};  // of y that dx takes
-  c.grid_ = {(x.h - 1 + g.pad.top) / g.stride.h - first.h + 1,
-             (x.w - 1 + g.pad.left) / g.stride.w - first.w + 1};
-  c.halo_ = {(g.kernel.h - 1) * g.dilation.h / g.stride.h,
-             (g.kernel.w - 1) * g.dilation.w / g.stride.w};
+  c.grid_ = {(c.to_.h - 1 + g.pad.top) / g.stride.h - first.h + 1,
+             (c.to_.w - 1 + g.pad.left) / g.stride.w - first.w + 1};
   c.lead_ = {c.halo_.h - first.h, c.halo_.w - first.w};
   c.divide(g.kernel.h * g.kernel.w);
   for (std::int64_t a = 0; a < g.stride.h; ++a)
@@ -86,13 +94,11 @@ TileConv TileConv::gradient(const ConvGeometry& g, const Shape& x, const TileWei
 }
 
 void TileConv::divide(std::int64_t taps) {
-  threads_ = threads();
   const std::int64_t all = to_.c / channels, block = taps * from_.c * channels;
   chunk_ = std::clamp<std::int64_t>(weights_bytes / std::int64_t(bytes(block)), 1, all);
   blocks_ = all;
   const auto tasks = [&] { return bands() * parts(all, blocks_); };
   if (direct_) {
-    grid_ = {to_.n * to_.h * to_.w, 1};
     rows_ = std::clamp<std::int64_t>(band_bytes / std::int64_t(bytes(from_.c)), 16, 512) / 16 * 16;
     pitch_ = 1, blocks_ = chunk_;
     while (rows_ > 64 && tasks() < 4 * threads_) rows_ = parts(rows_ / 2, 16) * 16;
@@ -119,24 +125,25 @@ void TileConv::add_phase(const std::vector<Step>& taps, Pair at) {
     for (const Step& tap : taps)
       phase.steps.push_back({tap.from + d * channels, tap.w + d * w_.depth});
   const std::int64_t end = (rows_ - 1) * pitch_ + grid_.w;
-  tiles_ = parts(end, sixteen);
+  tiles_ = tiles_of(rows_);
   for (std::int64_t q = 0; q < tiles_ * sixteen; ++q) {
     const std::int64_t column = q % pitch_ * write_.w + at.w, row = q / pitch_ * write_.h + at.h;
-    const bool is = q < end && column >= 0 && column < (direct_ ? 1 : to_.w);
-    phase.positions.push_back(is ? std::int32_t(row * (direct_ ? 1 : to_.w) + column) : nowhere);
+    const bool is = q < end && column >= 0 && column < to_.w;
+    phase.positions.push_back(is ? std::int32_t(row * to_.w + column) : nowhere);
   }
   phases_.push_back(std::move(phase));
 }
 
-std::int64_t TileConv::bands() const {
-  return (direct_ ? 1 : parts(from_.n, images_)) * parts(grid_.h, rows_);
-}
+std::int64_t TileConv::bands() const { return parts(from_.n, images_) * parts(grid_.h, rows_); }
 
 TileConv::Band TileConv::band(std::int64_t i) const {
   const std::int64_t across = parts(grid_.h, rows_);
   const std::int64_t image = i / across * images_, row = i % across * rows_;
-  return {image, std::min(images_, direct_ ? 1 : from_.n - image), row,
-          std::min(rows_, grid_.h - row)};
+  return {image, std::min(images_, from_.n - image), row, std::min(rows_, grid_.h - row)};
+}
+
+std::int64_t TileConv::tiles_of(std::int64_t rows) const {
+  return parts((rows - 1) * pitch_ + grid_.w, sixteen);
 }
 
 std::int64_t TileConv::plane() const { return images_ * copied_rows() * pitch_ * from_.c; }
@@ -151,17 +158,11 @@ std::size_t TileConv::scratch() const { return std::size_t(threads_) * room() * 
 
 #if defined(LAMINA_HAS_TILES)
 
-#define LAMINA_TILES_BF16 \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")))
-
 struct TileConv::Worker {
   const TileConv& of;
   const BF16 *from, *w, *bias;
   BF16 *to, *room;
   alignas(64) float sums[4][tile / 2] = {};
-
-  LAMINA_TILES static void begin() { _tile_loadconfig(&tile_shapes); }
-  LAMINA_TILES static void end() { _tile_release(); }
 
   void run(const Band& b, std::int64_t first, std::int64_t blocks) {
     if (of.direct_) {
@@ -221,7 +222,8 @@ struct TileConv::Worker {
   }
 
   void multiply_all(const Band& b, const Phase& phase, std::int64_t first, std::int64_t end) {
-    const std::int64_t tiles = of.direct_ ? parts(b.rows, sixteen) : of.tiles_ * b.images;
+    const std::int64_t tiles =
+        of.tiles_of(b.rows) * b.images;  // of part of an image, or of whole ones
     for (std::int64_t t = 0; t < tiles; t += 2) {
       const std::int64_t last = std::min(t + 1, tiles - 1);
       for (std::int64_t k = first; k < end; ++k) {
@@ -265,11 +267,9 @@ struct TileConv::Worker {
 
   void finish(const Band& b, const Phase& phase, std::int64_t t, const float (*of_tile)[tile / 2],
               std::int64_t k) {
-    const std::int64_t image = of.direct_ ? 0 : b.image + t / of.tiles_;
-    const std::int64_t row = of.direct_ ? 1 : of.to_.w,
-                       size = of.direct_ ? of.grid_.h : of.to_.h * row;
-    const Rows rows{phase.positions.data() + t % of.tiles_ * sixteen, b.row * of.write_.h * row,
-                    size};
+    const std::int64_t image = b.image + t / of.tiles_, size = of.to_.h * of.to_.w;
+    const Rows rows{phase.positions.data() + t % of.tiles_ * sixteen,
+                    b.row * of.write_.h * of.to_.w, size};
     BF16* const y = to + image * size * of.to_.c + k * channels;
     const BF16* const added = bias ? bias + k * channels : nullptr;
     const bool scales = of.epilogue_.slope != 1;
@@ -287,22 +287,22 @@ struct TileConv::Worker {
     const std::int32_t* position;
     std::int64_t first, size;
   };
-  LAMINA_TILES_BF16 static __m512 widened(__m256i v) {
+  LAMINA_TILES static __m512 widened(__m256i v) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
   }
-  LAMINA_TILES_BF16 static __m512 widened(const BF16* p) {
+  LAMINA_TILES static __m512 widened(const BF16* p) {
     return p ? widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))
              : _mm512_setzero_ps();
   }
   template <bool adds, bool scales>
-  LAMINA_TILES_BF16 void store(const float (*of_tile)[tile / 2], const Rows& rows,
-                               const BF16* of_bias, BF16* y) const {
+  LAMINA_TILES void store(const float (*of_tile)[tile / 2], const Rows& rows, const BF16* of_bias,
+                          BF16* y) const {
     const __m512 slope = _mm512_set1_ps(of.epilogue_.slope), zero = _mm512_setzero_ps();
     // Lest infinity times zero makes NaN.
     constexpr auto infinity = std::numeric_limits<float>::infinity();
     const bool cuts = of.epilogue_.slope == 0;
     const __m512 least = _mm512_set1_ps(cuts ? std::numeric_limits<float>::lowest() : -infinity);
-    const auto bent = [&](__m512 v) LAMINA_TILES_BF16 {
+    const auto bent = [&](__m512 v) LAMINA_TILES {
       const __mmask16 below = _mm512_cmp_ps_mask(v, zero, _CMP_LT_OQ);
       return _mm512_mask_fmadd_ps(_mm512_max_ps(least, v), below, slope, zero);  // and no -0
     };
@@ -336,13 +336,12 @@ void TileConv::operator()(const BF16* from, const BF16* w, const BF16* bias, BF1
     Worker worker{*this, from,
                   w,     bias,
                   to,    static_cast<BF16*>(scratch) + std::size_t(omp_get_thread_num()) * room()};
-    Worker::begin();
+    const Tiles tiles;
 #pragma omp for schedule(dynamic)
     for (std::int64_t t = 0; t < tasks; ++t) {
       const std::int64_t first = t / across * blocks_;
       worker.run(band(t % across), first, std::min(blocks_, all - first));
     }
-    Worker::end();
   }
 }
 

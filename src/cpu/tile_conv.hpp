@@ -75,29 +75,30 @@ class TileConv {
     std::int64_t image, images, row, rows;
   };
 
-  TileConv(const Shape& from, const Shape& to, const TileWeights& w)
-      : from_(from), to_(to), w_(w) {}
+  /// `g` is forward's.
+  TileConv(const ConvGeometry& g, const Shape& from, const Shape& to, const TileWeights&);
   void divide(std::int64_t taps);
   void add_phase(const std::vector<Step>&, Pair at);
   std::int64_t bands() const;
   Band band(std::int64_t i) const;
   std::int64_t copied_rows() const { return rows_ + halo_.h; }
-  std::int64_t plane() const;  // of what is copied, in elements
-  std::size_t room() const;    // of a thread, in elements
+  std::int64_t tiles_of(std::int64_t rows) const;  // of an image
+  std::int64_t plane() const;                      // of what is copied, in elements
+  std::size_t room() const;                        // of a thread, in elements
 
-  Shape from_, to_;
+  Shape from_, to_;  // where direct one image, all of whose positions are in one column
   TileWeights w_;
   TileEpilogue epilogue_;
-  bool direct_ = false;                 // nothing is copied: all positions are one row
+  bool direct_;                         // nothing is copied
   Pair read_ = 1, write_ = 1;           // strides
-  Pair grid_, halo_ = 0;                // rows and columns of positions, and how many more are read
+  Pair grid_, halo_;                    // rows and columns of positions, and how many more are read
   Pair lead_ = 0;                       // zeros before the first row and column
   std::int64_t pitch_ = 0;              // from a row of positions to the next one
   std::int64_t shared_ = 0;             // zeros behind a row that are those before the next one
   std::int64_t rows_ = 1, images_ = 1;  // of a band
   std::int64_t blocks_ = 1, chunk_ = 1;  // of a task, and before the band is read again
   std::int64_t tiles_ = 0;               // of an image's rows
-  int threads_ = 1;
+  int threads_;
   std::vector<Phase> phases_;
   std::vector<bool> planes_ = {true};  // which, of each row and column of a stride, are read
   bool pays_ = false;

@@ -14,7 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LAMINA_TILES __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,amx-tile,amx-bf16")))
+// What has tiles of bf16 has AVX512-BF16, too.
+#define LAMINA_TILES \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")))
 #endif
 
 namespace lamina::detail {
@@ -27,6 +29,23 @@ struct alignas(64) TileShapes {
 };
 /// What _tile_loadconfig() takes. Not on a stack: the compiler does not know how much that reads.
 inline constexpr TileShapes tile_shapes;
+
+#if defined(LAMINA_HAS_TILES)
+/// The shapes of tiles, which the thread has while it computes.
+struct Tiles {
+  explicit Tiles(bool wanted = true) : wanted_(wanted) {
+    if (wanted_) begin();
+  }
+  ~Tiles() {
+    if (wanted_) end();
+  }
+
+ private:
+  LAMINA_TILES static void begin() { _tile_loadconfig(&tile_shapes); }
+  LAMINA_TILES static void end() { _tile_release(); }
+  bool wanted_;
+};
+#endif
 
 /// Whether there are tiles, and the system lets this process have them: it must ask.
 inline bool may_use_tiles() {

@@ -64,7 +64,8 @@ std::string Lost::text() const {
 
 void Notices::line(std::string_view line) {
   const bool ends = is_rule(line.substr(0, line.size() - 1));  // without its end of line
-  if (box_.empty() && !ends) return says_nothing(line) ? void() : print(line);
+  if (box_.empty() && says_nothing(line)) return;
+  if (box_.empty() && !ends) return print(line);
   const bool begins = box_.empty();
   box_ += line;
   if (begins || (!ends && ++lines_ < most_lines)) return;

@@ -25,6 +25,13 @@ inline Values random_values(std::int64_t size, std::uint64_t seed) {
   return values;
 }
 
+/// Whole numbers, of one digit mostly; narrow types hold those of a few, and their sums are exact.
+inline Values digits(std::int64_t size, std::uint64_t seed, double most = 3) {
+  Values values = random_values(size, seed);
+  for (double& v : values) v = std::round(most * v);
+  return values;
+}
+
 /// A tensor of NaN, padding included: what a kernel does not write stays to be seen.
 inline Tensor dirty(const Form& form, MemorySpace& memory = host_memory()) {
   Tensor t(form, memory);

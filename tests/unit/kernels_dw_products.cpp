@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "cpu/dw_products.hpp"
 #include "support/operands.hpp"
+#include "support/tiles.hpp"
 
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/instruction_set.hpp>
@@ -13,29 +14,12 @@ using namespace lamina::test;
 
 namespace {
 
-bool with_tiles() {
-  return has_onednn() && onednn_backend()->description().find("amx") != std::string::npos;
-}
-
 /// Without tiles (AMX), which are left alone, if it is not too late.
 bool available() {
   limit_instruction_set(InstructionSet::avx512_core_bf16);
   const bool so = has_onednn() && lamina::detail::DwProducts::available() && !with_tiles();
   if (!so) WARN("the processor does not multiply bf16, or does so in tiles: nothing to test");
   return so;
-}
-
-bool tiles_available() {
-  if (!with_tiles())
-    WARN("the processor has no tiles (AMX), or they are not used: nothing to test");
-  return with_tiles();
-}
-
-/// Whole numbers of one digit.
-Values digits(std::int64_t n, std::uint64_t seed) {
-  Values values = random_values(n, seed);
-  for (double& v : values) v = std::round(3 * v);
-  return values;
 }
 
 struct Gradients {

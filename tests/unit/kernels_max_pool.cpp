@@ -28,13 +28,6 @@ Results pooled(Setup& s, const PoolGeometry& g, const Shape& shape, const Values
   return {s.read(y), s.read(dx)};
 }
 
-/// Whole numbers up to `most`, which all types hold.
-Values digits(std::int64_t n, std::uint64_t seed, double most) {
-  Values values = random_values(n, seed);
-  for (double& v : values) v = std::round(most * v);
-  return values;
-}
-
 /// Calls f(setup) with oneDNN in each type and layout.
 template <class F>
 void on_onednn(const F& f) {

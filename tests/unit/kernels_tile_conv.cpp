@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "cpu/tile_conv.hpp"
 #include "support/operands.hpp"
+#include "support/tiles.hpp"
 
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
@@ -17,19 +18,6 @@ using namespace lamina::test;
 namespace {
 
 constexpr const char* tiles = lamina::detail::TileConv::name;
-
-bool tiles_available() {
-  const bool so = has_onednn() && onednn_backend()->description().find("amx") != std::string::npos;
-  if (!so) WARN("the processor has no tiles (AMX), or they are not used: nothing to test");
-  return so;
-}
-
-/// Whole numbers of one digit.
-Values digits(std::int64_t n, std::uint64_t seed) {
-  Values values = random_values(n, seed);
-  for (double& v : values) v = std::round(3 * v);
-  return values;
-}
 
 /// Which passes are computed by tiles.
 struct By {
