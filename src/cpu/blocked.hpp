@@ -3,6 +3,7 @@
 // and nhwc.
 #pragma once
 
+#include "cpu/norm_loops.hpp"
 #include "cpu/simd.hpp"
 
 #include <lamina/kernels/backend.hpp>
@@ -79,20 +80,22 @@ class BlockedNorm final : public NormKernel {
   void input_grad(const View& x, const View& dy, const View& passed, const View& dx) const;
 
   // A piece is a run of the same `block` channels of one sample, of at most piece_size elements; in
-  // nhwc of whole pixels of any samples. There its sums are of all channels, so that pieces are
-  // few, and sixteen pixels at least.
+  // nhwc of pixels of any samples, where a block is as many channels as loops take at a time. Each
+  // has sums of all of these, which are written and read once more: so there the pieces are few.
   static constexpr std::int64_t piece_size = 16384;  // a multiple of the 16 lanes
   static std::int64_t pixels_of_piece(std::int64_t all) {
-    return std::max<std::int64_t>(16, (all + 127) / 128);
+    return std::max<std::int64_t>(64, (all + 127) / 128);
   }
 
   struct Piece {
-    std::size_t begin, size;  // in elements
-    std::int64_t channel;     // the first of the block
+    std::size_t begin;     // its first element
+    std::int64_t channel;  // the first of the block
+    Stretch of;
   };
   Piece piece(std::int64_t index) const;
-  std::int64_t signs_of_piece() const;  // in elements: whole vectors
-  std::uint16_t* signs_of(const View& passed, std::int64_t piece) const;
+  std::int64_t width(std::int64_t channel) const;  // of the block that begins there
+  std::int64_t signs_of_piece() const;             // in elements: whole vectors
+  Signs* signs_of(const View& passed, std::int64_t piece) const;
   template <class Work>
   void for_pieces(const Work&) const;
   template <class Lanes>
@@ -100,14 +103,14 @@ class BlockedNorm final : public NormKernel {
   void add_up(std::int64_t first, std::int64_t end, double* sums) const;
   const float* row(int which, const Piece&, float* room) const;
 
+  bool beside_;  // nhwc
   std::int64_t channels_, block_, blocks_;
-  std::size_t period_;  // channels of a piece over and over, sixteen at least
   // Elements that pieces cut, how many they are at most, how many pieces that makes, and all.
   std::int64_t run_, most_, per_run_, pieces_;
   std::vector<float> coefficients_;  // four rows of padded channels, filled anew by each call
   InstructionSet set_ = instruction_set();
   float slope_;                   // of the epilogue's activation; 1 = none
-  std::vector<double> partials_;  // of each piece: `block` sums, then `block` sums more
+  std::vector<double> partials_;  // of each piece: sums of its channels, then as many more
 };
 
 }  // namespace lamina::detail

@@ -1,6 +1,7 @@
 // Batch normalisation on nchw, nChw<b>c and nhwc at the speed of memory. One loop serves every
 // layout: a piece is read sixteen elements at a time, and element i belongs to channel i % block of
-// the piece's block: 1, 4, 8 and 16 all divide 16, and 16 divides what is larger.
+// the piece's block: 1, 4, 8 and 16 all divide 16; in nhwc to channel i % channels, and 16 divides
+// these.
 #include "cpu/blocked.hpp"
 #include "cpu/norm_loops.hpp"
 
@@ -9,43 +10,53 @@
 namespace lamina::detail {
 
 BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
-    : channels_(x.shape.c),
-      block_(block > 0 ? block : x.shape.c),
-      blocks_((x.shape.c + block_ - 1) / block_),
-      period_(std::size_t(block > 0 ? lanes : x.shape.c)),
-      run_((block > 0 ? 1 : x.shape.n) * x.shape.h * x.shape.w * block_),
-      most_(block > 0 ? piece_size : pixels_of_piece(run_ / block_) * block_),
+    : beside_(block == 0),
+      channels_(x.shape.c),
+      block_(beside_ ? std::min(channels_, most_channels) : block),
+      blocks_((channels_ + block_ - 1) / block_),
+      run_(beside_ ? x.shape.size() : x.shape.h * x.shape.w * block_),
+      most_(beside_ ? pixels_of_piece(run_ / channels_) * channels_ : piece_size),
       per_run_((run_ + most_ - 1) / most_),
-      pieces_((block > 0 ? x.shape.n : 1) * blocks_ * per_run_),
+      pieces_((beside_ ? 1 : x.shape.n) * blocks_ * per_run_),
       coefficients_(std::size_t(4 * blocks_ * block_)),
       slope_(float(epilogue.slope())),
       partials_(std::size_t(pieces_ * 2 * block_)) {
   inputs = {x};
   if (epilogue.add) inputs.push_back(x);
   output = x;
-  if (epilogue.activation) signs = bits(pieces_ * signs_of_piece());
+  if (epilogue.activation) signs = bits(beside_ ? run_ : pieces_ * signs_of_piece());
   algorithm = text("lamina:", x.layout.name());
   workspace = coefficients_.size() * sizeof(float) + partials_.size() * sizeof(double);
 }
 
 BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
   const std::int64_t run = index / per_run_, begin = index % per_run_ * most_;
-  return {std::size_t(run * run_ + begin), std::size_t(std::min(most_, run_ - begin)),
-          run % blocks_ * block_};
+  const std::int64_t channel = run % blocks_ * block_;
+  const auto n = std::size_t(std::min(most_, run_ - begin));
+  if (!beside_) return {std::size_t(run * run_ + begin), channel, {n, lanes, lanes}};
+  return {std::size_t(begin + channel),
+          channel,
+          {n, std::size_t(channels_), std::size_t(width(channel))}};
+}
+
+std::int64_t BlockedNorm::width(std::int64_t channel) const {
+  return beside_ ? std::min(block_, channels_ - channel) : block_;
 }
 
 std::int64_t BlockedNorm::signs_of_piece() const {
   return (std::min(run_, most_) + lanes - 1) / lanes * std::int64_t(lanes);
 }
 
-// Those of a piece.
-Signs* BlockedNorm::signs_of(const View& passed, std::int64_t piece) const {
-  return passed ? static_cast<Signs*>(passed.data) + piece * signs_of_piece() / lanes : nullptr;
+// Those of a piece. In nhwc they lie as the elements do.
+Signs* BlockedNorm::signs_of(const View& passed, std::int64_t index) const {
+  if (!passed) return nullptr;
+  const auto first = beside_ ? std::int64_t(piece(index).begin) : index * signs_of_piece();
+  return static_cast<Signs*>(passed.data) + first / lanes;
 }
 
 template <class Work>
 void BlockedNorm::for_pieces(const Work& work) const {
-  const std::int64_t elements = pieces_ / per_run_ * run_;
+  const std::int64_t elements = beside_ ? run_ : pieces_ / per_run_ * run_;
 #pragma omp parallel for schedule(static) if (std::size_t(elements) > parallel_elements)
   for (std::int64_t i = 0; i < pieces_; ++i) work(i, piece(i));
 }
@@ -72,9 +83,10 @@ void BlockedNorm::reduce(const Lanes& sum, double* sums) {
       for (std::int64_t l = 0; l < lanes; l += block_) to[c] += from[l];
     }
   });
+  constexpr std::int64_t together = 128;  // that lie one behind the other in nhwc
 #pragma omp parallel for schedule(static) if (partials_.size() > parallel_elements)
-  for (std::int64_t c = 0; c < channels_; c += lanes) {
-    add_up(c, std::min<std::int64_t>(c + lanes, channels_), sums);
+  for (std::int64_t c = 0; c < channels_; c += together) {
+    add_up(c, std::min(c + together, channels_), sums);
   }
 }
 
@@ -84,14 +96,15 @@ void BlockedNorm::add_up(std::int64_t first, std::int64_t end, double* sums) con
   std::fill(sums + channels_ + first, sums + channels_ + end, 0.0);
   const std::int64_t step = blocks_ * per_run_;  // from a sample to the next one
   for (std::int64_t from = first; from < end;) {
-    const std::int64_t to = std::min((from / block_ + 1) * block_, end);
+    const std::int64_t channel = from / block_ * block_, to = std::min(channel + block_, end);
+    const std::int64_t seconds = width(channel);
     for (std::int64_t sample = 0; sample < pieces_; sample += step) {
       const std::int64_t begin = sample + from / block_ * per_run_;
       for (std::int64_t i = begin; i < begin + per_run_; ++i) {
-        const double* both = partials_.data() + i * 2 * block_ - from / block_ * block_;
+        const double* both = partials_.data() + i * 2 * block_ - channel;
         for (std::int64_t c = from; c < to; ++c) {
           sums[c] += both[c];
-          sums[channels_ + c] += both[block_ + c];
+          sums[channels_ + c] += both[seconds + c];
         }
       }
     }
@@ -104,7 +117,7 @@ void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
     visit(x.dtype, [&]<Stored T>(T) {
       const T* data = x.as<T>();
       const auto of = [&](std::int64_t, const Piece& p, double* both) {
-        norm_loops<T>(set_).moments(data + p.begin, p.size, period_, both);
+        norm_loops<T>(set_).moments(data + p.begin, p.of, both);
       };
       reduce(of, sums.as<double>());
     });
@@ -180,7 +193,7 @@ void BlockedNorm::normalize(const View& x, const View& y, const View& added,
     const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
     norm_loops<T>(set_).scale(from, row(0, p, rooms[0]), row(1, p, rooms[1]), row(2, p, rooms[2]),
-                              more, slope_, to, signs_of(passed, i), p.size, period_, past);
+                              more, slope_, to, signs_of(passed, i), p.of, past);
   });
 }
 
@@ -209,8 +222,8 @@ void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passe
         float room[lanes];
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
         norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passed, i),
-                                             dy.as<T>() + p.begin, slope_, row(0, p, room), p.size,
-                                             period_, kept, both);
+                                             dy.as<T>() + p.begin, slope_, row(0, p, room), p.of,
+                                             kept, both);
       },
       sums);
 }
@@ -242,9 +255,9 @@ void BlockedNorm::input_grad(const View& x, const View& dy, const View& passed,
     float rooms[4][lanes];
     T* to = dx.as<T>() + p.begin;
     const bool past = past_caches(3 * dx.bytes(), to);
-    norm_loops<T>(set_).combine(
-        x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin, slope_, row(0, p, rooms[0]),
-        row(1, p, rooms[1]), row(2, p, rooms[2]), row(3, p, rooms[3]), to, p.size, period_, past);
+    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin,
+                                slope_, row(0, p, rooms[0]), row(1, p, rooms[1]),
+                                row(2, p, rooms[2]), row(3, p, rooms[3]), to, p.of, past);
   });
 }
 

@@ -14,27 +14,34 @@ inline constexpr int lanes = 16;
 using Signs = std::uint16_t;
 static_assert(8 * sizeof(Signs) == lanes);
 
-/// Over `n` elements one behind the other. Element i belongs to channel i % period: the period is
-/// sixteen, or a multiple of it that n is a multiple of. `mean`, `a`, `b` and `c` have a value for
-/// each channel, and `out` gets the first sums of all channels, then the second ones. What is null
-/// is absent; a slope is that of an activation below zero.
+/// So many channels at most are taken at a time: their sums in f32 are a part of the first cache.
+inline constexpr std::int64_t most_channels = 1024;
+
+/// Of how many elements: element i belongs to channel i % period. The period is sixteen, which are
+/// all channels then, or a multiple of it that `n` is a multiple of; taken are the first `channels`
+/// of each period, of which there are as many as a multiple of sixteen.
+struct Stretch {
+  std::size_t n, period, channels;
+};
+
+/// `mean`, `a`, `b` and `c` have a value for each channel, and `out` gets the first sums of all
+/// channels, then the second ones. What is null is absent; a slope is that of an activation below
+/// zero.
 template <Stored T>
 struct NormLoops {
   /// sum(x) and sum(x^2).
-  void (*moments)(const T* x, std::size_t n, std::size_t period, double* out);
+  void (*moments)(const T* x, Stretch, double* out);
   /// sum(dy) and sum(dy * (x - mean)), dy behind an activation where there are signs; what it is
   /// before that goes to `kept`.
   void (*gradient_moments)(const T* x, const Signs* signs, const T* dy, float slope,
-                           const float* mean, std::size_t n, std::size_t period, T* kept,
-                           double* out);
+                           const float* mean, Stretch, T* kept, double* out);
   /// y = (x - mean) * a + b, plus `added`, behind an activation unless its slope is 1, whose signs
   /// are kept; past the caches if wanted.
   void (*scale)(const T* x, const float* mean, const float* a, const float* b, const T* added,
-                float slope, T* y, Signs* signs, std::size_t n, std::size_t period, bool past);
+                float slope, T* y, Signs* signs, Stretch, bool past);
   /// dx = a * dy + b * (x - mean) + c, dy behind an activation where there are signs.
   void (*combine)(const T* x, const Signs* signs, const T* dy, float slope, const float* mean,
-                  const float* a, const float* b, const float* c, T* dx, std::size_t n,
-                  std::size_t period, bool past);
+                  const float* a, const float* b, const float* c, T* dx, Stretch, bool past);
 };
 
 /// Those for a processor that has at least this instruction set.

@@ -118,16 +118,17 @@ struct Sums {
 /// Calls step(at, count) for sixteen elements at a time, the last of which are fewer, each after
 /// step.turn_to() their channels.
 template <class Step>
-LAMINA_STEP void in_steps(std::size_t n, std::size_t period, Step step) {
-  if (period == lanes) {
+LAMINA_STEP void in_steps(const Stretch& piece, Step step) {
+  const std::size_t n = piece.n;
+  if (piece.period == lanes) {
     step.turn_to(0);
     std::size_t at = 0;
     for (; n - at >= lanes; at += lanes) step(at, std::size_t(lanes));
     if (at < n) step(at, n - at);
     return;
   }
-  for (std::size_t row = 0; row < n; row += period) {
-    for (std::size_t c = 0; c < period; c += lanes) {
+  for (std::size_t row = 0; row < n; row += piece.period) {
+    for (std::size_t c = 0; c < piece.channels; c += lanes) {
       step.turn_to(c);
       step(row + c, std::size_t(lanes));
     }
@@ -137,8 +138,6 @@ LAMINA_STEP void in_steps(std::size_t n, std::size_t period, Step step) {
 /// 64 products of bf16 are exact in f32's 24 bits where they are of like size, and where they are
 /// not nothing cancels.
 constexpr std::size_t most_in_f32 = 64;
-/// So many have their sums in f32 in a part of the first cache.
-constexpr std::size_t most_channels = 1024;
 
 /// The two sums of sixteen channels: terms(at, count, a, b, c) gives those of sixteen elements.
 template <Stored T, class Terms>
@@ -163,60 +162,51 @@ LAMINA_STEP void sum_lanes(std::size_t n, const Terms& terms, double* out) {
   sums.add_to(out, out + lanes);
 }
 
-/// Those of `band` channels of rows [r, end), of all that lie side by side in a row; `terms` are of
-/// their first one on. Memory is read in its order: taken sixteen channels at a time, it would give
-/// half as much.
+/// Those of channels that lie side by side. Memory is read in its order: taken sixteen channels at
+/// a time, it would give half as much.
 template <class Terms>
-LAMINA_STEP void sum_band(float, std::size_t r, std::size_t end, std::size_t row, std::size_t first,
-                          std::size_t band, Terms& terms, double* firsts, double* seconds) {
+LAMINA_STEP void sum_rows(float, const Stretch& piece, Terms& terms, double* out) {
   Sixteen a, b, c;
-  for (; r < end; ++r) {
-    for (std::size_t i = 0; i < band; i += lanes) {
+  for (std::size_t row = 0; row < piece.n; row += piece.period) {
+    for (std::size_t i = 0; i < piece.channels; i += lanes) {
       Sums sums;
-      terms.turn_to(first + i);
-      terms(r * row + first + i, lanes, a, b, c), sums.take(float(), 0, a, b, c);
-      sums.add_to(firsts + i, seconds + i);
+      terms.turn_to(i);
+      terms(row + i, lanes, a, b, c), sums.take(float(), 0, a, b, c);
+      sums.add_to(out + i, out + piece.channels + i);
     }
   }
 }
 template <class Terms>
-LAMINA_STEP void sum_band(BF16, std::size_t r, std::size_t end, std::size_t row, std::size_t first,
-                          std::size_t band, Terms& terms, double* firsts, double* seconds) {
+LAMINA_STEP void sum_rows(BF16, const Stretch& piece, Terms& terms, double* out) {
   alignas(64) float some[most_channels], products[most_channels];
-  for (std::size_t i = 0; i < band; ++i) some[i] = 0, products[i] = 0;
-  Sums sums;
   Sixteen a, b, c;
-  for (; r < end; ++r) {
-    for (std::size_t i = 0; i < band; i += lanes) {
-      load(some + i, sums.some[0]), load(products + i, sums.products[0]);
-      terms.turn_to(first + i);
-      terms(r * row + first + i, lanes, a, b, c), sums.take(BF16(), 0, a, b, c);
-      round(sums.some[0], some + i), round(sums.products[0], products + i);
+  for (std::size_t row = 0; row < piece.n;) {
+    const std::size_t end = std::min(row + most_in_f32 * piece.period, piece.n);
+    for (std::size_t i = 0; i < piece.channels; ++i) some[i] = 0, products[i] = 0;
+    for (; row < end; row += piece.period) {
+      for (std::size_t i = 0; i < piece.channels; i += lanes) {
+        Sums sums;
+        load(some + i, sums.some[0]), load(products + i, sums.products[0]);
+        terms.turn_to(i);
+        terms(row + i, lanes, a, b, c), sums.take(BF16(), 0, a, b, c);
+        round(sums.some[0], some + i), round(sums.products[0], products + i);
+      }
     }
-  }
-  for (std::size_t i = 0; i < band; i += lanes) {
-    Sums whole;
-    load(some + i, whole.some[0]), load(products + i, whole.products[0]);
-    whole.flush();
-    whole.add_to(firsts + i, seconds + i);
-  }
-}
-template <Stored T, class Terms>
-LAMINA_STEP void sum_rows(std::size_t rows, std::size_t channels, Terms& terms, double* out) {
-  for (std::size_t r = 0; r < rows; r += most_in_f32) {
-    for (std::size_t c = 0; c < channels; c += most_channels) {
-      sum_band(T(), r, std::min(r + most_in_f32, rows), channels, c,
-               std::min(most_channels, channels - c), terms, out + c, out + channels + c);
+    for (std::size_t i = 0; i < piece.channels; i += lanes) {
+      Sums sums;
+      load(some + i, sums.some[0]), load(products + i, sums.products[0]);
+      sums.flush();
+      sums.add_to(out + i, out + piece.channels + i);
     }
   }
 }
 
 template <Stored T, class Terms>
-LAMINA_STEP void sum_up(std::size_t n, std::size_t period, Terms terms, double* out) {
-  for (std::size_t c = 0; c < 2 * period; ++c) out[c] = 0;
-  if (period != lanes) return sum_rows<T>(n / period, period, terms, out);
+LAMINA_STEP void sum_up(const Stretch& piece, Terms terms, double* out) {
+  for (std::size_t c = 0; c < 2 * piece.channels; ++c) out[c] = 0;
+  if (piece.period != lanes) return sum_rows(T(), piece, terms, out);
   terms.turn_to(0);
-  sum_lanes<T>(n, terms, out);
+  sum_lanes<T>(piece.n, terms, out);
 }
 
 template <Stored T>
@@ -225,14 +215,15 @@ struct Squares {
   LAMINA_STEP void turn_to(std::size_t) {}
   LAMINA_STEP void operator()(std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
+    fetch_ahead(x + at);
     load(x + at, n, a);
     b = a, c = a;
   }
 };
 
 template <Stored T>
-LAMINA_TARGET void moments(const T* x, std::size_t n, std::size_t period, double* out) {
-  sum_up<T>(n, period, Squares<T>{x}, out);
+LAMINA_TARGET void moments(const T* x, Stretch piece, double* out) {
+  sum_up<T>(piece, Squares<T>{x}, out);
 }
 
 LAMINA_STEP Signs signs_of(const Sixteen& y) {
@@ -270,6 +261,7 @@ struct Gradients {
   LAMINA_STEP void turn_to(std::size_t channel) { load(means + channel, mean); }
   LAMINA_STEP void operator()(std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
+    fetch_ahead(dy + at), fetch_ahead(x + at);
     load(dy + at, n, a);
     if (signs) {
       rectified.apply(signs[at / lanes], a);
@@ -283,9 +275,8 @@ struct Gradients {
 
 template <Stored T>
 LAMINA_TARGET void gradient_moments(const T* x, const Signs* signs, const T* dy, float slope,
-                                    const float* mean, std::size_t n, std::size_t period, T* kept,
-                                    double* out) {
-  sum_up<T>(n, period, Gradients<T>{x, dy, signs, {slope}, kept, mean, {}}, out);
+                                    const float* mean, Stretch piece, T* kept, double* out) {
+  sum_up<T>(piece, Gradients<T>{x, dy, signs, {slope}, kept, mean, {}}, out);
 }
 
 enum class Below { as_it_is, zero, scaled };
@@ -306,9 +297,11 @@ struct Scale {
   template <Below below, bool past>
   LAMINA_STEP void run(std::size_t at, std::size_t n) const {
     Sixteen v, more;
+    fetch_ahead(x + at);
     load(x + at, n, v);
     for (int p = 0; p < parts; ++p) v.part[p] = (v.part[p] - mean.part[p]) * a.part[p] + b.part[p];
     if (added) {
+      fetch_ahead(added + at);
       load(added + at, n, more);
       for (int p = 0; p < parts; ++p) v.part[p] += more.part[p];
     }
@@ -328,20 +321,20 @@ struct ScaleAs : Scale<T> {
   }
 };
 template <Below below, Stored T>
-LAMINA_STEP void scale_as(const Scale<T>& all, std::size_t n, std::size_t period, bool past) {
-  if (!past) return in_steps(n, period, ScaleAs<T, below, false>{all});
-  in_steps(n, period, ScaleAs<T, below, true>{all});
+LAMINA_STEP void scale_as(const Scale<T>& all, const Stretch& piece, bool past) {
+  if (!past) return in_steps(piece, ScaleAs<T, below, false>{all});
+  in_steps(piece, ScaleAs<T, below, true>{all});
   finish_puts();
 }
 
 template <Stored T>
 LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const float* b,
-                         const T* added, float slope, T* y, Signs* signs, std::size_t n,
-                         std::size_t period, bool past) {
+                         const T* added, float slope, T* y, Signs* signs, Stretch piece,
+                         bool past) {
   const Scale<T> all{x, added, slope, y, signs, mean, a, b, {}, {}, {}};
-  if (slope == 1) return scale_as<Below::as_it_is>(all, n, period, past);
-  if (slope == 0) return scale_as<Below::zero>(all, n, period, past);
-  scale_as<Below::scaled>(all, n, period, past);
+  if (slope == 1) return scale_as<Below::as_it_is>(all, piece, past);
+  if (slope == 0) return scale_as<Below::zero>(all, piece, past);
+  scale_as<Below::scaled>(all, piece, past);
 }
 
 /// dx = a * dy + b * (x - mean) + c, dy behind an activation where there are signs.
@@ -360,6 +353,7 @@ struct Combine {
   }
   LAMINA_STEP void operator()(std::size_t at, std::size_t n) const {
     Sixteen g, v;
+    fetch_ahead(dy + at), fetch_ahead(x + at);
     load(dy + at, n, g);
     if (signs) rectified.apply(signs[at / lanes], g);
     load(x + at, n, v);
@@ -372,8 +366,8 @@ struct Combine {
 template <Stored T>
 LAMINA_TARGET void combine(const T* x, const Signs* signs, const T* dy, float slope,
                            const float* mean, const float* a, const float* b, const float* c, T* dx,
-                           std::size_t n, std::size_t period, bool past) {
-  in_steps(n, period, Combine<T>{x, dy, signs, {slope}, dx, past, mean, a, b, c, {}, {}, {}, {}});
+                           Stretch piece, bool past) {
+  in_steps(piece, Combine<T>{x, dy, signs, {slope}, dx, past, mean, a, b, c, {}, {}, {}, {}});
   if (past) finish_puts();
 }
 
