@@ -91,17 +91,12 @@ void run(dim3 grid, dim3 threads, const Thread& thread) {
   gridDim = grid, blockDim = threads;
   Block shared(threads.count());
   block = &shared;
-  const auto enter = [&](unsigned t) {
+  const auto enter = [&](unsigned b, unsigned t) {
     thread_number = t;
+    blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
     threadIdx = {t % threads.x, t / threads.x % threads.y, t / threads.x / threads.y};
   };
-  run_together(threads.count(), enter, [&] {
-    for (const unsigned b : order) {
-      blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-      thread();
-      shared.all.arrive_and_wait();
-    }
-  });
+  run_together(order, threads.count(), enter, thread);
 }
 
 }  // namespace emulated

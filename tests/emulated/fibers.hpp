@@ -13,8 +13,9 @@
 
 namespace lamina::cuda::emulated {
 
-/// Those of one block. One block at a time has any. They stay for the next one, and change places
-/// by jumps, which need no call of the system.
+/// A fiber runs threads of a block until one waits; then another fiber goes on with those that have
+/// not begun. So kernels whose threads never wait have one fiber. One block at a time has any. They
+/// stay for the next one, and change places by jumps, which need no call of the system.
 class Fibers {
  public:
   static Fibers& all() {
@@ -22,22 +23,23 @@ class Fibers {
     return fibers;
   }
 
-  /// Runs body() in each of so many; enter(t) is called whenever fiber t goes on.
+  /// Runs body() for each of so many threads; enter(t) is called whenever thread t goes on.
   void run(unsigned count, std::function<void(unsigned)> enter, std::function<void()> body) {
-    enter_ = std::move(enter), body_ = std::move(body);
-    while (fibers_.size() < count) fibers_.push_back(std::make_unique<Fiber>());
-    for (unsigned t = 0; t < count; ++t) fibers_[t]->done = false;
-    for (unsigned left = count; left > 0;) {
-      bool any = false;
-      for (running_ = 0; running_ < count; ++running_) {
+    enter_ = std::move(enter), body_ = std::move(body), count_ = count, begun_ = 0;
+    std::size_t used = 0;
+    for (; begun_ < count_; ++used) {
+      if (fibers_.size() == used) fibers_.push_back(std::make_unique<Fiber>());
+      running_ = used;
+      go_on(*fibers_[running_]);
+    }
+    for (bool waits = true, any = true; waits; waits = any) {
+      waits = any = false;
+      for (running_ = 0; running_ < used; ++running_) {
         Fiber& fiber = *fibers_[running_];
-        if (fiber.done || (fiber.waits_for && *fiber.waits_for == fiber.since)) continue;
-        any = true, fiber.waits_for = nullptr;
-        enter_(running_);
-        go_on(fiber);
-        left -= fiber.done;
+        waits |= fiber.waits_for != nullptr;
+        if (fiber.may_go_on()) any = true, go_on(fiber);
       }
-      if (any) continue;
+      if (!waits || any) continue;
       std::fputs("emulation: threads of a block wait for others that never come\n", stderr);
       std::abort();
     }
@@ -48,6 +50,8 @@ class Fibers {
     Fiber& fiber = *fibers_[running_];
     fiber.waits_for = &counter, fiber.since = counter;
     leave(fiber);
+    fiber.waits_for = nullptr;
+    enter_(fiber.thread);
   }
 
  private:
@@ -55,9 +59,12 @@ class Fibers {
     std::unique_ptr<char[]> stack = std::make_unique<char[]>(stack_bytes);
     ucontext_t first;  ///< where it begins, once
     jmp_buf place;     ///< where it goes on
-    bool begun = false, done = false;
+    bool begun = false;
+    unsigned thread = 0;
     const unsigned* waits_for = nullptr;
     unsigned since = 0;
+
+    bool may_go_on() const { return waits_for && *waits_for != since; }
   };
   static constexpr std::size_t stack_bytes = std::size_t(64) << 10;
 
@@ -74,20 +81,23 @@ class Fibers {
   void leave(Fiber& fiber) {
     if (_setjmp(fiber.place) == 0) _longjmp(caller_, 1);
   }
-  /// One body after the other.
+  /// One thread after the other, of one block after the other.
   static void live() {
-    Fiber& me = *all().fibers_[all().running_];
-    while (true) {
-      all().body_();
-      me.done = true;
-      all().leave(me);
-    }
+    Fibers& fibers = all();
+    Fiber& me = *fibers.fibers_[fibers.running_];
+    for (;; fibers.leave(me))
+      while (fibers.begun_ < fibers.count_) {
+        me.thread = fibers.begun_++;
+        fibers.enter_(me.thread);
+        fibers.body_();
+      }
   }
 
   std::function<void(unsigned)> enter_;
   std::function<void()> body_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  unsigned running_ = 0;
+  unsigned count_ = 0, begun_ = 0;  // threads of the block
+  std::size_t running_ = 0;
   jmp_buf caller_;
 };
 
@@ -104,10 +114,14 @@ class Barrier {
   unsigned passed_ = 0;
 };
 
-/// Runs body() for each of so many threads; enter(t) is called whenever thread t goes on.
+/// Runs body() for each of so many threads of each block, one block after the other; enter(b, t) is
+/// called whenever thread t of block b goes on.
 template <class Enter, class Body>
-void run_together(unsigned count, const Enter& enter, const Body& body) {
-  Fibers::all().run(count, enter, body);
+void run_together(const std::vector<unsigned>& blocks, unsigned count, const Enter& enter,
+                  const Body& body) {
+  for (const unsigned b : blocks)
+    Fibers::all().run(
+        count, [&, b](unsigned t) { enter(b, t); }, body);
 }
 
 }  // namespace lamina::cuda::emulated

@@ -9,11 +9,21 @@ namespace lamina::cuda::emulated {
 
 using Barrier = std::barrier<>;
 
-/// Runs body(t) for each of so many threads at the same time; enter(t) is called first on each.
+/// Runs body() for each of so many threads of each block, those of a block at the same time;
+/// enter(b, t) is called first on each.
 template <class Enter, class Body>
-void run_together(unsigned count, const Enter& enter, const Body& body) {
+void run_together(const std::vector<unsigned>& blocks, unsigned count, const Enter& enter,
+                  const Body& body) {
   std::vector<std::thread> threads;
-  for (unsigned t = 0; t < count; ++t) threads.emplace_back([&, t] { enter(t), body(); });
+  Barrier block_ends(count);
+  for (unsigned t = 0; t < count; ++t)
+    threads.emplace_back([&, t] {
+      for (const unsigned b : blocks) {
+        enter(b, t);
+        body();
+        block_ends.arrive_and_wait();
+      }
+    });
   for (std::thread& thread : threads) thread.join();
 }
 
