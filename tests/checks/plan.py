@@ -3,6 +3,7 @@
 # names the flag, the file and the layer, with status 1, within seconds, before anything was
 # printed. And plans that are right: all losses agree, and what is sent is said. The same of
 # `lamina plan`, whose JSON has the numbers of its tables. With -v prints the lines.
+import concurrent.futures
 import csv
 import fcntl
 import json
@@ -27,6 +28,9 @@ for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
     del os.environ[variable]
 root = pathlib.Path(tempfile.mkdtemp(prefix="plan."))
 failures = 0
+# Programs that are refused do nothing but start and end, which is waiting mostly.
+pool = concurrent.futures.ThreadPoolExecutor(3)
+asked = []
 
 bench = ("bench_network", "--model", "lenet", "--batch-size", "8", "--warmup", "0", "--iters", "3",
          "--display-every", "1", "--profile-steps", "0")
@@ -54,7 +58,17 @@ def fail(line, why, out, err):
     print(f"{why}\n  {' '.join(line)}\n--- stdout\n{out[-2000:]}--- stderr\n{err[-2000:]}---")
 
 
-def bad(expected, *arguments, program=bench, ranks=2, status=1):
+def bad(*call, **how):
+    asked.append(pool.submit(refused, *call, **how))
+
+
+def settle():
+    """Waits for what is to be refused."""
+    while asked:
+        asked.pop().result()
+
+
+def refused(expected, *arguments, program=bench, ranks=2, status=1, kept=()):
     code, out, err, line = call(program, arguments, ranks)
     own = re.findall(r"^lamina: error: (.*)$", err, re.M)
     if code != status:
@@ -65,9 +79,12 @@ def bad(expected, *arguments, program=bench, ranks=2, status=1):
         fail(line, "began before it failed", out, err)
     elif verbose:
         print(own[0])
+    for path in kept:
+        expect(path.read_text() == "kept", f"{arguments}: {path.name} was overwritten")
 
 
 def fine(*arguments, program=bench, ranks=2, patience=60):
+    settle()
     code, out, err, line = call(program, arguments, ranks, patience)
     if code != 0:
         fail(line, f"status {code}, expected 0", out, err)
@@ -105,8 +122,14 @@ def expect(that, what, out=""):
 
 def plan(name, text=None, **members):
     whole = {"schema": "lamina-plan", "version": 1, "ranks": 2, "layers": {}, **members}
-    (root / name).write_text(json.dumps(whole) if text is None else text)
-    return "--plan", name
+    return "--plan", write(name, json.dumps(whole) if text is None else text)
+
+
+def write(name, text):
+    if (root / name).exists():
+        settle()
+    (root / name).write_text(text)
+    return name
 
 
 # Without communication results are wrong, infinite even, but there are times.
@@ -236,9 +259,8 @@ outputs = ("--json", "kept.json", "--scaling", "--svg", "kept.svg", "--convergen
 
 
 def impossible(expected, *arguments, model="lenet", written=outputs, ranks=1):
-    bad(expected, "--model", model, *arguments, *written, program=planner, ranks=ranks)
-    for name, path in kept.items():
-        expect(path.read_text() == "kept", f"{arguments}: {name} was overwritten")
+    bad(expected, "--model", model, *arguments, *written, program=planner, ranks=ranks,
+        kept=kept.values())
 
 
 def cluster(name, memory=16, **members):
@@ -247,8 +269,7 @@ def cluster(name, memory=16, **members):
          "flops": [{"dtype": "f32", "gemm_tflops": 1, "conv_tflops": 1}]}}],
         "inside": {"latency_us": 1, "bandwidth_gbs": 10},
         "across": {"latency_us": 1, "bandwidth_gbs": 1}, **members}
-    (root / name).write_text(json.dumps(whole))
-    return "--cluster", name
+    return "--cluster", write(name, json.dumps(whole))
 
 
 impossible("--cluster: cluster 'h100-ndrr' is not known (did you mean h100-ndr?)", "--cluster",
@@ -423,6 +444,7 @@ for columns in 60, 80, 130:
     lines = [line.split("\033[K")[-1] for line in lines]
     expect(max(map(len, lines)) <= columns, f"not {columns} columns", lines)
 
+settle()
 shutil.rmtree(root)
 print("all well" if failures == 0 else f"{failures} failures")
 sys.exit(failures > 0)
