@@ -15,7 +15,7 @@ pack, path = root / "pack", root / "path"
 
 WELL = {
     "nvidia-smi": 'echo "Fake GPU, GPU-1, 580.1, 81559, 9.0, 1980, 2619, 700.00, Enabled, 30"',
-    "compute-sanitizer": 'while [[ $1 != */gpu_tests ]]; do shift; done; "$@"',
+    "compute-sanitizer": 'while (($#)) && [[ $1 != */gpu_tests ]]; do shift; done; "$@"',
     "python": r'case $2 in *pytorch_rate.py) [[ $* == *graphs* ]] && echo "{\"rate\": 100}" ;; '
               '"import nvidia"*) exit 1 ;; *) echo 2.0 ;; esac',
     "lamina": "echo 1.0",
