@@ -2,6 +2,7 @@
 // rank to rank. train/impl/resizes.hpp has when.
 #pragma once
 
+#include <lamina/base/host_lock.hpp>
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/imagined.hpp>
@@ -169,8 +170,12 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
   check(here_ == nullptr, "prepare: this rank trains already");
   if (options_.workers == 0) return rehearse(ranks);
   PlacedNetwork placed = prepare(placing(ranks_));
-  check_free(placed.placing().backend->memory(), optimizer_.memory(placed).total());
-  prepared_ = allocate(std::move(placed));
+  {
+    const HostLock
+        alone;  // others that join here ask what is left when this one has taken its part
+    check_free(placed.placing().backend->memory(), optimizer_.memory(placed).total());
+    prepared_ = allocate(std::move(placed));
+  }
   std::swap(here_, prepared_);
   warm_up();
   std::swap(here_, prepared_);
@@ -187,6 +192,7 @@ LAMINA_INLINE void Trainer::rehearse(int ranks) {
   const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
   MemorySpace& memory = mine.placing().backend->memory();
   std::size_t bytes = optimizer_.memory(mine).total();
+  const HostLock alone;
   if (active())
     bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
   else
