@@ -110,7 +110,7 @@ class BlockedNorm final : public NormKernel {
   std::vector<float> coefficients_;  // four rows of padded channels, filled anew by each call
   InstructionSet set_ = instruction_set();
   float slope_;                   // of the epilogue's activation; 1 = none
-  std::vector<double> partials_;  // of each piece: sums of its channels, then as many more
+  Tensor partials_;  // of each piece: sums of its channels, then as many more
 };
 
 }  // namespace lamina::detail

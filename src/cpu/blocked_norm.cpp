@@ -20,13 +20,13 @@ BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
       pieces_((beside_ ? 1 : x.shape.n) * blocks_ * per_run_),
       coefficients_(std::size_t(4 * blocks_ * block_)),
       slope_(float(epilogue.slope())),
-      partials_(std::size_t(pieces_ * 2 * block_)) {
+      partials_(Form{{pieces_, 2 * block_, 1, 1}, DType::f64, {}}) {
   inputs = {x};
   if (epilogue.add) inputs.push_back(x);
   output = x;
   if (epilogue.activation) signs = bits(beside_ ? run_ : pieces_ * signs_of_piece());
   algorithm = text("lamina:", x.layout.name());
-  workspace = coefficients_.size() * sizeof(float) + partials_.size() * sizeof(double);
+  workspace = coefficients_.size() * sizeof(float) + partials_.bytes();
 }
 
 BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
@@ -73,7 +73,7 @@ const float* BlockedNorm::row(int which, const Piece& p, float* room) const {
 template <class Lanes>
 void BlockedNorm::reduce(const Lanes& sum, double* sums) {
   for_pieces([&](std::int64_t i, const Piece& p) {
-    double* to = partials_.data() + i * 2 * block_;
+    double* to = partials_.as<double>() + i * 2 * block_;
     if (block_ >= lanes) return sum(i, p, to);
     double both[2 * lanes];
     sum(i, p, both);
@@ -84,7 +84,8 @@ void BlockedNorm::reduce(const Lanes& sum, double* sums) {
     }
   });
   constexpr std::int64_t together = 128;  // that lie one behind the other in nhwc
-#pragma omp parallel for schedule(static) if (partials_.size() > parallel_elements)
+#pragma omp parallel for schedule(static) if (partials_.bytes() / sizeof(double) > \
+                                              parallel_elements)
   for (std::int64_t c = 0; c < channels_; c += together) {
     add_up(c, std::min(c + together, channels_), sums);
   }
@@ -101,7 +102,7 @@ void BlockedNorm::add_up(std::int64_t first, std::int64_t end, double* sums) con
     for (std::int64_t sample = 0; sample < pieces_; sample += step) {
       const std::int64_t begin = sample + from / block_ * per_run_;
       for (std::int64_t i = begin; i < begin + per_run_; ++i) {
-        const double* both = partials_.data() + i * 2 * block_ - channel;
+        const double* both = partials_.as<double>() + i * 2 * block_ - channel;
         for (std::int64_t c = from; c < to; ++c) {
           sums[c] += both[c];
           sums[channels_ + c] += both[seconds + c];

@@ -1,9 +1,9 @@
 // MemorySpace: the memory of a device, where tensors lie.
 #pragma once
 
+#include <lamina/tensor/large_pages.hpp>
 #include <lamina/tensor/reserve.hpp>
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -66,16 +66,13 @@ class HostMemory : public MemorySpace {
   std::string name() const override { return "host"; }
   bool on_host() const final { return true; }
   std::shared_ptr<void> allocate(std::size_t bytes) override {
-    const std::size_t large = std::size_t(4) << 20;
-    const std::size_t align = bytes >= large ? std::size_t(2) << 20 : 64;
-    const std::size_t padded = (bytes + align - 1) / align * align;
     if (bytes == 0) return nullptr;
     if (std::shared_ptr<void> memory = Reserve::take(bytes)) return memory;
-    std::shared_ptr<void> memory(std::aligned_alloc(align, padded), std::free);
-    if (!memory) return nullptr;
-    // Large pages save the address translations that strided kernels would otherwise wait for.
-    if (bytes >= large) madvise(memory.get(), padded, MADV_HUGEPAGE);
-    std::memset(memory.get(), 0, padded);
+    const auto heap = [&] {
+      return std::shared_ptr<void>(std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
+    };
+    std::shared_ptr<void> memory = bytes < LargePages::least ? heap() : LargePages::take(bytes);
+    if (memory) std::memset(memory.get(), 0, bytes);
     return memory;
   }
   void zero(void* to, std::size_t bytes) final { std::memset(to, 0, bytes); }
