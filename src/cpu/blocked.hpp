@@ -87,6 +87,12 @@ class BlockedNorm final : public NormKernel {
     return std::max<std::int64_t>(64, (all + 127) / 128);
   }
 
+  /// Parts that are alike, so that threads have as much to do.
+  static std::int64_t even_part(std::int64_t channels) {
+    const std::int64_t parts = (channels + most_channels - 1) / most_channels;
+    return (channels / lanes + parts - 1) / parts * lanes;
+  }
+
   struct Piece {
     std::size_t begin;     // its first element
     std::int64_t channel;  // the first of the block
@@ -109,7 +115,7 @@ class BlockedNorm final : public NormKernel {
   std::int64_t run_, most_, per_run_, pieces_;
   std::vector<float> coefficients_;  // four rows of padded channels, filled anew by each call
   InstructionSet set_ = instruction_set();
-  float slope_;                   // of the epilogue's activation; 1 = none
+  float slope_;      // of the epilogue's activation; 1 = none
   Tensor partials_;  // of each piece: sums of its channels, then as many more
 };
 

@@ -12,7 +12,7 @@ namespace lamina::detail {
 BlockedNorm::BlockedNorm(const Form& x, int block, const Epilogue& epilogue)
     : beside_(block == 0),
       channels_(x.shape.c),
-      block_(beside_ ? std::min(channels_, most_channels) : block),
+      block_(beside_ ? even_part(channels_) : block),
       blocks_((channels_ + block_ - 1) / block_),
       run_(beside_ ? x.shape.size() : x.shape.h * x.shape.w * block_),
       most_(beside_ ? pixels_of_piece(run_ / channels_) * channels_ : piece_size),
@@ -83,7 +83,7 @@ void BlockedNorm::reduce(const Lanes& sum, double* sums) {
       for (std::int64_t l = 0; l < lanes; l += block_) to[c] += from[l];
     }
   });
-  constexpr std::int64_t together = 128;  // that lie one behind the other in nhwc
+  const std::int64_t together = beside_ ? 128 : lanes;  // whose sums lie one behind the other
 #pragma omp parallel for schedule(static) if (partials_.bytes() / sizeof(double) > \
                                               parallel_elements)
   for (std::int64_t c = 0; c < channels_; c += together) {

@@ -19,7 +19,7 @@ inline constexpr std::int64_t most_channels = 1024;
 
 /// Of how many elements: element i belongs to channel i % period. The period is sixteen, which are
 /// all channels then, or a multiple of it that `n` is a multiple of; taken are the first `channels`
-/// of each period, of which there are as many as a multiple of sixteen.
+/// of each period, a multiple of sixteen.
 struct Stretch {
   std::size_t n, period, channels;
 };

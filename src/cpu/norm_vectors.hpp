@@ -209,13 +209,23 @@ LAMINA_STEP void sum_up(const Stretch& piece, Terms terms, double* out) {
   sum_lanes<T>(piece.n, terms, out);
 }
 
+/// How far ahead to fetch, in bytes: about 4 KB of what is taken.
+template <Stored T>
+LAMINA_STEP std::size_t ahead_of(const Stretch& piece) {
+  constexpr std::size_t some = 4096;
+  if (piece.channels == piece.period) return some;
+  const std::size_t rows = some / (piece.channels * sizeof(T));
+  return std::max<std::size_t>(rows, 1) * piece.period * sizeof(T);
+}
+
 template <Stored T>
 struct Squares {
   const T* x;
+  std::size_t ahead;
   LAMINA_STEP void turn_to(std::size_t) {}
   LAMINA_STEP void operator()(std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
-    fetch_ahead(x + at);
+    fetch_ahead(x + at, ahead);
     load(x + at, n, a);
     b = a, c = a;
   }
@@ -223,7 +233,7 @@ struct Squares {
 
 template <Stored T>
 LAMINA_TARGET void moments(const T* x, Stretch piece, double* out) {
-  sum_up<T>(piece, Squares<T>{x}, out);
+  sum_up<T>(piece, Squares<T>{x, ahead_of<T>(piece)}, out);
 }
 
 LAMINA_STEP Signs signs_of(const Sixteen& y) {
@@ -253,6 +263,7 @@ struct Mask {
 template <Stored T>
 struct Gradients {
   const T *x, *dy;
+  std::size_t ahead;
   const Signs* signs;
   Mask rectified;
   T* kept;
@@ -261,7 +272,7 @@ struct Gradients {
   LAMINA_STEP void turn_to(std::size_t channel) { load(means + channel, mean); }
   LAMINA_STEP void operator()(std::size_t at, std::size_t n, Sixteen& a, Sixteen& b,
                               Sixteen& c) const {
-    fetch_ahead(dy + at), fetch_ahead(x + at);
+    fetch_ahead(dy + at, ahead), fetch_ahead(x + at, ahead);
     load(dy + at, n, a);
     if (signs) {
       rectified.apply(signs[at / lanes], a);
@@ -276,7 +287,7 @@ struct Gradients {
 template <Stored T>
 LAMINA_TARGET void gradient_moments(const T* x, const Signs* signs, const T* dy, float slope,
                                     const float* mean, Stretch piece, T* kept, double* out) {
-  sum_up<T>(piece, Gradients<T>{x, dy, signs, {slope}, kept, mean, {}}, out);
+  sum_up<T>(piece, Gradients<T>{x, dy, ahead_of<T>(piece), signs, {slope}, kept, mean, {}}, out);
 }
 
 enum class Below { as_it_is, zero, scaled };
@@ -286,6 +297,7 @@ enum class Below { as_it_is, zero, scaled };
 template <Stored T>
 struct Scale {
   const T *x, *added;
+  std::size_t ahead;
   float slope;
   T* y;
   Signs* signs;
@@ -297,11 +309,11 @@ struct Scale {
   template <Below below, bool past>
   LAMINA_STEP void run(std::size_t at, std::size_t n) const {
     Sixteen v, more;
-    fetch_ahead(x + at);
+    fetch_ahead(x + at, ahead);
     load(x + at, n, v);
     for (int p = 0; p < parts; ++p) v.part[p] = (v.part[p] - mean.part[p]) * a.part[p] + b.part[p];
     if (added) {
-      fetch_ahead(added + at);
+      fetch_ahead(added + at, ahead);
       load(added + at, n, more);
       for (int p = 0; p < parts; ++p) v.part[p] += more.part[p];
     }
@@ -331,7 +343,7 @@ template <Stored T>
 LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const float* b,
                          const T* added, float slope, T* y, Signs* signs, Stretch piece,
                          bool past) {
-  const Scale<T> all{x, added, slope, y, signs, mean, a, b, {}, {}, {}};
+  const Scale<T> all{x, added, ahead_of<T>(piece), slope, y, signs, mean, a, b, {}, {}, {}};
   if (slope == 1) return scale_as<Below::as_it_is>(all, piece, past);
   if (slope == 0) return scale_as<Below::zero>(all, piece, past);
   scale_as<Below::scaled>(all, piece, past);
@@ -341,6 +353,7 @@ LAMINA_TARGET void scale(const T* x, const float* mean, const float* a, const fl
 template <Stored T>
 struct Combine {
   const T *x, *dy;
+  std::size_t ahead;
   const Signs* signs;
   Mask rectified;
   T* dx;
@@ -353,7 +366,7 @@ struct Combine {
   }
   LAMINA_STEP void operator()(std::size_t at, std::size_t n) const {
     Sixteen g, v;
-    fetch_ahead(dy + at), fetch_ahead(x + at);
+    fetch_ahead(dy + at, ahead), fetch_ahead(x + at, ahead);
     load(dy + at, n, g);
     if (signs) rectified.apply(signs[at / lanes], g);
     load(x + at, n, v);
@@ -367,7 +380,9 @@ template <Stored T>
 LAMINA_TARGET void combine(const T* x, const Signs* signs, const T* dy, float slope,
                            const float* mean, const float* a, const float* b, const float* c, T* dx,
                            Stretch piece, bool past) {
-  in_steps(piece, Combine<T>{x, dy, signs, {slope}, dx, past, mean, a, b, c, {}, {}, {}, {}});
+  in_steps(piece,
+           Combine<T>{
+               x, dy, ahead_of<T>(piece), signs, {slope}, dx, past, mean, a, b, c, {}, {}, {}, {}});
   if (past) finish_puts();
 }
 

@@ -5,6 +5,7 @@
 
 #include <sys/wait.h>
 
+#include <atomic>
 #include <optional>
 
 using namespace lamina;
@@ -19,12 +20,14 @@ TEST_CASE("a lock of the host is for one at a time, of whichever thread") {
   std::optional<HostLock> mine(std::chrono::seconds(20));  // tests of others may run beside
   REQUIRE(mine->held());
   CHECK_FALSE(free_now());
+  std::atomic<bool> given_back = false;
   bool waited = false;
   std::thread other([&] {
     const HostLock theirs(std::chrono::seconds(20));
-    waited = theirs.held() && !mine;
+    waited = theirs.held() && given_back;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  given_back = true;
   mine.reset();
   other.join();
   CHECK(waited);

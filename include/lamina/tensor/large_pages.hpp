@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -18,31 +19,34 @@ class LargePages {
   static constexpr std::size_t page = std::size_t(2) << 20;
 
  public:
-  /// Smaller tensors lie on the heap. Sanitizers see no more what is beyond one that lies here.
+  /// Smaller tensors lie on the heap. So do all where sanitizers look for what is beyond them.
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr std::size_t least = page;
+  static constexpr std::size_t least = SIZE_MAX;
 #else
   static constexpr std::size_t least = std::size_t(16) << 10;
 #endif
 
-  /// Not cleared; aligned to 64 bytes. What fills no page shares a few with others, which go back
-  /// to the system with the last of their owners. Null where there is not enough.
+  /// Not cleared; aligned to 64 bytes. What fills no page shares two with others of about its size,
+  /// which are given back with the last of their owners. Null where there is not enough.
   static std::shared_ptr<void> take(std::size_t bytes) {
     if (bytes >= page) return whole(bytes);
-    static LargePages shared;
-    const std::lock_guard lock(shared.mutex_);
-    return shared.cut((bytes + 63) / 64 * 64);
+    static auto* const shared = new LargePages[2];  // for whatever is made last of all, too
+    return shared[bytes >= page / 8].cut((bytes + 63) / 64 * 64);
   }
 
  private:
+  /// Pages of its own; the last one, too, unless that would be a quarter more.
   static std::shared_ptr<void> whole(std::size_t bytes) {
-    const std::size_t padded = (bytes + page - 1) / page * page;
-    std::shared_ptr<void> pages(std::aligned_alloc(page, padded), std::free);
-    if (pages) madvise(pages.get(), padded, MADV_HUGEPAGE);
-    return pages;
+    const std::size_t rest = (page - bytes % page) % page;
+    const std::size_t all = rest > bytes / 4 ? bytes : bytes + rest;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, page, all) != 0) return nullptr;
+    madvise(memory, all / page * page, MADV_HUGEPAGE);
+    return std::shared_ptr<void>(memory, std::free);
   }
   std::shared_ptr<void> cut(std::size_t bytes) {
     constexpr std::size_t together = 2 * page;
+    const std::lock_guard lock(mutex_);
     if (left_ < bytes) {
       pages_ = whole(together), left_ = pages_ ? together : 0;
       if (!pages_) return nullptr;

@@ -68,11 +68,12 @@ class HostMemory : public MemorySpace {
   std::shared_ptr<void> allocate(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
     if (std::shared_ptr<void> memory = Reserve::take(bytes)) return memory;
+    const std::size_t padded = (bytes + 63) / 64 * 64;
     const auto heap = [&] {
-      return std::shared_ptr<void>(std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
+      return std::shared_ptr<void>(std::aligned_alloc(64, padded), std::free);
     };
-    std::shared_ptr<void> memory = bytes < LargePages::least ? heap() : LargePages::take(bytes);
-    if (memory) std::memset(memory.get(), 0, bytes);
+    std::shared_ptr<void> memory = bytes < LargePages::least ? heap() : LargePages::take(padded);
+    if (memory) std::memset(memory.get(), 0, padded);
     return memory;
   }
   void zero(void* to, std::size_t bytes) final { std::memset(to, 0, bytes); }

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace lamina {
 
@@ -171,8 +172,9 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
   if (options_.workers == 0) return rehearse(ranks);
   PlacedNetwork placed = prepare(placing(ranks_));
   {
-    const HostLock
-        alone;  // others that join here ask what is left when this one has taken its part
+    // Others that join here ask what is left when this one has taken its part. Its group is itself
+    // alone, so that nothing here waits for them.
+    const HostLock alone;
     check_free(placed.placing().backend->memory(), optimizer_.memory(placed).total());
     prepared_ = allocate(std::move(placed));
   }
@@ -192,11 +194,13 @@ LAMINA_INLINE void Trainer::rehearse(int ranks) {
   const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
   MemorySpace& memory = mine.placing().backend->memory();
   std::size_t bytes = optimizer_.memory(mine).total();
-  const HostLock alone;
-  if (active())
+  std::optional<HostLock> alone;  // as above
+  if (active()) {                 // what there is for all
     bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
-  else
+  } else {
+    alone.emplace();
     check_free(memory, bytes);
+  }
   reserve(memory, bytes);
 }
 
