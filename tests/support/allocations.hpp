@@ -1,6 +1,8 @@
 // Counts what the whole process allocates, to show that a steady state allocates nothing.
 #pragma once
 
+#include <lamina/tensor/large_pages.hpp>
+
 #include <cstddef>
 
 namespace lamina::test {
@@ -18,12 +20,16 @@ class Allocations {
   std::size_t largest() const;  ///< bytes; 0 without any
 };
 
-/// What this thread allocates for tensors, the only ones to ask for aligned memory. One at a time.
+/// What this thread allocates for tensors, the only ones to ask for aligned memory, which share no
+/// large pages meanwhile. One at a time.
 class TensorBytes {
  public:
   TensorBytes();
   std::size_t bytes() const;     ///< since construction, each tensor rounded up to its alignment
   std::size_t rounding() const;  ///< at most so many of them are not asked for
+
+ private:
+  LargePages::KeepApart apart_;
 };
 
 }  // namespace lamina::test

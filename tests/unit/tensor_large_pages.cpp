@@ -52,7 +52,7 @@ TEST_CASE("memory of any size is cleared, aligned, and nobody else's") {
 }
 
 TEST_CASE("small tensors share large pages, which their last owner keeps") {
-  if (LargePages::least >= std::size_t(2) << 20) return;  // sanitizers want them apart
+  if (LargePages::least() >= std::size_t(2) << 20) return;  // sanitizers want them apart
   auto first = LargePages::take(std::size_t(1) << 20), second = LargePages::take(1 << 20);
   std::memset(second.get(), 7, std::size_t(1) << 20);
   const auto apart = static_cast<char*>(second.get()) - static_cast<char*>(first.get());

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -20,11 +21,19 @@ class LargePages {
 
  public:
   /// Smaller tensors lie on the heap. So do all where sanitizers look for what is beyond them.
+  static std::size_t least() {
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr std::size_t least = SIZE_MAX;
+    return SIZE_MAX;
 #else
-  static constexpr std::size_t least = std::size_t(16) << 10;
+    return apart_ > 0 ? SIZE_MAX : std::size_t(16) << 10;
 #endif
+  }
+  /// While one lives, all that is allocated lies on the heap: for who counts what is asked of that.
+  struct KeepApart {
+    KeepApart() { ++apart_; }
+    ~KeepApart() { --apart_; }
+    KeepApart(const KeepApart&) = delete;
+  };
 
   /// Not cleared; aligned to 64 bytes. What fills no page shares two with others of about its size,
   /// which are given back with the last of their owners. Null where there is not enough.
@@ -57,6 +66,7 @@ class LargePages {
     return part;
   }
 
+  inline static std::atomic<int> apart_ = 0;
   std::mutex mutex_;
   std::shared_ptr<void> pages_;  // what is cut, the last `left_` bytes of which nobody has
   std::size_t left_ = 0;

@@ -72,7 +72,7 @@ class HostMemory : public MemorySpace {
     const auto heap = [&] {
       return std::shared_ptr<void>(std::aligned_alloc(64, padded), std::free);
     };
-    std::shared_ptr<void> memory = bytes < LargePages::least ? heap() : LargePages::take(padded);
+    std::shared_ptr<void> memory = bytes < LargePages::least() ? heap() : LargePages::take(padded);
     if (memory) std::memset(memory.get(), 0, padded);
     return memory;
   }
