@@ -3,10 +3,9 @@
 #include "base/descriptor.hpp"
 #include "flags.hpp"
 
+#include <lamina/base/folder_lock.hpp>
 #include <lamina/base/unbind_thread.hpp>
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -60,16 +59,9 @@ int bind_to(int socket, const sockaddr_un& address) {
 }
 
 /// So that of several jobs that find the socket of a dead one a single one takes its place, and
-/// nobody takes a socket for dead that is being made. Waits a while for others; where a folder
-/// cannot be locked, there is nothing to wait for.
-Descriptor lock_folder(const std::string& path) {
-  const std::string folder = std::filesystem::absolute(path).parent_path().string();
-  Descriptor locked(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  for (int i = 0; i < 500 && ::flock(locked.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
-    if (errno != EWOULDBLOCK) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return locked;
+/// nobody takes a socket for dead that is being made. Waits a while for others.
+FolderLock lock_folder_of(const std::string& path) {
+  return {std::filesystem::absolute(path).parent_path().string(), std::chrono::seconds(5)};
 }
 
 bool is_socket(const std::string& path) {
@@ -102,7 +94,7 @@ std::string receive_line(int socket) {
 std::string own_job() {
   namespace fs = std::filesystem;
   const std::string folder = fs::temp_directory_path().string();
-  const Descriptor lock = lock_folder(folder + "/.");
+  const FolderLock lock = lock_folder_of(folder + "/.");
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string path = at->path().string(), name = at->path().filename().string();
@@ -182,7 +174,7 @@ JobSocket::JobSocket(std::string path, Ask ask)
   const sockaddr_un address = address_of(path_);
   impl_->listening = new_socket();
   impl_->ask = std::move(ask);
-  const Descriptor lock = lock_folder(path_);
+  const FolderLock lock = lock_folder_of(path_);
   int made = bind_to(impl_->listening.get(), address);
   if (made != 0 && errno == EADDRINUSE) {
     check(!lives_or_goes(path_, address), path_,

@@ -14,7 +14,7 @@ SYSTEM = (r"unistd\.h|fcntl\.h|dirent\.h|dlfcn\.h|sched\.h|signal\.h|csignal|sys
           r"filesystem|fstream|iostream|cpuid\.h|x86intrin|immintrin|lamina/base/file\.hpp")
 
 # The headers that ask the system something in a line.
-ASKING = ("include/lamina/base/host.hpp", "include/lamina/base/host_lock.hpp",
+ASKING = ("include/lamina/base/folder_lock.hpp", "include/lamina/base/host.hpp",
           "include/lamina/tensor/large_pages.hpp", "include/lamina/tensor/memory_space.hpp",
           "include/lamina/tensor/reserve.hpp")
 # Or it says so in these words.

@@ -2,7 +2,7 @@
 // rank to rank. train/impl/resizes.hpp has when.
 #pragma once
 
-#include <lamina/base/host_lock.hpp>
+#include <lamina/base/folder_lock.hpp>
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/comm/imagined.hpp>
@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 namespace lamina {
 
@@ -167,14 +166,19 @@ LAMINA_INLINE std::vector<Split> Trainer::splits(int ranks) const {
   return ways_.empty() ? options_.splits : ways_[std::size_t(ranks) - 1].splits;
 }
 
+namespace detail {
+
+/// While it lives, others that join on this host wait before they ask what memory is left.
+inline FolderLock alone_on_host() { return {"/dev/shm", std::chrono::minutes(1)}; }
+
+}  // namespace detail
+
 LAMINA_INLINE void Trainer::prepare(int ranks) {
   check(here_ == nullptr, "prepare: this rank trains already");
   if (options_.workers == 0) return rehearse(ranks);
   PlacedNetwork placed = prepare(placing(ranks_));
   {
-    // Others that join here ask what is left when this one has taken its part. Its group is itself
-    // alone, so that nothing here waits for them.
-    const HostLock alone;
+    const FolderLock alone = detail::alone_on_host();  // its group, too, is this rank alone
     check_free(placed.placing().backend->memory(), optimizer_.memory(placed).total());
     prepared_ = allocate(std::move(placed));
   }
@@ -193,14 +197,11 @@ LAMINA_INLINE void Trainer::rehearse(int ranks) {
   prepare(placing(imagined.as(0)));  // who asks all others, and so comes first
   const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
   MemorySpace& memory = mine.placing().backend->memory();
-  std::size_t bytes = optimizer_.memory(mine).total();
-  std::optional<HostLock> alone;  // as above
-  if (active()) {                 // what there is for all
-    bytes = std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size())));
-  } else {
-    alone.emplace();
-    check_free(memory, bytes);
-  }
+  const std::size_t bytes = optimizer_.memory(mine).total();
+  if (active())
+    return reserve(memory, std::min(bytes, memory.free_bytes() / (2 * std::size_t(all_.size()))));
+  const FolderLock alone = detail::alone_on_host();
+  check_free(memory, bytes);
   reserve(memory, bytes);
 }
 
