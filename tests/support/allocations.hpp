@@ -11,17 +11,20 @@ namespace lamina::test {
 /// tensors lie on a device, and only with glibc.
 bool counts_allocations();
 
-/// Allocations by malloc, operator new and their kin, of all threads, since construction. One at a
-/// time.
+/// Allocations by malloc, operator new and their kin, of all threads, since construction; meanwhile
+/// tensors share no large pages, which would not be seen. One at a time.
 class Allocations {
  public:
   Allocations();
   std::size_t count() const;
   std::size_t largest() const;  ///< bytes; 0 without any
+
+ private:
+  LargePages::KeepApart apart_;
 };
 
-/// What this thread allocates for tensors, the only ones to ask for aligned memory, which share no
-/// large pages meanwhile. One at a time.
+/// What this thread allocates for tensors, the only ones to ask for aligned memory, apart as well.
+/// One at a time.
 class TensorBytes {
  public:
   TensorBytes();
