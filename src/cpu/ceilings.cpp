@@ -3,10 +3,10 @@
 #include "cpu/tiles.hpp"
 
 #include <lamina/kernels/threads.hpp>
+#include <lamina/tensor/large_pages.hpp>
 
 #include <omp.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -224,14 +224,10 @@ struct Buffer {
   explicit Buffer(std::size_t bytes) {
     constexpr std::size_t page = std::size_t(2) << 20;  // few address translations
     bytes = (bytes + page - 1) / page * page;
-    data.reset(static_cast<float*>(std::aligned_alloc(page, bytes)));
+    data = std::static_pointer_cast<float>(LargePages::take(bytes));
     check(data != nullptr, "not enough memory to measure its bandwidth with ", bytes >> 20, " MiB");
-    madvise(data.get(), bytes, MADV_HUGEPAGE);
   }
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  std::unique_ptr<float, Free> data;
+  std::shared_ptr<float> data;
 };
 
 /// The first word of a file of /sys; nothing where there is none.

@@ -35,12 +35,13 @@ class LargePages {
     KeepApart(const KeepApart&) = delete;
   };
 
-  /// Not cleared; aligned to 64 bytes. What fills no page shares two with others of about its size,
-  /// which are given back with the last of their owners. Null where there is not enough.
+  /// A multiple of 64 bytes, not cleared, aligned to 64. What fills no page shares two with others
+  /// of about its size, which are given back with the last of their owners. Null where there is not
+  /// enough.
   static std::shared_ptr<void> take(std::size_t bytes) {
     if (bytes >= page) return whole(bytes);
     static auto* const shared = new LargePages[2];  // for whatever is made last of all, too
-    return shared[bytes >= page / 8].cut((bytes + 63) / 64 * 64);
+    return shared[bytes >= page / 8].cut(bytes);
   }
 
  private:

@@ -69,10 +69,10 @@ class HostMemory : public MemorySpace {
     if (bytes == 0) return nullptr;
     if (std::shared_ptr<void> memory = Reserve::take(bytes)) return memory;
     const std::size_t padded = (bytes + 63) / 64 * 64;
-    const auto heap = [&] {
-      return std::shared_ptr<void>(std::aligned_alloc(64, padded), std::free);
-    };
-    std::shared_ptr<void> memory = bytes < LargePages::least() ? heap() : LargePages::take(padded);
+    std::shared_ptr<void> memory =
+        bytes < LargePages::least()
+            ? std::shared_ptr<void>(std::aligned_alloc(64, padded), std::free)
+            : LargePages::take(padded);
     if (memory) std::memset(memory.get(), 0, padded);
     return memory;
   }
