@@ -94,14 +94,18 @@ class BlockedNorm final : public NormKernel {
   }
 
   struct Piece {
+    std::int64_t index;
     std::size_t begin;     // its first element
+    std::size_t signs;     // and the first Signs
     std::int64_t channel;  // the first of the block
     Stretch of;
   };
   Piece piece(std::int64_t index) const;
   std::int64_t width(std::int64_t channel) const;  // of the block that begins there
   std::int64_t signs_of_piece() const;             // in elements: whole vectors
-  Signs* signs_of(const View& passed, std::int64_t piece) const;
+  static Signs* signs_of(const Piece& p, const View& passed) {
+    return passed ? static_cast<Signs*>(passed.data) + p.signs : nullptr;
+  }
   template <class Work>
   void for_pieces(const Work&) const;
   template <class Lanes>

@@ -33,8 +33,16 @@ BlockedNorm::Piece BlockedNorm::piece(std::int64_t index) const {
   const std::int64_t run = index / per_run_, begin = index % per_run_ * most_;
   const std::int64_t channel = run % blocks_ * block_;
   const auto n = std::size_t(std::min(most_, run_ - begin));
-  if (!beside_) return {std::size_t(run * run_ + begin), channel, {n, lanes, lanes}};
-  return {std::size_t(begin + channel),
+  if (!beside_)
+    return {index,
+            std::size_t(run * run_ + begin),
+            std::size_t(index * signs_of_piece()) / lanes,
+            channel,
+            {n, lanes, lanes}};
+  const auto first = std::size_t(begin + channel);  // signs lie as the elements do
+  return {index,
+          first,
+          first / lanes,
           channel,
           {n, std::size_t(channels_), std::size_t(width(channel))}};
 }
@@ -47,18 +55,11 @@ std::int64_t BlockedNorm::signs_of_piece() const {
   return (std::min(run_, most_) + lanes - 1) / lanes * std::int64_t(lanes);
 }
 
-// Those of a piece. In nhwc they lie as the elements do.
-Signs* BlockedNorm::signs_of(const View& passed, std::int64_t index) const {
-  if (!passed) return nullptr;
-  const auto first = beside_ ? std::int64_t(piece(index).begin) : index * signs_of_piece();
-  return static_cast<Signs*>(passed.data) + first / lanes;
-}
-
 template <class Work>
 void BlockedNorm::for_pieces(const Work& work) const {
   const std::int64_t elements = beside_ ? run_ : pieces_ / per_run_ * run_;
 #pragma omp parallel for schedule(static) if (std::size_t(elements) > parallel_elements)
-  for (std::int64_t i = 0; i < pieces_; ++i) work(i, piece(i));
+  for (std::int64_t i = 0; i < pieces_; ++i) work(piece(i));
 }
 
 // The coefficient row `which` of the piece's channels, in `room` where they fill no sixteen lanes.
@@ -72,11 +73,11 @@ const float* BlockedNorm::row(int which, const Piece& p, float* room) const {
 // Two sums per channel: `sum` gives those of a piece; the pieces are added in their order.
 template <class Lanes>
 void BlockedNorm::reduce(const Lanes& sum, double* sums) {
-  for_pieces([&](std::int64_t i, const Piece& p) {
-    double* to = partials_.as<double>() + i * 2 * block_;
-    if (block_ >= lanes) return sum(i, p, to);
+  for_pieces([&](const Piece& p) {
+    double* to = partials_.as<double>() + p.index * 2 * block_;
+    if (block_ >= lanes) return sum(p, to);
     double both[2 * lanes];
-    sum(i, p, both);
+    sum(p, both);
     for (std::int64_t c = 0; c < 2 * block_; ++c) {
       const double* from = both + c / block_ * lanes + c % block_;
       to[c] = 0;
@@ -117,7 +118,7 @@ void BlockedNorm::statistics(Stream& stream, const View& x, const View& sums) {
   stream.run(Pass::forward, "statistics", [&] {
     visit(x.dtype, [&]<Stored T>(T) {
       const T* data = x.as<T>();
-      const auto of = [&](std::int64_t, const Piece& p, double* both) {
+      const auto of = [&](const Piece& p, double* both) {
         norm_loops<T>(set_).moments(data + p.begin, p.of, both);
       };
       reduce(of, sums.as<double>());
@@ -187,14 +188,14 @@ void BlockedNorm::normalize(Stream& stream, const View& x, const View& mean, con
 template <Stored T>
 void BlockedNorm::normalize(const View& x, const View& y, const View& added,
                             const View& passed) const {
-  for_pieces([&](std::int64_t i, const Piece& p) {
+  for_pieces([&](const Piece& p) {
     float rooms[3][lanes];
     const T* from = x.as<T>() + p.begin;
     T* to = y.as<T>() + p.begin;
     const bool past = past_caches((added ? 3 : 2) * y.bytes(), to);
     const T* more = added ? added.as<T>() + p.begin : nullptr;
     norm_loops<T>(set_).scale(from, row(0, p, rooms[0]), row(1, p, rooms[1]), row(2, p, rooms[2]),
-                              more, slope_, to, signs_of(passed, i), p.of, past);
+                              more, slope_, to, signs_of(p, passed), p.of, past);
   });
 }
 
@@ -219,10 +220,10 @@ template <Stored T>
 void BlockedNorm::sum_gradients(const View& x, const View& dy, const View& passed,
                                 const View& dadded, double* sums) {
   reduce(
-      [&](std::int64_t i, const Piece& p, double* both) {
+      [&](const Piece& p, double* both) {
         float room[lanes];
         T* kept = dadded ? dadded.as<T>() + p.begin : nullptr;
-        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(passed, i),
+        norm_loops<T>(set_).gradient_moments(x.as<T>() + p.begin, signs_of(p, passed),
                                              dy.as<T>() + p.begin, slope_, row(0, p, room), p.of,
                                              kept, both);
       },
@@ -252,11 +253,11 @@ void BlockedNorm::input_grad(Stream& stream, const View& x, const View& mean, co
 template <Stored T>
 void BlockedNorm::input_grad(const View& x, const View& dy, const View& passed,
                              const View& dx) const {
-  for_pieces([&](std::int64_t i, const Piece& p) {
+  for_pieces([&](const Piece& p) {
     float rooms[4][lanes];
     T* to = dx.as<T>() + p.begin;
     const bool past = past_caches(3 * dx.bytes(), to);
-    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(passed, i), dy.as<T>() + p.begin,
+    norm_loops<T>(set_).combine(x.as<T>() + p.begin, signs_of(p, passed), dy.as<T>() + p.begin,
                                 slope_, row(0, p, rooms[0]), row(1, p, rooms[1]),
                                 row(2, p, rooms[2]), row(3, p, rooms[3]), to, p.of, past);
   });
