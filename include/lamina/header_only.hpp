@@ -8,6 +8,7 @@
 #include <lamina/kernels/impl/backends.hpp>
 #include <lamina/kernels/impl/checks.hpp>
 #include <lamina/kernels/impl/move_boxes.hpp>
+#include <lamina/kernels/impl/plain_weights.hpp>
 #include <lamina/kernels/impl/update.hpp>
 #include <lamina/kernels/reference/impl/backend.hpp>
 #include <lamina/kernels/reference/impl/planning.hpp>

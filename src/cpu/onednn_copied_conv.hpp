@@ -11,11 +11,6 @@ namespace lamina::detail {
 
 class CopiedConv : public WeightedKernel {
  public:
-  void take_plain_weights() final {
-    inner_->take_plain_weights();
-    w = inner_->w, workspace = inner_->workspace;
-  }
-
   void forward(Stream& stream, const View& x, const View& weights, const View& bias, const View& y,
                const View& added) final {
     check_operand(x, inputs[0], "conv");

@@ -3,16 +3,6 @@
 
 namespace lamina::detail {
 
-void OneDnnWeighted::take_plain_weights() {
-  if (w.layout.plain()) return;
-  const Form dw = gradient(w);
-  blocked_ = Tensor(dw);  // room for either
-  from_plain_ = reorder_op(runtime_, plain(layout_dims(w), type_of(w.dtype)), to_desc(w));
-  to_plain_ = reorder_op(runtime_, to_desc(dw), plain(layout_dims(w)));
-  w.layout = {};
-  workspace += blocked_.bytes();
-}
-
 bool OneDnnWeighted::takes(std::string_view ours, bool pays) const {
   const Choice& choice = runtime_->choice;
   if (choice.offered) choice.offered->emplace(ours);
@@ -66,13 +56,6 @@ bool OneDnnWeighted::take_products(const DwProducts& kernel, const Desc& made, c
   return true;
 }
 
-void* OneDnnWeighted::blocked(Stream& stream, Pass pass, const View& w_) {
-  if (!from_plain_) return w_.data;
-  void* weights = blocked_.view().data;
-  stream.run(pass, "reorder w", [&] { from_plain_({w_.data, weights}); });
-  return weights;
-}
-
 OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to) const {
   if (from == to) return {};
   return {reorder_op(runtime_, from, to), to.get_size()};
@@ -103,10 +86,9 @@ void OneDnnWeighted::forward(Stream& stream, const View& x, const View& w_, cons
   check_operand(x, inputs[0], what_), check_operand(w_, w, what_), check_operand(y, output, what_);
   if (bias_) check_operand(b_, b, what_);
   if (epilogue_.add) check_operand(added, output, what_);
-  void* weights = blocked(stream, Pass::forward, w_);
   if (over_added && added.data != y.data)  // oneDNN adds to what is there
     stream.run(Pass::forward, "copy added", [&] { copy(added.data, y.data, y.bytes()); });
-  stream.run(Pass::forward, what_, [&] { forward_({x.data, weights, b_.data, y.data}); });
+  stream.run(Pass::forward, what_, [&] { forward_({x.data, w_.data, b_.data, y.data}); });
   if (behind_) run_epilogue(stream, epilogue_, y, added);
 }
 
@@ -122,8 +104,7 @@ void run_epilogue(Stream& stream, const Epilogue& e, const View& y, const View& 
 void OneDnnWeighted::input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) {
   check_operand(w_, w, what_), check_operand(dy, output, what_);
   check_operand(dx, inputs[0], what_);
-  void* weights = blocked(stream, Pass::input_grad, w_);
-  weights = staged(stream, Pass::input_grad, data_w_, "reorder w", weights);
+  void* weights = staged(stream, Pass::input_grad, data_w_, "reorder w", w_.data);
   void* from = staged(stream, Pass::input_grad, data_dy_, "reorder dy", dy.data);
   void* gradient = to_image_ ? image_.get() : dx.data;
   stream.run(Pass::input_grad, what_, [&] { data_({weights, from, gradient}); });
@@ -137,16 +118,12 @@ void OneDnnWeighted::weight_grad(Stream& stream, const View& x, const View& dy, 
   check_operand(x, inputs[0], what_), check_operand(dy, output, what_);
   check_operand(dw, gradient(w), what_);
   if (bias_) check_operand(db, gradient(b), what_);
-  void* blocked = to_plain_ ? blocked_.view().data : dw.data;
-  void* result = weights_dw_.reorder ? room(weights_dw_) : blocked;
+  void* result = weights_dw_.reorder ? room(weights_dw_) : dw.data;
   void* image = staged(stream, Pass::weight_grad, weights_x_, "reorder x", x.data);
   void* from = staged(stream, Pass::weight_grad, weights_dy_, "reorder dy", dy.data);
   stream.run(Pass::weight_grad, what_, [&] { weights_({image, from, result, db.data}); });
   if (weights_dw_.reorder) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { weights_dw_.reorder({result, blocked}); });
-  }
-  if (to_plain_) {
-    stream.run(Pass::weight_grad, "reorder dw", [&] { to_plain_({blocked, dw.data}); });
+    stream.run(Pass::weight_grad, "reorder dw", [&] { weights_dw_.reorder({result, dw.data}); });
   }
 }
 

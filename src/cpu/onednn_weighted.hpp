@@ -1,6 +1,5 @@
 // What convolution and linear share: forward chooses the layout of the weights, in which they and
-// their gradient stay; passes that want another one reorder in the common scratchpad. Where they
-// have to be plain all the same, they are reordered to and from forward's layout first.
+// their gradient stay; passes that want another one reorder in the common scratchpad.
 #pragma once
 
 #include "cpu/dw_products.hpp"
@@ -34,7 +33,6 @@ void run_epilogue(Stream&, const Epilogue&, const View& y, const View& added);
 
 class OneDnnWeighted : public WeightedKernel {
  public:
-  void take_plain_weights() final;
   void forward(Stream&, const View& x, const View& w, const View& b, const View& y,
                const View& added) final;
   void input_grad(Stream&, const View& w, const View& dy, const View& dx) final;
@@ -121,9 +119,6 @@ class OneDnnWeighted : public WeightedKernel {
   void* room(const Staged& s) const { return runtime_->scratch().as<char>() + s.at; }
   void* staged(Stream&, Pass, Staged&, const char* span, void* data);
 
-  /// The weights in forward's layout.
-  void* blocked(Stream&, Pass, const View& w);
-
   RuntimePtr runtime_;
   const char* what_;
   Epilogue epilogue_;
@@ -132,11 +127,9 @@ class OneDnnWeighted : public WeightedKernel {
   /// From buffers in the order {x, w, b, y}, {w, dy, dx} and {x, dy, dw, db}.
   using Work = std::function<void(std::initializer_list<void*>)>;
   Work forward_, data_, weights_;
-  Op from_plain_, to_plain_;  // of w and of dw; empty unless weights are taken plain
   Staged data_w_, data_dy_, weights_x_, weights_dy_, weights_dw_;
   Op to_image_;  // for an input gradient in another layout than x
   std::unique_ptr<void, Free> image_;
-  Tensor blocked_;  // in forward's, where they are taken plain
 };
 
 }  // namespace lamina::detail

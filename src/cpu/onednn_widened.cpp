@@ -33,11 +33,6 @@ class WidenedWeights final : public WeightedKernel {
     scratch = room_.end();
   }
 
-  void take_plain_weights() override {
-    kernel_->take_plain_weights();
-    w.layout = {}, workspace = kernel_->workspace;
-  }
-
   void forward(Stream& stream, const View& x, const View& w_, const View& b_, const View& y,
                const View& added) override {
     check_operand(x, inputs[0], "x"), check_operand(w_, w, "w"), check_operand(y, output, "y");
@@ -45,21 +40,21 @@ class WidenedWeights final : public WeightedKernel {
     stream.run(Pass::forward, "widen", [&] {
       widen(x, room_[0]);
       if (wide_weights_) return;
-      widen(w_, weights());
+      widen(w_, room_[2]);
       if (b_) widen(b_, room_[3]);
     });
     if (wide_weights_)
       kernel_->forward(stream, room_[0], w_, b_, room_[1]);
     else
-      kernel_->forward(stream, room_[0], weights(), b_ ? room_[3] : View(), room_[1]);
+      kernel_->forward(stream, room_[0], room_[2], b_ ? room_[3] : View(), room_[1]);
     stream.run(Pass::forward, "round", [&] { round(room_[1], y); });
     if (epilogue_) run_epilogue(stream, epilogue_, y, added);
   }
 
   void input_grad(Stream& stream, const View& w_, const View& dy, const View& dx) override {
     check_operand(w_, w, "w"), check_operand(dy, output, "dy"), check_operand(dx, inputs[0], "dx");
-    stream.run(Pass::input_grad, "widen", [&] { widen(w_, weights()), widen(dy, room_[1]); });
-    kernel_->input_grad(stream, weights(), room_[1], room_[0]);
+    stream.run(Pass::input_grad, "widen", [&] { widen(w_, room_[2]), widen(dy, room_[1]); });
+    kernel_->input_grad(stream, room_[2], room_[1], room_[0]);
     stream.run(Pass::input_grad, "round", [&] { round(room_[0], dx); });
   }
 
@@ -71,9 +66,6 @@ class WidenedWeights final : public WeightedKernel {
   }
 
  private:
-  /// As the kernel takes them, plainly perhaps.
-  View weights() const { return room_[2].at(0, kernel_->w); }
-
   std::unique_ptr<WeightedKernel> kernel_;
   Epilogue epilogue_;
   bool wide_weights_;

@@ -4,6 +4,7 @@
 #include "support/naive.hpp"
 
 #include <lamina/kernels/dropout_mask.hpp>
+#include <lamina/kernels/plain_weights.hpp>
 
 namespace lamina::test {
 
@@ -130,8 +131,9 @@ void with_plain_weights(Make make) {
   Case c = cases.back();
   c.name += ", plain weights";
   c.run = [=](Setup& setup, const Inputs& in, const Values& dy) {
-    const auto kernel = make(setup);
-    kernel->take_plain_weights();
+    auto of = make(setup);
+    const DType gradients = wide(of->w.dtype);
+    const auto kernel = lamina::with_plain_weights(setup.backend, std::move(of), gradients);
     check(kernel->w.layout.plain(), "weights in ", kernel->w);
     return run_weighted(setup, *kernel, in, dy);
   };

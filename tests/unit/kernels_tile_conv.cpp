@@ -6,6 +6,7 @@
 #include "support/tiles.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/plain_weights.hpp>
 #include <lamina/kernels/threads.hpp>
 
 #include <limits>
@@ -162,9 +163,9 @@ TEST_CASE("convolutions by tiles take weights plain") {
   const Shape x{2, 64, 9, 9};
   const auto reference = reference_backend(), backend = onednn_backend({.only = tiles});
   const auto exact = reference->conv(g, {x, DType::f64, {}});
-  const auto kernel = backend->conv(g, {x, DType::bf16, {}});
-  REQUIRE(by(*kernel) == By{true, true});
-  kernel->take_plain_weights();
+  auto made = backend->conv(g, {x, DType::bf16, {}});
+  REQUIRE(by(*made) == By{true, true});
+  const auto kernel = with_plain_weights(*backend, std::move(made), DType::f32);
   CHECK(kernel->w.layout.plain());
   const Results want = results(*reference, *exact, g, {}), got = results(*backend, *kernel, g, {});
   CHECK((got.y == rounded(want.y, DType::bf16)));

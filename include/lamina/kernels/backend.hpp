@@ -61,10 +61,6 @@ class WeightedKernel : public Kernel {
   /// Whether y may lie where the epilogue's `added` lies.
   bool over_added = false;
 
-  /// Takes weights, and gives their gradient, in plain layout from now on: for ranks that share
-  /// weights, but whose kernels want them differently.
-  virtual void take_plain_weights() { check(w.layout.plain(), "weights in ", w, " only"); }
-
   virtual void forward(Stream&, const View& x, const View& w, const View& b, const View& y,
                        const View& added = {}) = 0;
   virtual void input_grad(Stream&, const View& w, const View& dy, const View& dx) = 0;

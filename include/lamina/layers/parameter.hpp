@@ -115,18 +115,19 @@ struct Bucket {
   }
   /// The gradients of this turn join those of turns before, or the last time these join them.
   void add_up(Stream& stream) {
-    stream.enter(stream.layer(), stream.layer_name(), Pass::weight_grad);
     const Turns::Sum joins = Turns{turns, in_row}.sum(turn);
     const View result = joins.to < 0 ? gradients : held[std::size_t(joins.to)];
-    if (joins.count == 0) hold->forward(stream, gradients, result);
-    for (int i = 0; i < joins.count; ++i) {
-      const View& before = held[std::size_t(joins.held[std::size_t(i)])];
-      const View& y = i + 1 < joins.count ? gradients : result;
-      const bool onto = y.data == before.data;
-      const std::array both = onto ? std::array{before, gradients} : std::array{gradients, before};
-      add->forward(stream, both, y);
-    }
-    stream.enter(stream.layer(), stream.layer_name());
+    stream.under(Pass::weight_grad, [&] {
+      if (joins.count == 0) hold->forward(stream, gradients, result);
+      for (int i = 0; i < joins.count; ++i) {
+        const View& before = held[std::size_t(joins.held[std::size_t(i)])];
+        const View& y = i + 1 < joins.count ? gradients : result;
+        const bool onto = y.data == before.data;
+        const std::array both =
+            onto ? std::array{before, gradients} : std::array{gradients, before};
+        add->forward(stream, both, y);
+      }
+    });
   }
   /// The values of own() are new: the other ranks get them.
   void gather(Stream& stream) {

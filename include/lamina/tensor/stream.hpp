@@ -279,6 +279,13 @@ class Stream {
   void enter(std::int32_t layer, const char* name = "", std::optional<Pass> all = {}) {
     layer_ = layer, layer_name_ = name, all_ = all;
   }
+  /// Does `work`, all of which is recorded under this pass, whatever pass its kernels are made for.
+  template <class Work>
+  void under(Pass all, Work&& work) {
+    const std::optional<Pass> before = std::exchange(all_, pass(all));
+    std::forward<Work>(work)();
+    all_ = before;
+  }
   /// Under which pass work of `pass` is recorded.
   Pass pass(Pass pass) const { return all_.value_or(pass); }
   std::int32_t layer() const { return layer_; }

@@ -97,11 +97,10 @@ LAMINA_INLINE void UpdateInTurn::run(Stream& stream, const UpdateStep& step) {
     for (const UpdatePart& p : parts_)
       if (const UpdateStep numbers = p.resolved(step); !numbers.skip) one_(stream, numbers, p);
   });
-  const char* const name = stream.layer_name();
-  stream.enter(stream.layer(), name, Pass::update);
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (rounds_[i]) rounds_[i]->forward(stream, parts_[i].w, parts_[i].rounded);
-  stream.enter(stream.layer(), name);
+  stream.under(Pass::update, [&] {
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      if (rounds_[i]) rounds_[i]->forward(stream, parts_[i].w, parts_[i].rounded);
+  });
 }
 
 LAMINA_INLINE SquaresInTurn::SquaresInTurn(std::vector<SquaresPart> parts, One one)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
+#include <lamina/kernels/plain_weights.hpp>
 #include <lamina/layers/weighted.hpp>
 
 #include <utility>
@@ -38,54 +39,58 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Epilogue& e, const Site& sit
                                               const Shape& w, Part k,
                                               std::vector<std::int64_t> dims, Initial weights,
                                               Initial bias) const {
-  WeightedKernel& kernel = *placed->kernel;
+  const std::unique_ptr<WeightedKernel>& kernel = placed->kernel;
   MemorySpace& memory = site.backend().memory();
   const DType stored = site.precision().weights;
-  const bool constant = site.constant_weights() &&
-                        (e.scale || kernel.w.layout.fingerprint() == 0 || kernel.w.dtype != stored);
+  const bool constant =
+      site.constant_weights() &&
+      (e.scale || kernel->w.layout.fingerprint() == 0 || kernel->w.dtype != stored);
   if (constant) {
-    placed->constants.w = Tensor(kernel.w, memory);
-    if (wants_bias(e)) placed->constants.b = Tensor(kernel.b, memory);
+    placed->constants.w = Tensor(kernel->w, memory);
+    if (wants_bias(e)) placed->constants.b = Tensor(kernel->b, memory);
   }
   Halo& halo = placed->halo;
   if (copies_x()) placed->partials = site.along(Axis::channel);
   placed->sums = site.along(Axis::input);
   placed->first_input = site.place().input == 0;
-  halo.prepare(site.backend(), kernel.inputs[0], !placed->partials.alike(kernel.inputs[0]));
+  halo.prepare(site.backend(), kernel->inputs[0], !placed->partials.alike(kernel->inputs[0]));
 
   const Communicator replicas = site.along(replica_axes);
   const auto as_parameter = [&](const Form& form) {
     return constant ? Form{form.shape, stored, {}} : form;
   };
   // Asked by all, though those who keep constants have nothing to change.
-  if (!replicas.alike(as_parameter(kernel.w)) && !constant) kernel.take_plain_weights();
+  const bool alike = replicas.alike(as_parameter(kernel->w));
+  if (!constant && !alike)
+    placed->kernel =
+        with_plain_weights(site.backend(), std::move(placed->kernel), site.precision().gradients);
   const Part c = site.part(Axis::input, w.c);
   placed->weight = {.name = "weight",
                     .dims = std::move(dims),
-                    .form = as_parameter(kernel.w),
+                    .form = as_parameter(kernel->w),
                     .whole = w,
                     .block = {k, c, {0, w.h}, {0, w.w}},
                     .initial = weights,
                     .replicas = replicas};
   placed->bias = {.name = "bias",
                   .dims = {w.n},
-                  .form = as_parameter(kernel.b),
+                  .form = as_parameter(kernel->b),
                   .whole = {1, w.n, 1, 1},
                   .block = {{0, 1}, k, {0, 1}, {0, 1}},
                   .initial = bias,
                   .decay = false,
                   .replicas = replicas};
   placed->has_bias = has_bias();
-  if (has_bias() && !placed->first_input) placed->no_bias = Tensor(kernel.b, memory);
+  if (has_bias() && !placed->first_input) placed->no_bias = Tensor(kernel->b, memory);
 
-  Placement p = placement_of(kernel);
+  Placement p = placement_of(*kernel);
   p.inputs[0] = halo.outside();
-  p.reads_x = !halo.keeps(), p.over_added = kernel.over_added;
-  if (!placed->sums.alike(kernel.output)) {
+  p.reads_x = !halo.keeps(), p.over_added = kernel->over_added;
+  if (!placed->sums.alike(kernel->output)) {
     placed->summed = std::make_unique<PlacedWeighted::Summed>();
-    placed->summed->y = Tensor(kernel.output, memory);
+    placed->summed->y = Tensor(kernel->output, memory);
     p.output.layout = {};
-    placed->summed->to_plain = site.backend().reorder(kernel.output, p.output);
+    placed->summed->to_plain = site.backend().reorder(kernel->output, p.output);
     p.workspace += placed->summed->y.bytes();
   }
   p.workspace += halo.workspace() + placed->no_bias.bytes() + placed->constants.w.bytes() +
