@@ -556,8 +556,8 @@ namespace lamina {
 
 std::shared_ptr<const Backend> reference_backend() { return test::telltale(); }
 
-// Nobody gets another one.
+// Nobody gets another one, but for ranks that are to have unlike ones.
 bool has_onednn() { return false; }
-std::shared_ptr<const Backend> onednn_backend(Choice) { return test::telltale(); }
+std::shared_ptr<const Backend> onednn_backend(Choice) { return std::make_shared<Reference>(); }
 
 }  // namespace lamina

@@ -24,8 +24,8 @@ struct Whole {
 };
 
 struct StepOn {
-  /// As make_backend() takes it, or "unlike NAME": oneDNN, which every second rank lets choose only
-  /// implementations of that name, so that neighbours have unlike layouts.
+  /// As make_backend() takes it; "unlike NAME": oneDNN, which every second rank lets choose only
+  /// implementations of that name, so that neighbours have unlike layouts; or `unlike_backends`.
   std::string backend = "reference";
   Precision dtype = DType::f64;
   std::int64_t batch = 10;
@@ -36,8 +36,15 @@ struct StepOn {
   std::vector<bool> recompute = {};
 };
 
+/// The reference, and on every second rank oneDNN; on a device that, and the reference on the host.
+inline const std::string unlike_backends = "unlike back ends";
+
+/// Whether there are two, and collectives which go by way of the host.
+inline bool has_unlike_backends() { return (has_onednn() || on_device()) && !over_device(); }
+
 inline std::shared_ptr<const Backend> backend_of(const StepOn& o, int rank) {
   constexpr std::string_view unlike = "unlike ";
+  if (o.backend == unlike_backends) return rank % 2 ? onednn_backend() : reference_backend();
   if (!o.backend.starts_with(unlike)) return make_backend(o.backend, o.dtype);
   return onednn_backend({.only = rank % 2 ? o.backend.substr(unlike.size()) : ""});
 }
@@ -53,12 +60,13 @@ inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ran
 }
 
 /// Runs `net` for a step on these ranks and adds this rank's part to `whole`, which all ranks
-/// share. The last row is padding.
-inline void run_step(const Network& net, const StepOn& o, const Communicator& ranks, Whole& whole,
-                     std::mutex& mutex) {
+/// share. The last row is padding. `own` is this rank's back end; null: that of `o`.
+inline PlacedNetwork run_step(const Network& net, const StepOn& o, const Communicator& ranks,
+                              Whole& whole, std::mutex& mutex,
+                              std::shared_ptr<const Backend> own = {}) {
   if (o.threads > 0) set_threads(o.threads);
   PlacedNetwork placed = net.place({.batch = o.batch,
-                                    .backend = backend_of(o, ranks.rank()),
+                                    .backend = own ? own : backend_of(o, ranks.rank()),
                                     .ranks = ranks,
                                     .splits = splits_of(net, o, ranks.size()),
                                     .recompute = o.recompute,
@@ -113,6 +121,7 @@ inline void run_step(const Network& net, const StepOn& o, const Communicator& ra
           for (std::int64_t s = b.w.begin; s < b.w.end(); ++s, ++i)
             all[std::size_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s)] = values[i];
   }
+  return placed;
 }
 
 template <class Build>

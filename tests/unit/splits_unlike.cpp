@@ -1,7 +1,10 @@
 // Splits where the ranks' kernels are unlike: other layouts, as on unlike processors or with uneven
 // parts, and Winograd, which large blocks get. CTest runs this for several instruction sets.
 #include "catch.hpp"
+#include "support/reserved.hpp"
 #include "support/splits.hpp"
+
+#include <set>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -9,7 +12,7 @@ using namespace lamina::test;
 namespace {
 
 /// Back ends under which neighbours lay out x, y and w differently.
-std::vector<std::string> unlike_backends() {
+std::vector<std::string> unlike_layouts() {
   std::vector<std::string> all{"unlike gemm"};
   if (onednn_backend()->description().find("AVX-512") != std::string::npos)
     all.push_back("unlike jit:avx2");
@@ -34,7 +37,7 @@ auto wide_between(std::int64_t channels, Conv2D::Options options) {
 TEST_CASE("Conv2D under every split equals one rank where neighbours have unlike layouts",
           "[isa]") {
   if (!has_onednn()) return;
-  for (const std::string& backend : unlike_backends()) {
+  for (const std::string& backend : unlike_layouts()) {
     CAPTURE(backend);
     const StepOn on{.backend = backend, .dtype = DType::f32};
     check_all(wide_between(16, {.channels = 32, .kernel = 3, .pad = 1}),
@@ -47,7 +50,7 @@ TEST_CASE("Conv2D under every split equals one rank where neighbours have unlike
 TEST_CASE("global pools and linear layers equal one rank where neighbours have unlike layouts",
           "[isa]") {
   if (!has_onednn()) return;
-  for (const std::string& backend : unlike_backends()) {
+  for (const std::string& backend : unlike_layouts()) {
     CAPTURE(backend);
     const StepOn on{.backend = backend, .dtype = DType::f32};
     check_all(
@@ -62,6 +65,62 @@ TEST_CASE("global pools and linear layers equal one rank where neighbours have u
         {.channel = 20, .height = 6, .width = 5}, 1e-4, on, {2, 3, 4});
     check_all(between<Linear>({.features = 7}), {.channel = 7, .input = 8}, 1e-4, on, {2, 3, 4});
   }
+}
+
+TEST_CASE("layers under every split equal one rank where neighbours have unlike back ends",
+          "[isa]") {
+  if (!has_unlike_backends()) return;
+  const bool fuse = GENERATE(false, true);
+  CAPTURE(fuse);
+  const StepOn on{.backend = unlike_backends, .dtype = DType::f32, .fuse = fuse};
+  check_all(wide_between(16, {.channels = 20, .kernel = 3, .pad = 1}),
+            {.channel = 20, .input = 16, .height = 9, .width = 8}, 1e-4, on, {2, 3});
+  check_all(
+      [] {
+        Network net({.c = 3, .h = 9, .w = 8});
+        net.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1, .bias = false}, "first");
+        net.add<BatchNorm>({.global = true}, "it").add<ReLU>({}, "relu");
+        net.add<Linear>({.features = 5}, "fc");
+        net.add<SoftmaxCrossEntropy>({}, "loss");
+        return net;
+      },
+      {.channel = 8, .height = 9, .width = 8}, 1e-4, on, {2, 3});
+  check_all(between<MaxPool2D>({.window = 3, .stride = 2}), {.channel = 8, .height = 4, .width = 3},
+            1e-4, on, {2, 3});
+  check_all(between<Linear>({.features = 7}), {.channel = 7, .input = 8}, 1e-4, on, {2, 3});
+}
+
+TEST_CASE("layers are fused where all back ends fuse them") {
+  if (over_device()) return;
+  const auto build = [] {
+    Network net({.c = 3, .h = 9, .w = 8});
+    const Node x = net.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1}, "a").add<ReLU>();
+    const Node y = x.add<Conv2D>({.channels = 8, .kernel = 3, .pad = 1, .bias = false}, "b")
+                       .add<BatchNorm>({.global = true}, "norm");
+    net.join<Add>({y, x}, {}, "sum").add<ReLU>({}, "relu").add<Linear>({.features = 5}, "fc");
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    return net;
+  };
+  const auto absorbed_on = [&](int ranks, bool reserved) {
+    std::set<std::string> names;
+    Whole whole;
+    std::mutex mutex;
+    run_ranks(ranks, [&](World& world) {
+      const StepOn o{.dtype = DType::f64, .fuse = true};
+      const auto backend = reserved && world.rank() % 2 ? reserved_backend() : reference_backend();
+      const PlacedNetwork placed = run_step(build(), o, world, whole, mutex, backend);
+      const std::lock_guard lock(mutex);
+      for (const Step& s : placed.steps())
+        if (s.absorbed()) names.insert(text(s.name, " on rank ", world.rank()));
+    });
+    CHECK(difference(step_on(1, build, {}), whole) < 1e-9);
+    return names;
+  };
+  using Names = std::set<std::string>;
+  CHECK(absorbed_on(2, false) == Names{"relu1 on rank 0", "relu1 on rank 1", "relu on rank 0",
+                                       "relu on rank 1", "sum on rank 0", "sum on rank 1"});
+  CHECK(absorbed_on(2, true) == Names{"relu1 on rank 0", "relu1 on rank 1"});
+  CHECK(absorbed_on(3, true).size() == 3);
 }
 
 // The same on like ranks, whose parts of 20 or 12 channels are uneven: that is enough on processors

@@ -188,8 +188,6 @@ TEST_CASE("unlike options are named") {
              says("the seed is 1 on rank 0, but 2 on rank 1"));
   CHECK_THAT(unlike([](Run& run) { run.options.batch = 6; }),
              says("the global batch is 8 on rank 0, but 6 on rank 1"));
-  CHECK_THAT(unlike([](Run& run) { run.options.backend = "auto"; }),
-             says("the back end asked for is reference on rank 0, but auto on rank 1"));
   CHECK_THAT(unlike([](Run& run) { run.options.dtype = DType::f64; }),
              says("the type of numbers is f32 on rank 0, but f64 on rank 1"));
   CHECK_THAT(unlike([](Run& run) { run.options.bucket_mb = 1; }), says("bucket_mb is 25 on"));

@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "support/operands.hpp"
 #include "support/peek.hpp"
+#include "support/splits.hpp"
 #include "support/training.hpp"
 
 #include <lamina/profile/measure.hpp>
@@ -267,6 +268,28 @@ TEST_CASE("a profile of steps that overlap has the kernels and collectives of th
     CHECK(seen[0] == seen[1]);
     CHECK(turns == (behind ? "sfssfSfsfSfsfSfsfSff" : "sfsfSfsfSfsfSfsfSf"));
   }
+}
+
+TEST_CASE("steps of a profile do not overlap where some ranks compute on the host") {
+  if (!has_unlike_backends()) return;
+  const auto data = small_data(48);
+  std::string turns[2];
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    Trainer trainer(small_network(false), world, SGD{},
+                    {.batch = 12, .backend = world.rank() ? "onednn" : "reference"});
+    auto loader = trainer.loader(*data, true);
+    std::string& told = turns[world.rank()];
+    const auto start = [&] {
+      told += trainer.stream().recorder() ? 'S' : 's', trainer.start(loader, 40);
+    };
+    const auto finish = [&] { told += 'f', trainer.finish(); };
+    const Profile p = profile_steps(trainer.network(), trainer.stream(), trainer.ranks(),
+                                    UpdateRule(), {.warmup = 1, .steps = 2}, start, finish);
+    lamina::check(world.rank() > 0 || p.ranks == 2, "not a profile of two ranks");
+  });
+  CHECK(turns[0] == turns[1]);
+  CHECK(turns[0].starts_with("sfsfSfsfSf"));
 }
 
 TEST_CASE("a stream that goes has run what was put into it") {

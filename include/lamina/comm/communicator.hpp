@@ -37,6 +37,9 @@ class Communicator {
 
   /// What carries the collectives, in words: "shared memory"; "nothing" for one rank.
   std::string carrier() const { return group_ ? group_->carrier() : "nothing"; }
+  /// Whether what carries them reaches into that memory by itself: collectives there do not go by
+  /// way of the host.
+  bool reach(const MemorySpace& space) const { return group_ && group_->reaches(space); }
   /// The same group over MPI alone, each collective one blocking call of it: to compare with. The
   /// group itself where there is no MPI beneath.
   Communicator plain() const {

@@ -269,7 +269,8 @@ class Backend {
   /// Takes what its kernels share, now and not when the first of them runs.
   virtual void make_room() const {}
 
-  /// Whether these kernels take this epilogue, and are the faster for it. The same on all ranks.
+  /// Whether these kernels take this epilogue, and are the faster for it. The same on all ranks
+  /// that have this back end.
   virtual bool fuses(Fusible, const Epilogue&) const { return false; }
   virtual std::unique_ptr<WeightedKernel> conv(const ConvGeometry&, const Form& x,
                                                const Epilogue& = {}) const = 0;

@@ -49,4 +49,7 @@ inline constexpr std::string_view mixed_onednn = "onednn:mixed";
 /// is absent or does not.
 std::shared_ptr<const Backend> make_backend(std::string_view name, const Precision& precision);
 
+/// Backend::name() of what that makes, without making it.
+std::string backend_name(std::string_view name, const Precision& precision);
+
 }  // namespace lamina

@@ -70,7 +70,7 @@ struct Bucket {
   std::vector<Parameter*> members;
   int step = 0;  ///< number of the step that completes it: that of its last member
   int arrived = 0;
-  Pending sum, gathered;
+  Pending sum, gathered, gathered_master;
 
   /// Where a batch runs in turns (micro-batches, workers): sums over those before this one.
   std::vector<View> held;
@@ -79,6 +79,8 @@ struct Bucket {
   int turn = 0, turns = 1;
   int in_row = 1;  ///< see Turns
 
+  /// Its ranks compute with unlike back ends.
+  bool unlike = false;
   bool sharded = false;
   View part;  ///< where the sum of this rank's part lands, if sharded
 
@@ -129,10 +131,15 @@ struct Bucket {
       }
     });
   }
-  /// The values of own() are new: the other ranks get them.
+  /// The values of own() are new: the other ranks get them. Where all update all of them, each by
+  /// its own arithmetic, they would drift apart: there those of the first rank count.
   void gather(Stream& stream) {
     if (sharded) gathered = ranks.all_gather(stream, Pass::update, own_values(), values);
+    if (sharded || !unlike) return;
+    gathered = ranks.broadcast(stream, Pass::update, values, 0);
+    if (keeps_master()) gathered_master = ranks.broadcast(stream, Pass::update, master(), 0);
   }
+  void wait_gathered(Stream& stream) { gathered.wait(stream), gathered_master.wait(stream); }
 };
 
 /// How a parameter starts: uniform in +-bound, normal, or constant; drawn from the seed and its

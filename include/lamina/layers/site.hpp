@@ -27,7 +27,7 @@ class Site {
   /// Collective over `ranks`: makes a group for every set of axes that are cut. Throws Error where
   /// the split has more parts than there are ranks.
   Site(const Backend& backend, const Split& split, Communicator ranks, bool training = true,
-       const Precision& precision = {}, bool fuse = false);
+       const Precision& precision = {}, bool fuse = false, bool plain_weights = false);
 
   const Backend& backend() const { return *backend_; }
   const Split& split() const { return split_; }
@@ -37,6 +37,8 @@ class Site {
   bool training() const { return training_; }
   /// Whether weights never change while the network runs, so that they can be prepared for it.
   bool constant_weights() const { return !training_ && fuse_; }
+  /// Whether weights lie plain, whatever kernels want.
+  bool plain_weights() const { return plain_weights_; }
   /// Where this rank stands; all zero where it takes no part.
   const Place& place() const { return place_; }
   /// Which part of `extent` along one axis this rank has.
@@ -58,7 +60,7 @@ class Site {
   Split split_;
   Communicator ranks_;
   Place place_;
-  bool training_, fuse_;
+  bool training_, fuse_, plain_weights_;
   Precision precision_;
   std::vector<std::pair<Axis, Communicator>> groups_;
 };

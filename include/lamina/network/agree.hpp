@@ -22,4 +22,9 @@ std::string agree_on_instruction_set(const Communicator& ranks, std::string_view
 void follow_instruction_set(const Communicator& ranks, std::string_view backend,
                             const Precision& precision, bool late);
 
+/// Throws Error, on all ranks the same, where their back ends are unlike: `what` is for one that
+/// all have, since it goes by the times or the needs of kernels. Collective.
+void expect_one_backend(std::string_view what, const Communicator& ranks, std::string_view backend,
+                        const Precision& precision);
+
 }  // namespace lamina

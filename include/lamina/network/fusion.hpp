@@ -30,7 +30,8 @@ struct Fusion {
 /// - the other operand of a sum of two is made before it;
 /// - the back end is the faster for it (Backend::fuses).
 ///
-/// In inference weights absorb a batch norm behind them, whatever the back end.
+/// In inference weights absorb a batch norm behind them, whatever the back end. Collective where
+/// ranks compute with unlike ones.
 Fusion plan_fusion(const Network& network, const PlaceOptions& options);
 
 }  // namespace lamina

@@ -65,6 +65,10 @@ struct PlaceOptions {
   Workers workers = {};
   /// Whether kernels take over the layers behind them where they can: see network/fusion.hpp.
   bool fuse = false;
+  /// Ranks compute with unlike back ends: weights lie plain, layers are fused where all of them
+  /// fuse these, and after an update those who have the same weights get them from one. It is found
+  /// out of `ranks`; with workers it must be said, and the same on all: each may fuse others then.
+  bool unlike_backends = false;
   /// For inference: has the parameters of this network, which is of the same layers, instead of its
   /// own. See PlacedNetwork::refresh().
   const PlacedNetwork* parameters_of = nullptr;

@@ -58,7 +58,7 @@ struct TrainerOptions {
   /// Of an evaluation, over all ranks. If it is another one, the network is placed once more, for
   /// inference, with the same parameters; 0 = what runs at once in training.
   std::int64_t evaluation_batch = 0;
-  std::string backend = "auto";          ///< see make_backend()
+  std::string backend = "auto";          ///< see make_backend(); ranks may have unlike ones
   Precision dtype = DType::f32;          ///< see PlaceOptions
   std::vector<Split> splits = {};        ///< see PlaceOptions
   std::vector<bool> recompute = {};      ///< see PlaceOptions
@@ -286,8 +286,9 @@ class Trainer {
   /// them, or that is not known yet.
   std::string graph() const;
   /// Whether fit() starts the next step before it finishes one: where a device runs behind its
-  /// caller, unless somebody wants to see each step alone.
-  bool ahead() const { return run_ahead_ && stream_.queue() != nullptr; }
+  /// caller, unless somebody wants to see each step alone, or others compute on the host: what a
+  /// step tells all of them they must hear at the same time.
+  bool ahead() const { return run_ahead_ && !unlike_backends_ && stream_.queue() != nullptr; }
   void run_ahead(bool on) { run_ahead_ = on; }
 
   /// Over all samples of a data set that have a label, each counted once, without dropout and with
@@ -461,6 +462,7 @@ class Trainer {
   int most_ = 1;       ///< ranks that there may be; all_ may grow
   int requests_ = 0;   ///< on rank 0: resizes that it asked others to prepare for
   Shares shares_;      ///< of workers among the ranks that train; empty: as many for each
+  bool unlike_backends_ = false;  ///< see PlaceOptions
   Balance balance_;
 };
 

@@ -32,4 +32,11 @@ LAMINA_INLINE std::shared_ptr<const Backend> make_backend(std::string_view name,
   return backend;
 }
 
+LAMINA_INLINE std::string backend_name(std::string_view name, const Precision& precision) {
+  if (name == "auto") return std::string(fastest_backend(precision));
+  if (name == mixed_onednn) return "onednn";
+  const auto gpu = GpuName::of(name);
+  return gpu ? GpuName{.demands = gpu->demands}.text() : std::string(name);
+}
+
 }  // namespace lamina

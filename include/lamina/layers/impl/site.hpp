@@ -7,12 +7,13 @@
 namespace lamina {
 
 LAMINA_INLINE Site::Site(const Backend& backend, const Split& split, Communicator ranks,
-                         bool training, const Precision& precision, bool fuse)
+                         bool training, const Precision& precision, bool fuse, bool plain_weights)
     : backend_(&backend),
       split_(split),
       ranks_(std::move(ranks)),
       training_(training),
       fuse_(fuse),
+      plain_weights_(plain_weights),
       precision_(precision) {
   check(split_.ways() <= ranks_.size(), "split ", split_, " has ", split_.ways(),
         " parts, but there ", ranks_.size() == 1 ? "is " : "are ", ranks_.size(),

@@ -61,7 +61,7 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Epilogue& e, const Site& sit
   };
   // Asked by all, though those who keep constants have nothing to change.
   const bool alike = replicas.alike(as_parameter(kernel->w));
-  if (!constant && !alike)
+  if (!constant && (!alike || site.plain_weights()))
     placed->kernel =
         with_plain_weights(site.backend(), std::move(placed->kernel), site.precision().gradients);
   const Part c = site.part(Axis::input, w.c);

@@ -3,9 +3,12 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/pattern.hpp>
+#include <lamina/base/random.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
+
+#include <algorithm>
 
 namespace lamina::detail {
 
@@ -24,7 +27,6 @@ LAMINA_INLINE void compare_ranks(const Network& network, const PlaceOptions& o) 
   if (o.ranks.size() == 1) return;
   const auto& graph = network.graph();
   std::vector<Fact> facts = {{"the version of Lamina", std::string(version)},
-                             {"the back end", o.backend->name()},
                              {"the type of numbers", o.dtype.text()},
                              {"the global batch", text(o.batch)},
                              {"bucket_mb", exact(o.bucket_mb)},
@@ -35,6 +37,7 @@ LAMINA_INLINE void compare_ranks(const Network& network, const PlaceOptions& o) 
                              {"training", text(o.training)},
                              {"frozen", lamina::in_words(o.frozen)},
                              {"fuse", text(o.fuse)},
+                             {"unlike_backends", text(o.unlike_backends)},
                              {"micro_batches", text(o.micro_batches)},
                              {"parameters_of", o.parameters_of ? "given" : ""}};
   for (const Network::Vertex& v : graph) facts.push_back({v.name, in_words(network, v)});
@@ -45,6 +48,20 @@ LAMINA_INLINE void compare_ranks(const Network& network, const PlaceOptions& o) 
     facts.push_back({text("recompute of ", i < graph.size() ? graph[i].name : "no layer"),
                      text(bool(o.recompute[i]))});
   check_alike(o.ranks, facts);
+}
+
+LAMINA_INLINE bool unlike_backends(const Communicator& ranks, const std::string& name) {
+  if (ranks.imagined()) return false;
+  const std::uint64_t mine = key_of(name);
+  const auto all = ranks.all_gather_value(mine);
+  return std::ranges::count(all, mine) != std::ssize(all);
+}
+
+LAMINA_INLINE void check_carrier(const Communicator& ranks, const MemorySpace& memory) {
+  const auto all = ranks.all_gather_value(int(ranks.reach(memory)));
+  check(std::ranges::count(all, all[0]) == std::ssize(all),
+        "ranks compute in unlike memories, which ", ranks.carrier(),
+        " does not reach on all of them: expected MPI");
 }
 
 }  // namespace lamina::detail

@@ -57,11 +57,19 @@ class FusionPlanner {
     }
     wanted.epilogue.add |= work->add, wanted.epilogue.scale |= work->scale;
     if (work->activation) wanted.epilogue.activation = work->activation;
-    const bool fits = recomputed(by) == recomputed(next) && same_blocks(by, next) &&
-                      vertex(by).layer->fuses(*options_.backend, wanted.epilogue, split(by));
+    const bool fits =
+        recomputed(by) == recomputed(next) && same_blocks(by, next) && fuses(by, wanted.epilogue);
     if (!fits) return -1;
     role(by) = wanted, role(next).absorbed_by = by;
     return next;
+  }
+
+  /// Whether all ranks do: collective where their back ends are unlike. They ask the same
+  /// questions, since the answers are.
+  bool fuses(int by, const Epilogue& e) const {
+    const bool mine = vertex(by).layer->fuses(*options_.backend, e, split(by));
+    if (!options_.unlike_backends) return mine;
+    return options_.ranks.all_reduce_value(int(mine), ReduceOp::min) == 1;
   }
 
   /// Whether ranks hold of all that `next` reads and makes what they hold of y of `by`.

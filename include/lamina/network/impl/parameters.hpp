@@ -264,7 +264,7 @@ LAMINA_INLINE void Parameters::plan_bucket(Bucket& bucket, std::vector<Step>& st
   for (const std::uint64_t theirs : bucket.ranks.all_gather_value(lies))
     check(theirs == lies, "the ranks that add up the gradients of ", bucket.members[0]->name,
           " and what follows it lay them out differently");
-  bucket.sharded = options.shard_optimizer && ranks > 1;
+  bucket.sharded = options.shard_optimizer && ranks > 1, bucket.unlike = options.unlike_backends;
   const std::int64_t part =
       bucket.sharded ? detail::whole_lines((elements + ranks - 1) / ranks, value, options.dtype)
                      : 0;

@@ -103,6 +103,8 @@ inline void check_options(const Network& network, PlaceOptions& options) {
   check_ends(graph);
   check(options.backend != nullptr, "no back end was given");
   detail::compare_ranks(network, options);
+  options.unlike_backends |= detail::unlike_backends(options.ranks, options.backend->name());
+  if (options.unlike_backends) detail::check_carrier(options.ranks, options.backend->memory());
   check(options.backend->supports(options.dtype), "back end ", options.backend->name(),
         " does not compute in ", options.dtype);
   const int ranks = options.ranks.size();

@@ -167,7 +167,8 @@ LAMINA_INLINE const Site& Placer::site_of(const Split& split) {
   for (const auto& site : sites_)
     if (site->split() == split) return *site;
   sites_.push_back(std::make_unique<Site>(*options_.backend, split, options_.ranks,
-                                          options_.training, options_.dtype, options_.fuse));
+                                          options_.training, options_.dtype, options_.fuse,
+                                          options_.unlike_backends));
   return *sites_.back();
 }
 

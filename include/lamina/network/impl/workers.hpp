@@ -3,6 +3,7 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/network/placed.hpp>
 
 #include <algorithm>
@@ -155,9 +156,11 @@ LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
 }
 
 LAMINA_INLINE std::string detail::lies_otherwise(int rank) {
-  return text("rank ", rank, " keeps its parameters otherwise than rank 0: with workers expected ",
-              "the same back end, instruction set and, with --dtype auto, choice of types, which ",
-              "ranks of a machine share when they start anew");
+  return text(
+      "rank ", rank, " keeps its parameters otherwise than rank 0: with workers expected ",
+      "the same instruction set and, with --dtype auto, choice of types, which ranks of a ",
+      "machine share when they start anew (and PlaceOptions::unlike_backends where these are ",
+      "unlike)");
 }
 
 LAMINA_INLINE std::uint64_t PlacedNetwork::layout() const {
@@ -188,6 +191,8 @@ LAMINA_INLINE void PlacedNetwork::share(Workers workers) {
   check(workers.mine.size > 0, "share: expected a worker for each rank");
   options_.workers = std::move(workers);
   check_alike();
+  if (options_.unlike_backends)
+    detail::check_carrier(options_.workers.ranks, options_.backend->memory());
   for (Bucket& bucket : parameters_.buckets) {
     bucket.ranks = options_.workers.ranks.ordered();
     bucket.turns = options_.turns();

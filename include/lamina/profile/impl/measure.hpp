@@ -36,8 +36,8 @@ class Detached {
   bool silent_;
 };
 
-/// Steps by turns: clean and recorded. Where they are started ahead the device itself notes when
-/// each of them has ended; the host may come late.
+/// Steps by turns: clean and recorded. Where they are started `ahead`, which all ranks do or none,
+/// the device itself notes when each of them has ended; the host may come late.
 struct Turns {
   struct End {
     double at = 0;
@@ -47,7 +47,7 @@ struct Turns {
   Profiler& recorded;
   const ProfileOptions& options;
   const Halves& step;
-  const bool ahead = step.ahead && stream.queue();
+  const bool ahead;
   std::vector<double> clean = {}, overheads = {};
   std::array<End, 2> ends = {};  // of the steps that are under way
   double begin = 0;
@@ -109,7 +109,8 @@ LAMINA_INLINE Profile detail::profile_steps(const PlacedNetwork& network, Stream
   Profiler recorded(4096, std::size_t(options.steps), counters.get());
   Profiler alone(4096, std::size_t(options.steps));
   const detail::Detached detached(stream);
-  detail::Turns turns{stream, recorded, options, step};
+  const bool ahead = step.ahead && stream.queue() && !network.placing().unlike_backends;
+  detail::Turns turns{stream, recorded, options, step, ahead};
   ranks.barrier();  // nobody's first step waits for another's warm-up
   turns.run();
   Profile p = make_profile(network, recorded, rule, ranks);

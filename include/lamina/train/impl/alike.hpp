@@ -66,7 +66,6 @@ LAMINA_INLINE void check_alike(const Communicator& ranks, const Optimizer& optim
                {"the ranks that train first", text(o.active)},
                {"the ranks that there may be", text(o.most)},
                {"the evaluation batch", text(o.evaluation_batch)},
-               {"the back end asked for", o.backend},
                {"graph", text(o.graph)},
                {"the loss scale", o.loss_scaling.value_or(LossScaling::usual(o.dtype)).text()},
                {"communicate", text(o.communicate)}});

@@ -24,6 +24,9 @@ LAMINA_INLINE void Trainer::gather_teams() {
   check(options_.most == 0 || (active > 0 && options_.most >= all),
         "most: expected `active` with it, and no less than the ", all, " ranks there are, got ",
         options_.most);
+  check(
+      options_.most <= all || !unlike_backends_, "most: ranks that compute with unlike back ends ",
+      "start no others, expected no more than the ", all, " ranks there are, got ", options_.most);
   const int most = active > 0 ? active : all;
   check(workers == 0 || most <= workers, most, " ranks cannot share ", workers,
         workers == 1 ? " worker" : " workers");
@@ -96,18 +99,18 @@ LAMINA_INLINE void Trainer::settle_shares() {
 }
 
 /// Where gradients are to lie on each rank, also those that are to join: where ranks of a node
-/// reach them. Memory of ranks that are parked is not touched.
+/// reach them. Those of a device lie there. Memory of ranks that are parked is not touched.
 LAMINA_INLINE void Trainer::share_gradients(const PlacedNetwork* placed) {
   const DType t = options_.dtype.gradients;
   const bool host = placed && placed->placing().backend->memory().on_host();
   const std::size_t mine = host ? placed->gradient_form().bytes() : 0;
   const auto all = all_.all_gather_value(mine);
-  const std::size_t bytes = all[0];  // rank 0 always trains
-  for (std::size_t r = 1; r < all.size(); ++r)
+  const std::size_t bytes = *std::ranges::max_element(all);
+  for (std::size_t r = 0; r < all.size(); ++r)
     check(all[r] == bytes || all[r] == 0, detail::lies_otherwise(int(r)));
   if (bytes == 0) return;
   const Form form{{1, std::int64_t(bytes / size_of(t)), 1, 1}, t, {}};
-  gradients_ = all_.tensor(form, host_memory(), placed != nullptr);
+  gradients_ = all_.tensor(form, host_memory(), host);
 }
 
 LAMINA_INLINE Workers Trainer::workers_of(const Communicator& ranks) const {

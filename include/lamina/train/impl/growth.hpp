@@ -21,7 +21,10 @@ namespace lamina {
 // ---- what both sides say; in the same order -----------------------------------------------------
 
 LAMINA_INLINE void Trainer::compare(const Communicator& all, bool some_are_late) const {
-  if (some_are_late) follow_instruction_set(all, options_.backend, options_.dtype, options_.late);
+  if (some_are_late) {
+    check_alike(all, {{"the back end", backend_name(options_.backend, options_.dtype)}});
+    follow_instruction_set(all, options_.backend, options_.dtype, options_.late);
+  }
   PlaceOptions compared = placing_of(options_);
   compared.backend = make_backend(options_.backend, options_.dtype);
   compared.fuse = options_.fuse;

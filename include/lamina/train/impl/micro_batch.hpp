@@ -3,6 +3,7 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/network/predict.hpp>
 #include <lamina/train/micro_batch.hpp>
 
@@ -135,6 +136,7 @@ LAMINA_INLINE MicroBatch largest_micro_batch(const Network& network, const World
                                              const Optimizer& optimizer,
                                              const TrainerOptions& options,
                                              MicroBatchOptions within) {
+  expect_one_backend("micro-batch", world.comm(), options.backend, options.dtype);
   if (within.memory == 0)
     within.memory = memory_per_rank(world, make_backend(options.backend, options.dtype)->memory());
   return largest_micro_batch(network, options, optimizer.rule(), world.size(), within);

@@ -280,7 +280,7 @@ LAMINA_INLINE void Optimizer::run_update(PlacedNetwork& network, Stream& stream)
   if (const View loss_scale = network.loss_scale())
     network.placing().backend->adjust_loss_scale(stream, network.placing().loss_scaling,
                                                  detail::grad_squares(network), loss_scale);
-  for (Bucket& bucket : network.buckets()) bucket.gathered.wait(stream);
+  for (Bucket& bucket : network.buckets()) bucket.wait_gathered(stream);
 }
 
 LAMINA_INLINE UpdateStep Optimizer::step_of(const PlacedNetwork& network) const {

@@ -3,6 +3,7 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/train/choose_plan.hpp>
 
 #include <memory>
@@ -55,6 +56,7 @@ LAMINA_INLINE std::unique_ptr<Dataset> made_up_samples(const Network& network, s
 LAMINA_INLINE ChosenPlan plan(const Network& network, const World& world,
                               const Optimizer& optimizer, TrainerOptions options, Cluster cluster,
                               const ChooseOptions& choose) {
+  expect_one_backend("plan", world.comm(), options.backend, options.dtype);
   const auto samples = made_up_samples(network, options.batch);
   PlaceOptions placing = placing_of(options);
   placing.backend = make_backend(options.backend, options.dtype);
@@ -69,6 +71,7 @@ LAMINA_INLINE ChosenPlan plan(const Network& network, const World& world,
 LAMINA_INLINE ChosenPlan plan(const Network& network, const World& world,
                               const Optimizer& optimizer, TrainerOptions options,
                               const ChooseOptions& choose) {
+  expect_one_backend("plan", world.comm(), options.backend, options.dtype);
   Cluster cluster = measure_cluster(world, *make_backend(options.backend, options.dtype));
   return plan(network, world, optimizer, std::move(options), std::move(cluster), choose);
 }

@@ -338,6 +338,7 @@ LAMINA_INLINE PlaceOptions placing_of(const TrainerOptions& o) {
 LAMINA_INLINE PlaceOptions Trainer::placing(const Communicator& ranks) const {
   PlaceOptions o = placing_of(options_);
   o.backend = make_backend(options_.backend, options_.dtype), o.fuse = options_.fuse;
+  o.unlike_backends = unlike_backends_;
   if (options_.workers > 0) {
     o.batch = options_.batch / options_.workers, o.micro_batches = options_.workers;
     const bool joined = all_.rank() < ranks.size();
@@ -351,7 +352,11 @@ LAMINA_INLINE PlaceOptions Trainer::placing(const Communicator& ranks) const {
 /// What can be said without placing anything; the network gets its loss.
 LAMINA_INLINE void Trainer::settle() {
   detail::check_alike(all_, optimizer_, options_);
-  if (!options_.late) agree_on_instruction_set(all_, options_.backend, options_.dtype);
+  if (!options_.late) {
+    agree_on_instruction_set(all_, options_.backend, options_.dtype);
+    unlike_backends_ =
+        detail::unlike_backends(all_, backend_name(options_.backend, options_.dtype));
+  }
   const std::int64_t batch = options_.batch, micro_batch = options_.micro_batch;
   const int workers = options_.workers;
   check(batch > 0, "the global batch must be positive, got ", batch);
@@ -382,7 +387,8 @@ LAMINA_INLINE PlacedNetwork Trainer::prepare(PlaceOptions options) const {
 }
 
 LAMINA_INLINE std::unique_ptr<Trainer::Instance> Trainer::allocate(PlacedNetwork placed) const {
-  gradients_.view() ? placed.allocate(gradients_) : placed.allocate();
+  const bool there = gradients_.view() && placed.placing().backend->memory().on_host();
+  there ? placed.allocate(gradients_) : placed.allocate();
   auto made = std::make_unique<Instance>(std::move(placed));
   made->states = optimizer_.attach(made->network);
   return made;
