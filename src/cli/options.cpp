@@ -231,9 +231,9 @@ namespace {
 
 // What each rank may have its own way: it changes no result, and no rank waits for it.
 constexpr std::string_view of_one_rank[] = {
-    "--threads",      "--loader-threads", "--json", "--csv",  "--trace", "--report",
-    "--log",          "--wide",           "--top",  "--sort", "--group", "--plan-out",
-    "--display-every"};
+    "--threads",       "--loader-threads", "--json",   "--csv",  "--trace", "--report",
+    "--log",           "--wide",           "--top",    "--sort", "--group", "--plan-out",
+    "--display-every", "--device",         "--backend"};
 // Files of which rank 0 alone needs the name; the others must know that there is one.
 constexpr std::string_view files_of_rank_0[] = {"--save", "--resume", "--init"};
 

@@ -126,11 +126,12 @@ Machine ceilings(const RunOptions& o, const World& world, const Backend& backend
   return cached_machine(world, backend, true);
 }
 
-/// What flags say of a GPU's kernels becomes part of the back end's name.
-void choose_kernels(RunOptions& o, bool on_gpu) {
+/// What flags say of a GPU's kernels becomes part of the back end's name. They are the same on all
+/// ranks, of which `some` are on GPUs.
+void choose_kernels(RunOptions& o, bool on_gpu, bool some) {
   const bool tf32 = o.dtype == "tf32";
-  check(on_gpu || !tf32, "--dtype tf32: GPUs multiply so, expected --device cuda with it");
-  check(on_gpu || o.workspace == 0, "--workspace: it is for GPUs, expected --device cuda with it");
+  check(some || !tf32, "--dtype tf32: GPUs multiply so, expected --device cuda with it");
+  check(some || o.workspace == 0, "--workspace: it is for GPUs, expected --device cuda with it");
   if (tf32) o.dtype = name(DType::f32);
   if (!on_gpu) return;
   auto gpu = GpuName::of(o.backend == "auto" ? "cuda" : o.backend);
@@ -141,27 +142,35 @@ void choose_kernels(RunOptions& o, bool on_gpu) {
   o.backend = gpu->text();
 }
 
-/// Which GPU this rank has, and NCCL between them, where all ranks have one of their own.
-void take_gpu(RunOptions& o, World& world) {
+/// How many GPUs there are; takes the one that this rank has.
+int take_gpu(RunOptions& o, const World& world) {
   const int gpus = cuda_devices();
   check(o.comm != "nccl" || gpus > 0, "--comm nccl: no GPU can be used; see lamina info");
-  const int mine = gpus > 0 ? world.local_rank() % gpus : 0;
   if (auto gpu = GpuName::of(o.backend); gpu && gpu->number < 0)
-    gpu->number = mine, o.backend = gpu->text();
-  const bool alone =
-      world.comm().all_reduce_value(int(gpus >= world.local_size()), ReduceOp::min) == 1;
-  if (o.comm == "nccl" || (o.comm == "auto" && alone && has_nccl() && world.size() > 1))
-    world.carry_over([mine](std::shared_ptr<Transport> peers) {
-      return nccl_transport(std::move(peers), {Device::Kind::cuda, mine});
-    });
+    gpu->number = gpus > 0 ? world.local_rank() % gpus : 0, o.backend = gpu->text();
+  return gpus;
 }
 
-/// What --dtype auto stands for. All ranks have the same instruction set by now.
-void choose_dtype(RunOptions& o) {
+/// NCCL between them, where all ranks have a GPU of their own.
+void carry_by_nccl(const RunOptions& o, World& world, int gpus) {
+  const bool alone =
+      world.comm().all_reduce_value(int(gpus >= world.local_size()), ReduceOp::min) == 1;
+  if (o.comm != "nccl" && (o.comm != "auto" || !alone || !has_nccl() || world.size() == 1)) return;
+  const int mine = gpus > 0 ? world.local_rank() % gpus : 0;
+  world.carry_over([mine](std::shared_ptr<Transport> peers) {
+    return nccl_transport(std::move(peers), {Device::Kind::cuda, mine});
+  });
+}
+
+/// What --dtype auto stands for. All ranks that oneDNN computes on have the same instruction set by
+/// now; those that came `late` compute as the others do.
+void choose_dtype(RunOptions& o, const World& world) {
   if (o.dtype != "auto") return;
   const DType narrow = DType::bf16;
   const bool on_gpu = o.backend.starts_with("cuda");
-  const bool multiplies = on_gpu || make_backend(o.backend, narrow)->arithmetic(narrow) == narrow;
+  bool multiplies = on_gpu || make_backend(o.backend, narrow)->arithmetic(narrow) == narrow;
+  if (!world.late())
+    multiplies = world.comm().all_reduce_value(int(multiplies), ReduceOp::min) == 1;
   o.dtype = name(multiplies ? narrow : DType::f32);
   if (multiplies && !on_gpu) o.backend = mixed_onednn;
 }
@@ -179,18 +188,23 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check(o.comm != "nccl" || on_gpu, "--comm nccl: it is for GPUs, expected --device cuda with it");
   check(o.comm != "mpi" || world.size() > 1,
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
-  choose_kernels(o, on_gpu);
+  const int on_gpus = world.late() ? 0 : world.comm().all_reduce_value(int(on_gpu));
+  choose_kernels(o, on_gpu, on_gpu || on_gpus > 0);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (world.local_size() == 1) bind_threads();
-  if (world.late()) return choose_dtype(o);  // the others have seen to it
+  if (world.late()) return choose_dtype(o, world);  // the others have seen to it
   outputs.insert(
       outputs.end(),
       {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
-  if (on_gpu) take_gpu(o, world);
+  const int gpus = on_gpu ? take_gpu(o, world) : 0;
+  if (on_gpus == world.size()) carry_by_nccl(o, world, gpus);
   const DType most = o.dtype == "auto" ? DType::bf16 : parse_dtype(o.dtype);
   o.agreed = agree_on_instruction_set(world.comm(), o.backend, most);
-  choose_dtype(o);
+  choose_dtype(o, world);
+  for (const auto& [flag, given] :
+       {std::pair("--plan auto", o.plan == "auto"), std::pair("--micro-batch auto", o.fits_memory)})
+    if (given) expect_one_backend(flag, world.comm(), o.backend, parse_dtype(o.dtype));
 }
 
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {
@@ -387,6 +401,11 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
     append(s, remark(text(name(placing.dtype.compute), " is computed in ", name(computed),
                           " here: that saves memory, not time")));
   if (!o.agreed.empty()) append(s, remark(o.agreed));
+  const bool unlike = placing.unlike_backends;
+  if (unlike)
+    append(s,
+           remark("ranks compute with unlike back ends: weights lie plain, and come from one rank "
+                  "after each update; there are no ceilings"));
   if (world.rank() == 0 && has_cuda() && memory.on_host())  // to ask takes a driver its time
     append(s, remark(cuda_devices() > 0 ? "there is a GPU: --device cuda uses it"
                                         : "CUDA is built in, but no GPU can be used"));
@@ -396,7 +415,9 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
                                                              : std::string("none needed"))));
   const auto rows = ranks.all_gather_value(net.rows().size * placing.turns());
   const auto counts = ranks.all_gather_value(threads());
-  const auto devices = ranks.all_gather_text(memory.on_host() ? "cpu" : memory.name());
+  const auto devices =
+      ranks.all_gather_text(text(memory.on_host() ? "cpu" : memory.name(), unlike ? ", " : "",
+                                 unlike ? placing.backend->name() : std::string()));
   for (int r = 0; r < ranks.size(); ++r)
     append(s, remark(text("rank ", r, "  host ", world.hosts()[std::size_t(r)], "  device ",
                           devices[std::size_t(r)], "  threads ", counts[std::size_t(r)], "  batch ",
@@ -449,7 +470,8 @@ void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
   const bool first = world.rank() == 0;
   profile.model = o.model;
   profile.command = command_line();
-  if (o.ceilings != "none") profile.machine = ceilings(o, world, *network.placing().backend);
+  if (o.ceilings != "none" && !network.placing().unlike_backends)
+    profile.machine = ceilings(o, world, *network.placing().backend);
   add_predicted(profile, network, plan.plan);
   if (!first) return;
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org

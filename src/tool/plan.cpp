@@ -10,6 +10,7 @@
 #include <lamina/base/naming.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/kernels/backends.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/prediction.hpp>
 
@@ -217,6 +218,7 @@ int run_plan(Options& o, World& world) {
   if (o.dtype == "auto" && !measures) o.dtype = name(fastest_dtype(cluster_of(o)));
   prepare(o, world,
           {{"--svg", o.svg}, {"--convergence", o.convergence}, {"--cluster-out", o.cluster_out}});
+  if (measures) expect_one_backend("lamina plan", world.comm(), o.backend, parse_dtype(o.dtype));
   o.planner.search.seeded = !o.unseeded;
   make_searcher(o.planner.searcher, o.planner.search);  // says what is wrong with it
   if (o.validate) {
