@@ -186,6 +186,30 @@ def shared_out_unevenly():
     expect(len(uneven) == 20 and 0 < off < 1e-5, f"losses differ by {off}", out)
 
 
+def balanced():
+    """Workers leave a rank whose back end is slower, and a line, the log and the table say so."""
+    if "oneDNN" not in run(1, "info"):
+        return  # and so no back end that is faster than the reference
+    mixed = root / "mixed"
+    mixed.write_text('#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && set -- "$@" --backend '
+                     f'reference\nexec {lamina} "$@"\n')
+    mixed.chmod(0o755)
+    flags = [x for x in training if x not in ("--profile-steps", "0")]
+    process = start_launched(2, *flags, "--workers", 12, "--balance", "auto", "--steps", 300,
+                             "--ceilings", "none", "--log", "b.log", program=str(mixed))
+    out = ended(process, 0)
+    said = re.findall(r"^# balance at step (\d+): slowest over mean ([\d.]+) -> ([\d.]+), pause "
+                      r"[\d.]+ ms, workers (\d+), (\d+)$", out.replace("\n#   ", " "), re.M)
+    losses, moves = log_of("b.log")  # how many depends on what else runs here
+    expect(len(said) == len(moves) >= 1 and len(losses) == 300, f"{said}, {moves}", out)
+    for (step, before, after, fast, slow), move in zip(said, moves):
+        expect(move["step"] == int(step) and move["workers"] == [int(fast), int(slow)]
+               and sum(move["workers"]) == 12 and before == f"{move['imbalance']:.2f}"
+               and after == f"{move['expected_imbalance']:.2f}", f"{said}, {moves}", out)
+    expect(said and int(said[0][3]) > int(said[0][4]), f"the slower rank got more: {said}", out)
+    expect("imbalance" in out and "unlike back ends" in out, "no profile of both", out)
+
+
 def killed():
     for victim in (0, 2):
         job = root / f"k{victim}"
@@ -302,5 +326,5 @@ def bad_input():
 
 finish((bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
         parked_without_memory, many_leave_nothing, stopped_while_parked, events_of_the_past,
-        shared_out_unevenly, illegal_splits, killed, default_sockets,
+        shared_out_unevenly, balanced, illegal_splits, killed, default_sockets,
         one_takes_over, failed))

@@ -195,6 +195,20 @@ TEST_CASE("workers move between resizes, and ranks come and go while they are ab
   check_same(found, weights(trainer.network()));
 }
 
+TEST_CASE("a change of ranks says where, why, and what it took") {
+  Resize r{.step = 15, .from = 1, .to = 2, .prepared = 2.6, .pause = 7.7e-3, .bytes = 93806464};
+  CHECK(r.text() ==
+        "resize at step 15: 1 -> 2 ranks, pause 7.7 ms, 93.8 MB moved, prepared in 2.60 s");
+  r.why = "lamina resize";
+  CHECK(r.text().starts_with("resize at step 15: 1 -> 2 ranks (lamina resize), pause 7.7 ms, "));
+  r.to = 1, r.workers = {6, 2}, r.imbalance = 1.512, r.expected = 1.02;
+  CHECK(r.text() ==
+        "balance at step 15: slowest over mean 1.51 -> 1.02, pause 7.7 ms, workers 6, 2");
+  r.restart = true, r.why = "rank 2 was lost (signal 9)", r.to = 3, r.from = 4, r.pause = 0.61;
+  CHECK(r.text() ==
+        "restart at step 15: 4 -> 3 ranks (rank 2 was lost (signal 9)), pause 0.6 s, 93.8 MB read");
+}
+
 TEST_CASE("shares by proportion, and those that cannot be") {
   World world;
   const auto make = [&](TrainerOptions o) { Trainer(network(), world, SGD{}, o); };
