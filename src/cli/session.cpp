@@ -142,12 +142,16 @@ void choose_kernels(RunOptions& o, bool on_gpu, bool some) {
   o.backend = gpu->text();
 }
 
-/// How many GPUs there are; takes the one that this rank has.
-int take_gpu(RunOptions& o, const World& world) {
+/// How many GPUs there are; takes one for this rank, the ranks of this host that are on GPUs (`on`
+/// says which) in turn.
+int take_gpu(RunOptions& o, const World& world, const std::vector<int>& on) {
   const int gpus = cuda_devices();
   check(o.comm != "nccl" || gpus > 0, "--comm nccl: no GPU can be used; see lamina info");
+  const auto me = std::size_t(world.rank());
+  int before = 0;
+  for (std::size_t r = 0; r < me; ++r) before += on[r] && world.hosts()[r] == world.hosts()[me];
   if (auto gpu = GpuName::of(o.backend); gpu && gpu->number < 0)
-    gpu->number = gpus > 0 ? world.local_rank() % gpus : 0, o.backend = gpu->text();
+    gpu->number = gpus > 0 ? before % gpus : 0, o.backend = gpu->text();
   return gpus;
 }
 
@@ -163,7 +167,7 @@ void carry_by_nccl(const RunOptions& o, World& world, int gpus) {
 }
 
 /// What --dtype auto stands for. All ranks that oneDNN computes on have the same instruction set by
-/// now; those that came `late` compute as the others do.
+/// now; those that came `late` see for themselves, and are compared with the others.
 void choose_dtype(RunOptions& o, const World& world) {
   if (o.dtype != "auto") return;
   const DType narrow = DType::bf16;
@@ -188,8 +192,10 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   check(o.comm != "nccl" || on_gpu, "--comm nccl: it is for GPUs, expected --device cuda with it");
   check(o.comm != "mpi" || world.size() > 1,
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
-  const int on_gpus = world.late() ? 0 : world.comm().all_reduce_value(int(on_gpu));
-  choose_kernels(o, on_gpu, on_gpu || on_gpus > 0);
+  std::vector<int> on{on_gpu};
+  if (!world.late()) on = world.comm().all_gather_value(on[0]);
+  const auto gpu_ranks = std::ranges::count(on, 1);
+  choose_kernels(o, on_gpu, gpu_ranks > 0);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (world.local_size() == 1) bind_threads();
   if (world.late()) return choose_dtype(o, world);  // the others have seen to it
@@ -197,8 +203,8 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
       outputs.end(),
       {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
-  const int gpus = on_gpu ? take_gpu(o, world) : 0;
-  if (on_gpus == world.size()) carry_by_nccl(o, world, gpus);
+  const int gpus = on_gpu ? take_gpu(o, world, on) : 0;
+  if (gpu_ranks == world.size()) carry_by_nccl(o, world, gpus);
   const DType most = o.dtype == "auto" ? DType::bf16 : parse_dtype(o.dtype);
   o.agreed = agree_on_instruction_set(world.comm(), o.backend, most);
   choose_dtype(o, world);

@@ -9,6 +9,7 @@
 #include <lamina/comm/nccl.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/network/agree.hpp>
 #include <lamina/network/fusion.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/profile/counters.hpp>
@@ -117,6 +118,7 @@ std::string age(double seconds) {
 
 /// What the machine can do at most, as measured now or before.
 void print_machine(const InfoOptions& o, const World& world) {
+  expect_one_backend("--machine", world.comm(), o.backend, DType::f32);
   const auto backend = make_backend(o.backend, DType::f32);
   const Machine machine = cached_machine(world, *backend, o.measure);
   if (world.rank() != 0) return;

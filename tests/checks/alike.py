@@ -119,12 +119,15 @@ out = alike((*train, "--resume", "save", "--lr", "0.5"),
 if "# learning rate 0.5, where the checkpoint has 0.01\n" not in out:
     fail([], "not said that the rate is another", out, "")
 alike(("+DNNL_MAX_CPU_ISA=SSE41", *train), ("+DNNL_MAX_CPU_ISA=AVX2", *train))
+alike(("+LAMINA_CHECK_COLLECTIVES=1", *train), train)
+alike(("+LAMINA_SHM=0", *train), train)
 # So do back ends, but where something goes by their times, or their needs.
 # (Without oneDNN there is but one.)
 mixed = (*tiny, "--steps", "5", "--profile-steps", "1", "--fuse")
 out = alike((*mixed, "--backend", "reference"), (*mixed, "--device", "cpu"))
 if "oneDNN" not in call(("lamina", "info"))[1]:
     print("no oneDNN: no ranks of unlike back ends")
+    shutil.rmtree(root)
     sys.exit(failures > 0)
 if (not re.search("^# rank 0 .* device cpu, reference ", out, re.M) or "unaccounted" not in out
         or "%roof" in out):
@@ -133,11 +136,12 @@ for flag in "--plan", "--micro-batch":
     unlike(f"{flag} auto: expected one back end on all ranks, got reference on rank 0, but onednn "
            "on rank 1", (*train, flag, "auto", "--backend", "reference"), (*train, flag, "auto"),
            start="")
+unlike("--machine: expected one back end on all ranks, got reference on rank 0, but onednn on "
+       "rank 1", ("lamina", "info", "--machine", "--backend", "reference"),
+       ("lamina", "info", "--machine"), start="")
 unlike("lamina plan: expected one back end on all ranks, got reference on rank 0, but onednn on "
        "rank 1", ("lamina", "plan", "--model", "lenet", "--calibrate", "--backend", "reference"),
        ("lamina", "plan", "--model", "lenet", "--calibrate"), start="")
-alike(("+LAMINA_CHECK_COLLECTIVES=1", *train), train)
-alike(("+LAMINA_SHM=0", *train), train)
 
 shutil.rmtree(root)
 print("all well" if failures == 0 else f"{failures} failures")

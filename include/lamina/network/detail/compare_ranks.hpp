@@ -13,6 +13,10 @@ void compare_ranks(const Network& network, const PlaceOptions& options);
 /// Whether ranks name unlike back ends; of imagined ranks nobody knows. Collective.
 bool unlike_backends(const Communicator& ranks, const std::string& name);
 
+/// Throws, on all ranks the same Error, where their back ends are unlike and not all have `said` so
+/// (PlaceOptions::unlike_backends), or where some have and some have not. Collective.
+void check_said(const Communicator& ranks, const std::string& name, bool said);
+
 /// Throws, on all ranks the same Error, where collectives of some go by way of the host and of
 /// others do not. Collective.
 void check_carrier(const Communicator& ranks, const MemorySpace& memory);

@@ -57,6 +57,15 @@ LAMINA_INLINE bool unlike_backends(const Communicator& ranks, const std::string&
   return std::ranges::count(all, mine) != std::ssize(all);
 }
 
+LAMINA_INLINE void check_said(const Communicator& ranks, const std::string& name, bool said) {
+  const bool unlike = unlike_backends(ranks, name);
+  const auto all = ranks.all_gather_value(int(said));
+  const auto say = std::ranges::count(all, 1);
+  check(say == std::ssize(all) || (say == 0 && !unlike), "workers run on ",
+        unlike ? "unlike" : "like", " back ends, but of ", all.size(), " ranks ", say,
+        " were placed with unlike_backends: expected all", unlike ? "" : " or none");
+}
+
 LAMINA_INLINE void check_carrier(const Communicator& ranks, const MemorySpace& memory) {
   const auto all = ranks.all_gather_value(int(ranks.reach(memory)));
   check(std::ranges::count(all, all[0]) == std::ssize(all),

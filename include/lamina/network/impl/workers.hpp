@@ -156,11 +156,9 @@ LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
 }
 
 LAMINA_INLINE std::string detail::lies_otherwise(int rank) {
-  return text(
-      "rank ", rank, " keeps its parameters otherwise than rank 0: with workers expected ",
-      "the same instruction set and, with --dtype auto, choice of types, which ranks of a ",
-      "machine share when they start anew (and PlaceOptions::unlike_backends where these are ",
-      "unlike)");
+  return text("rank ", rank, " keeps its parameters otherwise than rank 0: with workers expected ",
+              "the same instruction set and, with --dtype auto, choice of types, which ranks of a ",
+              "machine share when they start anew");
 }
 
 LAMINA_INLINE std::uint64_t PlacedNetwork::layout() const {
@@ -190,9 +188,10 @@ LAMINA_INLINE void PlacedNetwork::share(Workers workers) {
   check(turn_ == 0, "share: ", turn_, " of ", options_.turns(), " workers have run");
   check(workers.mine.size > 0, "share: expected a worker for each rank");
   options_.workers = std::move(workers);
+  const Communicator& ranks = options_.workers.ranks;
+  detail::check_said(ranks, options_.backend->name(), options_.unlike_backends);
   check_alike();
-  if (options_.unlike_backends)
-    detail::check_carrier(options_.workers.ranks, options_.backend->memory());
+  if (options_.unlike_backends) detail::check_carrier(ranks, options_.backend->memory());
   for (Bucket& bucket : parameters_.buckets) {
     bucket.ranks = options_.workers.ranks.ordered();
     bucket.turns = options_.turns();

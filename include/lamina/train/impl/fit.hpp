@@ -163,7 +163,9 @@ LAMINA_INLINE void Trainer::Fit::save_best() {
   const Score score = epoch_.validation
                           ? Score{true, epoch_.validation->loss, epoch_.validation->top1}
                           : Score{false, epoch_.loss, epoch_.top1};
-  if (!std::isfinite(score.loss) || (best_ && !score.better_than(*best_))) return;
+  const bool better = std::isfinite(score.loss) && (!best_ || score.better_than(*best_));
+  // Of unlike back ends each may have rounded it otherwise: to save is for all of them, or none.
+  if (!trainer_.ranks_.all_gather_value(int(better))[0]) return;
   at().settings[scored_images] = detail::images_to_judge_by(options_, data_);
   trainer_.save(best_checkpoint(options_.save), score);
   at().settings.erase(scored_images);  // the last checkpoint is not judged
