@@ -142,28 +142,24 @@ void choose_kernels(RunOptions& o, bool on_gpu, bool some) {
   o.backend = gpu->text();
 }
 
-/// How many GPUs there are; takes one for this rank, the ranks of this host that are on GPUs (`on`
-/// says which) in turn.
-int take_gpu(RunOptions& o, const World& world, const std::vector<int>& on) {
+/// Which GPU this rank has: the ranks of a host that are on GPUs, `on` says which, take them in
+/// turn. And NCCL between them, where all ranks have one of their own.
+void take_gpu(RunOptions& o, World& world, const std::vector<int>& on) {
   const int gpus = cuda_devices();
   check(o.comm != "nccl" || gpus > 0, "--comm nccl: no GPU can be used; see lamina info");
   const auto me = std::size_t(world.rank());
   int before = 0;
   for (std::size_t r = 0; r < me; ++r) before += on[r] && world.hosts()[r] == world.hosts()[me];
+  const int mine = gpus > 0 ? before % gpus : 0;
   if (auto gpu = GpuName::of(o.backend); gpu && gpu->number < 0)
-    gpu->number = gpus > 0 ? before % gpus : 0, o.backend = gpu->text();
-  return gpus;
-}
-
-/// NCCL between them, where all ranks have a GPU of their own.
-void carry_by_nccl(const RunOptions& o, World& world, int gpus) {
+    gpu->number = mine, o.backend = gpu->text();
+  if (std::ranges::count(on, 0) > 0) return;
   const bool alone =
       world.comm().all_reduce_value(int(gpus >= world.local_size()), ReduceOp::min) == 1;
-  if (o.comm != "nccl" && (o.comm != "auto" || !alone || !has_nccl() || world.size() == 1)) return;
-  const int mine = gpus > 0 ? world.local_rank() % gpus : 0;
-  world.carry_over([mine](std::shared_ptr<Transport> peers) {
-    return nccl_transport(std::move(peers), {Device::Kind::cuda, mine});
-  });
+  if (o.comm == "nccl" || (o.comm == "auto" && alone && has_nccl() && world.size() > 1))
+    world.carry_over([mine](std::shared_ptr<Transport> peers) {
+      return nccl_transport(std::move(peers), {Device::Kind::cuda, mine});
+    });
 }
 
 /// What --dtype auto stands for. All ranks that oneDNN computes on have the same instruction set by
@@ -194,8 +190,7 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
         "--comm mpi: there is one rank only; start the program with mpirun -n N");
   std::vector<int> on{on_gpu};
   if (!world.late()) on = world.comm().all_gather_value(on[0]);
-  const auto gpu_ranks = std::ranges::count(on, 1);
-  choose_kernels(o, on_gpu, gpu_ranks > 0);
+  choose_kernels(o, on_gpu, std::ranges::count(on, 1) > 0);
   set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
   if (world.local_size() == 1) bind_threads();
   if (world.late()) return choose_dtype(o, world);  // the others have seen to it
@@ -203,8 +198,7 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
       outputs.end(),
       {{"--json", o.json}, {"--csv", o.csv}, {"--trace", o.trace}, {"--plan-out", o.plan_out}});
   check_outputs(outputs, o.report, world);
-  const int gpus = on_gpu ? take_gpu(o, world, on) : 0;
-  if (gpu_ranks == world.size()) carry_by_nccl(o, world, gpus);
+  if (on_gpu) take_gpu(o, world, on);
   const DType most = o.dtype == "auto" ? DType::bf16 : parse_dtype(o.dtype);
   o.agreed = agree_on_instruction_set(world.comm(), o.backend, most);
   choose_dtype(o, world);
