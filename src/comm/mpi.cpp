@@ -7,6 +7,7 @@
 #include "comm/mpi_group.hpp"
 #include "comm/mpi_losses.hpp"
 #include "comm/mpi_nodes.hpp"
+#include "comm/mpi_parts.hpp"
 #include "comm/mpi_process.hpp"
 #include "comm/mpi_shared.hpp"
 #include "comm/time_limit.hpp"
@@ -302,8 +303,6 @@ class MpiTransport final : public Transport {
     else if (group.useful())
       nodes_ = std::make_unique<NodeGroup>(*session_->node, *session_, comm_, members_);
   }
-  // The MPI_Comm is not freed before MPI ends: that would be a collective call from whichever
-  // thread drops the last reference. Groups are made at set-up, and few.
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -341,14 +340,10 @@ class MpiTransport final : public Transport {
   }
 
   std::shared_ptr<Transport> group(const std::vector<int>& members) override {
-    run({});  // whoever is lost is noticed here; MPI_Comm_split would wait for ever
-    const auto me = std::find(members.begin(), members.end(), rank_);
-    MPI_Comm part = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split(comm_, members.empty() ? MPI_UNDEFINED : members[0],
-                             int(me - members.begin()), &part),
-              "MPI_Comm_split");
-    if (part == MPI_COMM_NULL) return nullptr;
-    return std::make_shared<MpiTransport>(session_, kept(part));
+    run({});  // whoever is lost is noticed here; MPI would wait for ever
+    return parts_.part(comm_, members, [this](MPI_Comm part) {
+      return std::make_shared<MpiTransport>(session_, part);
+    });
   }
 
  private:
@@ -400,6 +395,7 @@ class MpiTransport final : public Transport {
   std::vector<float> wide_;              // what bf16 and f16 are summed in
   std::unique_ptr<SharedGroup> shared_;  // where all members share memory
   std::unique_ptr<NodeGroup> nodes_;     // where some do
+  MpiParts parts_;
 };
 
 class MpiJob final : public Job {
