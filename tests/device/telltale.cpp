@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -42,7 +43,7 @@ class TelltaleQueue final : public StreamQueue {
       const std::lock_guard lock(mutex_);
       wanted_ = works_.size(), ending_ = true;
     }
-    changed_.notify_all();
+    wanted_more_.notify_one();
     thread_.join();
   }
 
@@ -65,21 +66,23 @@ class TelltaleQueue final : public StreamQueue {
   void settle() {
     std::unique_lock lock(mutex_);
     want(works_.size());
-    changed_.wait(lock, [&] { return done_ == works_.size(); });
+    await(lock, works_.size());
   }
   /// By chance, all that can run before what is about to happen.
   void hurry() {
     std::unique_lock lock(mutex_);
     if (random_.uniform(draws_++) < 0.75) return;
     want(works_.size());
-    if (wanted_ > done_) changed_.wait_for(lock, std::chrono::microseconds(50));
+    if (wanted_ <= done_) return;
+    awaited_ = std::min(awaited_, done_ + 1);
+    done_more_.wait_for(lock, std::chrono::microseconds(50));
   }
 
  protected:
   void run_to(std::uint64_t mark) override {
     std::unique_lock lock(mutex_);
     want(mark);
-    changed_.wait(lock, [&] { return done_ >= mark; });
+    await(lock, mark);
     if (error_) std::rethrow_exception(error_);
   }
   void begin_recording() override { tape_.emplace(); }
@@ -105,12 +108,18 @@ class TelltaleQueue final : public StreamQueue {
   void want(std::uint64_t mark) {
     const bool all = random_.uniform(draws_++) < 0.5;
     wanted_ = std::max(wanted_, all ? std::uint64_t(works_.size()) : mark);
-    changed_.notify_all();
+    if (wanted_ > done_) wanted_more_.notify_one();
+  }
+  void await(std::unique_lock<std::mutex>& lock, std::uint64_t mark) {
+    while (done_ < mark) {
+      awaited_ = std::min(awaited_, mark);
+      done_more_.wait(lock);
+    }
   }
   void loop() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return done_ < wanted_ || ending_; });
+      wanted_more_.wait(lock, [&] { return done_ < wanted_ || ending_; });
       if (done_ == wanted_) return;
       const auto work = std::move(works_[std::size_t(done_)]);
       const bool failed = error_ != nullptr;
@@ -123,17 +132,20 @@ class TelltaleQueue final : public StreamQueue {
       }
       lock.lock();
       if (error) error_ = error;
-      ++done_;
-      changed_.notify_all();
+      if (++done_ < awaited_) continue;
+      awaited_ = nobody;
+      done_more_.notify_all();
     }
   }
 
   const Random random_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable wanted_more_, done_more_;
   Works works_;  // those that have run are null
   std::optional<Works> tape_;
   std::uint64_t done_ = 0, wanted_ = 0, draws_ = 0;
+  static constexpr auto nobody = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t awaited_ = nobody;  // the first mark that somebody waits for
   std::exception_ptr error_;
   bool ending_ = false;
   std::thread thread_;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -93,7 +94,7 @@ class FakeStream final : public CUstream_st {
       const std::lock_guard lock(mutex_);
       wanted_ = put_, ending_ = true;
     }
-    changed_.notify_all();
+    wanted_more_.notify_one();
     thread_.join();
   }
 
@@ -121,13 +122,16 @@ class FakeStream final : public CUstream_st {
   void run_to(std::uint64_t mark) {
     std::unique_lock lock(mutex_);
     want(mark);
-    changed_.wait(lock, [&] { return done_ >= mark; });
+    while (done_ < mark) {
+      awaited_ = std::min(awaited_, mark);
+      done_more_.wait(lock);
+    }
   }
   void hurry() {
     if (FakeStream* other = launched_in; other && other != this) other->hurry();
     const std::lock_guard lock(mutex_);
     wanted_ = put_;
-    changed_.notify_all();
+    wanted_more_.notify_one();
   }
 
   /// Of an event that is recorded, in this stream that is or is from here on.
@@ -152,29 +156,32 @@ class FakeStream final : public CUstream_st {
   bool perhaps() { return lamina::test::runs_ahead && random_.uniform(draws_++) < 0.5; }
   void want(std::uint64_t mark) {
     wanted_ = std::max(wanted_, perhaps() ? put_ : mark);
-    changed_.notify_all();
+    if (wanted_ > done_) wanted_more_.notify_one();
   }
   void loop() {
     lamina::test::in_stream = true;
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return done_ < wanted_ || ending_; });
+      wanted_more_.wait(lock, [&] { return done_ < wanted_ || ending_; });
       if (done_ == wanted_) return;
       const auto work = std::move(works_.front());
       works_.pop_front();
       lock.unlock();
       if (!lamina::test::lost) work();
       lock.lock();
-      ++done_;
-      changed_.notify_all();
+      if (++done_ < awaited_) continue;
+      awaited_ = nobody;
+      done_more_.notify_all();
     }
   }
 
   const lamina::Random random_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable wanted_more_, done_more_;
   std::deque<std::function<void()>> works_;
   std::uint64_t put_ = 0, done_ = 0, wanted_ = 0, draws_ = 0;
+  static constexpr auto nobody = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t awaited_ = nobody;  // the first mark that somebody waits for
   bool ending_ = false;
   std::thread thread_;
 };
