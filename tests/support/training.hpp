@@ -9,6 +9,7 @@
 #include <lamina/kernels/instruction_set.hpp>
 #include <lamina/lamina.hpp>
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -43,6 +44,25 @@ inline Network local_norm_network() {
   net.add<SoftmaxCrossEntropy>({}, "loss");
   return net;
 }
+
+/// So many ranks, asked for when so many steps are done.
+struct Change {
+  std::int64_t step;
+  int ranks;
+};
+
+/// FitOptions::resize that asks for one after the other.
+struct Changes {
+  const Trainer& trainer;
+  std::vector<Change> all;
+  int asked = 0;
+
+  int operator()() {
+    const auto next = std::size_t(asked);
+    if (next == all.size() || trainer.progress().step < all[next].step) return 0;
+    return all[std::size_t(asked++)].ranks;
+  }
+};
 
 inline std::unique_ptr<Dataset> small_data(std::int64_t size = 96, bool train = true) {
   return synthetic({.train = train,

@@ -14,11 +14,6 @@ using namespace lamina::test;
 
 namespace {
 
-struct Change {
-  std::int64_t step;  ///< asked for when so many are done
-  int ranks;
-};
-
 struct Run {
   int ranks = 2;
   bool unlike = true;
@@ -63,17 +58,13 @@ Result train(const Run& run) {
   run_ranks(run.ranks, [&](World& world) {
     set_threads(1);
     Trainer trainer(small_network(true), world, run.optimizer, options_of(run, world.rank()));
-    std::size_t next = 0;
+    Changes changes{trainer, run.changes};
     FitOptions fit{.steps = steps_of(run), .validation = validation.get()};
-    fit.resize = [&] {
-      const bool now =
-          next < run.changes.size() && trainer.progress().step >= run.changes[next].step;
-      return now ? run.changes[next++].ranks : 0;
-    };
+    fit.resize = std::ref(changes);
     fit.on_step = [&](const StepResult& r) {
       if (world.rank() == 0) result.losses.push_back(r.loss);
       // Steps of this network are over before anybody could get ready.
-      const bool under_way = world.rank() == 0 && result.resizes < int(next);
+      const bool under_way = world.rank() == 0 && result.resizes < changes.asked;
       if (under_way) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     };
     fit.on_resize = [&](const Resize&) { result.resizes += world.rank() == 0; };

@@ -35,11 +35,6 @@ struct Result {
   }
 };
 
-struct Change {
-  std::int64_t step;  ///< asked for when so many are done
-  int ranks;
-};
-
 struct Run {
   int started = 1, active = 0, workers = 8;
   std::vector<Change> changes = {};
@@ -60,13 +55,9 @@ Result train(const Run& run, std::vector<Resize>* resizes = nullptr) {
                      .backend = run.fast ? "auto" : "reference",
                      .dtype = run.fast ? DType::f32 : DType::f64,
                      .schedule = parse_schedule("cosine")});
-    std::size_t next = 0;
+    Changes changes{trainer, run.changes};
     FitOptions fit{.steps = run.steps, .validation = validation.get()};
-    fit.resize = [&] {
-      const bool now =
-          next < run.changes.size() && trainer.progress().step >= run.changes[next].step;
-      return now ? run.changes[next++].ranks : 0;
-    };
+    fit.resize = std::ref(changes);
     fit.on_step = [&](const StepResult& r) {
       if (world.rank() != 0) return;
       result.losses.push_back(r.loss);
@@ -210,19 +201,14 @@ TEST_CASE("layers that are split, sharded states and other plans go on with othe
                        .splits = splits(changes ? 2 : 4),
                        .shard_optimizer = which == 3});
       FitOptions fit{.steps = 100};
-      const std::vector<Change> wanted = {{3, 4}, {10, 1}, {15, 3}, {22, 2}};
-      std::size_t next = 0;
-      fit.resize = [&] {
-        const bool now =
-            changes && next < wanted.size() && trainer.progress().step >= wanted[next].step;
-        return now ? wanted[next++].ranks : 0;
-      };
+      Changes wanted{trainer, {{3, 4}, {10, 1}, {15, 3}, {22, 2}}};
+      if (changes) fit.resize = std::ref(wanted);
       int resizes = 0;
       fit.on_resize = [&](const Resize&) { ++resizes; };
       fit.on_step = [&](const StepResult& r) {
         if (world.rank() == 0) found[changes].push_back(r.loss);
         // Or the training is over before all are ready.
-        if (changes && resizes < int(next))
+        if (changes && resizes < wanted.asked)
           std::this_thread::sleep_for(std::chrono::milliseconds(40));
       };
       for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -48,7 +49,7 @@ struct ThreadGroup {
   std::size_t arrived = 0;
   std::uint64_t round = 0;  ///< counts finished operations
   bool moving = false;      ///< the last rank is at work on all ranks' buffers
-  std::map<std::pair<int, int>, std::shared_ptr<ThreadGroup>> parts;  ///< by (call, first member)
+  std::map<std::pair<int, int>, std::weak_ptr<ThreadGroup>> parts;  ///< by (call, first member)
 };
 
 /// What each rank of run_ranks() does before its function, where it is set: tests have collectives
@@ -119,8 +120,10 @@ class ThreadTransport final : public Transport {
     for (const int r : members) in_world.push_back(group_->members[std::size_t(r)]);
     const auto me = std::find(members.begin(), members.end(), rank_);
     const std::lock_guard lock(group_->job->mutex);
-    auto& part = group_->parts[{number, members[0]}];
-    if (!part) part = std::make_shared<ThreadGroup>(group_->job, std::move(in_world));
+    std::erase_if(group_->parts, [](const auto& part) { return part.second.expired(); });
+    auto& known = group_->parts[{number, members[0]}];
+    auto part = known.lock();
+    if (!part) known = part = std::make_shared<ThreadGroup>(group_->job, std::move(in_world));
     return std::make_shared<ThreadTransport>(part, int(me - members.begin()));
   }
 
