@@ -1,4 +1,5 @@
 // Times single kernels of a back end: what each reaches by itself, without a network around it.
+#include <lamina/base/flush_denormals.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
@@ -357,7 +358,7 @@ int main(int argc, char** argv) {
     app.allow_extras();
     CLI11_PARSE(app, argc, argv);
     set_threads(threads);
-    bind_threads();  // as a whole step has them
+    bind_threads(), flush_denormals();  // as a whole step has them
 
     const DType dtype = parse_dtype(type);
     check(wide(dtype) == DType::f32, "--dtype: expected f32 or bf16, got ", type);

@@ -253,7 +253,8 @@ class World {
 };
 
 /// The body of a program's main(): makes the World, calls `main(world)` for the exit status, and
-/// turns an exception into one line on stderr and status 1, once for all ranks that share it.
+/// turns an exception into one line on stderr and status 1, once for all ranks that share it. From
+/// then on numbers too small for full precision count as zero (flush_denormals()).
 ///
 /// Where `lamina launch` watches over the job, and MPI goes on when a rank is lost, `main` is
 /// called again on the ranks that are left, as it would be in a job that is started anew.

@@ -1,6 +1,7 @@
 // How a program runs, as one rank, as one of several, or with ranks as threads.
 #pragma once
 
+#include <lamina/base/flush_denormals.hpp>
 #include <lamina/base/inline.hpp>
 #include <lamina/comm/threads.hpp>
 
@@ -68,6 +69,7 @@ inline bool outlive(World& world, Outcome& o) {
 }
 
 LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* of) {
+  flush_denormals();
   try {
     if (const int ranks = thread_ranks(); ranks > 0) return run_threads(ranks, main, of);
     World world(argc, argv);
