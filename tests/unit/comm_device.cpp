@@ -4,9 +4,13 @@
 
 #include <lamina/comm/communicator.hpp>
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 using namespace lamina;
 
@@ -40,7 +44,36 @@ struct OnDevice final : Transport {
   std::atomic<bool> lost = false, given_up = false;
 };
 
+/// The first of two ranks, from whose memory the other one's part, of sevens, is gathered.
+struct Gathers final : Transport {
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void run(const Operation& op) override {
+    if (op.collective != Collective::all_gather) return;
+    room = malloc_usable_size(op.out);
+    if (room < op.bytes_out(2)) return;
+    std::fill_n(static_cast<float*>(op.out) + op.count, op.count, 7.0F);
+  }
+  std::string carrier() const override { return "the host"; }
+  std::shared_ptr<Transport> group(const std::vector<int>&) override { return nullptr; }
+  std::size_t room = 0;  ///< bytes
+};
+
 }  // namespace
+
+TEST_CASE("parts of a device's memory are gathered in place by way of the host") {
+  const auto transport = std::make_shared<Gathers>();
+  const Communicator comm(transport, std::make_shared<CommQueue>(transport));
+  Stream s;
+  HostMemory memory;
+  std::vector<float> data(20000, 1.0F);
+  const auto view = [&](std::int64_t size) {
+    return View(data.data(), {{size, 1, 1, 1}, DType::f32, {}}, &memory);
+  };
+  comm.all_gather(s, Pass::update, view(10000), view(20000)).wait(s);  // the first one of its queue
+  CHECK(transport->room >= 20000 * sizeof(float));
+  CHECK((data[9999] == 1 && data[10000] == 7 && data[19999] == 7));
+}
 
 TEST_CASE("what a device puts into streams allocates nothing, and has the stream wait") {
   const auto transport = std::make_shared<OnDevice>();

@@ -171,7 +171,7 @@ struct CommQueue::Impl {
     const bool in_place = op.in == op.out;
     void* const device_out = op.out;
     MemorySpace& space = *std::exchange(op.space, nullptr);
-    space.copy(op.in, stage(sent_, in), in);
+    space.copy(op.in, stage(sent_, in_place ? std::max(in, out) : in), in);
     op.in = sent_.data();
     op.out = in_place ? sent_.data() : stage(got_, out);
     group.run(op);
