@@ -411,6 +411,7 @@ class Trainer {
   void give_back();
   void tell_progress(const Communicator& ranks);
   double send_state(const Communicator& ranks, int from);
+  void share_out(const Communicator& ranks, int from, const View& all, std::vector<Pending>& sent);
 
   /// Moves a batch, or a micro-batch of it, into a network.
   Context load(const Batch& batch, const PlacedNetwork& network, Targets& targets, double stop,

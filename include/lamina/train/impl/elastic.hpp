@@ -269,23 +269,51 @@ LAMINA_INLINE void Trainer::tell_progress(const Communicator& ranks) {
   take_loss_scale();
 }
 
-/// Each of the ranks that trained so far sends a part. Returns how many bytes arrived.
+/// What those that trained so far have. Returns how many bytes newcomers got.
 LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
   tell_progress(ranks);
   double bytes = 0;
   std::vector<Pending> sent;
   PlacedNetwork& placed = network();
-  for (const View& all : {placed.values(), here().states.view(), placed.all_kept()})
-    for (int r = 0; all && r < from; ++r) {
-      const Part part = lamina::part(all.shape.size(), from, r);
-      const View piece = all.at(std::size_t(part.begin) * size_of(all.dtype),
-                                {{1, part.size, 1, 1}, all.dtype, {}});
-      sent.push_back(ranks.broadcast(stream_, Pass::update, piece, r));
-      bytes += double(piece.bytes()) * (ranks.size() - from);
-    }
+  for (const View& all : {placed.values(), here().states.view(), placed.all_kept()}) {
+    if (!all) continue;
+    share_out(ranks, from, all, sent);
+    bytes += double(all.bytes()) * (ranks.size() - from);
+  }
   for (Pending& s : sent) s.wait(stream_);
   placed.changed(), placed.kept_is_known(), placed.note_compared();
   return bytes;
+}
+
+/// Each of those that come gets its part of all there is from one that has it, and then all gather
+/// the parts: where at most half of the ranks are new, none sends or receives more than all. In
+/// blocks, so that no wait is for long.
+LAMINA_INLINE void Trainer::share_out(const Communicator& ranks, int from, const View& all,
+                                      std::vector<Pending>& sent) {
+  const int n = ranks.size(), me = ranks.rank();
+  const auto share_block = [&](const View& block) {
+    const std::int64_t part = block.shape.size() / n, rest = block.shape.size() % n;
+    const auto piece = [&](std::int64_t begin, std::int64_t size) {
+      return block.at(std::size_t(begin) * size_of(all.dtype), {{1, size, 1, 1}, all.dtype, {}});
+    };
+    const View nothing(nullptr, {{1, 0, 1, 1}, all.dtype, {}}, all.space);
+    for (int first = from; part > 0 && first < n; first += from) {
+      const int to = me < from && first + me < n ? first + me : -1;
+      const int source = me >= first && me < first + from ? me - first : -1;
+      const View out = to >= 0 ? piece(to * part, part) : nothing;
+      const View in = source >= 0 ? piece(me * part, part) : nothing;
+      sent.push_back(ranks.exchange(stream_, Pass::update, out, to, in, source));
+    }
+    if (part > 0)
+      sent.push_back(
+          ranks.all_gather(stream_, Pass::update, piece(me * part, part), piece(0, n * part)));
+    if (rest > 0) sent.push_back(ranks.broadcast(stream_, Pass::update, piece(n * part, rest), 0));
+  };
+  constexpr std::int64_t most = 1 << 24;
+  const std::int64_t size = all.shape.size();
+  for (std::int64_t begin = 0; begin < size; begin += most)
+    share_block(all.at(std::size_t(begin) * size_of(all.dtype),
+                       {{1, std::min(most, size - begin), 1, 1}, all.dtype, {}}));
 }
 
 /// What is split otherwise on other ranks lies otherwise.
