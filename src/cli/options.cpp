@@ -120,7 +120,7 @@ void add_kernel_flags(CLI::App& app, RunOptions& o) {
   choice(app, "--dtype", o.dtype, {"f32", "bf16", "f64", "f16", "tf32", "auto"},
          "of values and products; f64 and f16 with the reference or a GPU; tf32 on a GPU = f32, "
          "multiplied as TF32; auto = what is fastest: bf16 where the device multiplies it, with "
-         "layers in f32 that are faster so")
+         "layers in f32 that are faster so; f32 on processors where layers have few channels")
       ->capture_default_str();
   choice(app, "--device", o.device, {"auto", "cpu", "cuda"}, "where the kernels run")
       ->capture_default_str();

@@ -162,13 +162,27 @@ void take_gpu(RunOptions& o, World& world, const std::vector<int>& on) {
     });
 }
 
+/// Whether vectors and tiles of bf16 are full in most of what a network multiplies: in layers that
+/// take and give 16 channels or more. Elsewhere copies take more than multiplying saves.
+bool fills_vectors(const Network& net) {
+  double all = 0, full = 0;
+  for (const auto& v : net.graph()) {
+    if (!v.layer || (v.layer->type() != "Conv2D" && v.layer->type() != "Linear")) continue;
+    const std::vector<Shape> xs = net.input_shapes(v, 1);
+    const double flop = v.layer->cost(xs, {}, DType::bf16).forward.flops;
+    all += flop, full += std::min(xs[0].c, v.shape.c) >= 16 ? flop : 0;
+  }
+  return full >= all / 2;
+}
+
 /// What --dtype auto stands for. All ranks that oneDNN computes on have the same instruction set by
 /// now; those that came `late` see for themselves, and are compared with the others.
 void choose_dtype(RunOptions& o, const World& world) {
   if (o.dtype != "auto") return;
   const DType narrow = DType::bf16;
   const bool on_gpu = o.backend.starts_with("cuda");
-  bool multiplies = on_gpu || make_backend(o.backend, narrow)->arithmetic(narrow) == narrow;
+  bool multiplies = on_gpu || (make_backend(o.backend, narrow)->arithmetic(narrow) == narrow &&
+                               fills_vectors(bare_model(o)));
   if (!world.late())
     multiplies = world.comm().all_reduce_value(int(multiplies), ReduceOp::min) == 1;
   o.dtype = name(multiplies ? narrow : DType::f32);
