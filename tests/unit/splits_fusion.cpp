@@ -191,6 +191,7 @@ TEST_CASE("absorbed layers under every split are right in bf16", "[host]") {
     StepOn o{.backend = "onednn", .dtype = DType::bf16};
     const Whole exact = step_on(1, p.build, {}), apart = step_on(1, p.build, o);
     const double off = difference(exact, apart);
+    CHECK(off < 0.2);
     check_pattern(most_of(p, 10), o, 0.02 + off / 2, {2, 3}, int(p.absorbed.size()), 2 * off);
     o.fuse = true;
     const double fused_off = difference(exact, step_on(1, p.build, o));
