@@ -130,4 +130,4 @@ found = {"rate": o.batch / statistics.median(times)}
 if on_gpu:
     found["gpu"] = torch.cuda.get_device_name()
     found["gpu_mb"] = torch.cuda.max_memory_reserved() / 1e6
-print(json.dumps(found))
+print(json.dumps({**found, "version": torch.__version__}))
