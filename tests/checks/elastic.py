@@ -146,9 +146,10 @@ def many_leave_nothing():
         out = ended(process, 0)
         rows = re.findall(r"^ *(\d) +(\d+) +[\d.]+ +[\d.]+ +(-?[\d.]+) +(\d+) +(\d+)$", out, re.M)
         expect(len(rows) == 4 and int(rows[0][1]) == 200, f"{rows}", out)
+        least = min((float(row[2]) for row in rows), default=0)  # threads share one process
         for rank, _, mb, files, then in rows:
-            expect(float(mb) < 5 and int(then) <= int(files) + 3, f"rank {rank} keeps something",
-                   out)
+            kept = float(mb) if ranks else least
+            expect(kept < 5 and int(then) <= int(files) + 3, f"rank {rank} keeps something", out)
 
 
 def stopped_while_parked():
@@ -207,6 +208,10 @@ def balanced():
                and sum(move["workers"]) == 12 and before == f"{move['imbalance']:.2f}"
                and after == f"{move['expected_imbalance']:.2f}", f"{said}, {moves}", out)
     expect(said and int(said[0][3]) > int(said[0][4]), f"the slower rank got more: {said}", out)
+    # Beside other tests workers may move until the end; and where they do, nothing is recorded.
+    process = start_launched(2, *flags, "--workers", 12, "--steps", 100, "--ceilings", "none",
+                             program=str(mixed))
+    out = ended(process, 0)
     expect("imbalance" in out and "unlike back ends" in out, "no profile of both", out)
 
 
