@@ -16,7 +16,8 @@ pack, path = root / "pack", root / "path"
 WELL = {
     "nvidia-smi": 'echo "Fake GPU, GPU-1, 580.1, 81559, 9.0, 1980, 2619, 700.00, Enabled, 30"',
     "compute-sanitizer": 'while (($#)) && [[ $1 != */gpu_tests ]]; do shift; done; "$@"',
-    "python": r'case $2 in *pytorch_rate.py) [[ $* == *graphs* ]] && echo "{\"rate\": 100}" ;; '
+    "python": r'case $2 in *pytorch_rate.py) [[ $* == *graphs* ]] && '
+              r'echo "{\"rate\": 100, \"version\": \"2.0\"}" ;; '
               '"import nvidia"*) exit 1 ;; *) echo 2.0 ;; esac',
     "lamina": "echo 1.0",
     "bench_network": r'while (($#)); do [[ $1 != --json ]] || echo "{\"layers\": []}" >$2; shift; '
