@@ -5,6 +5,8 @@
 // and nothing runs before somebody waits for it.
 //
 // A program that has this file has this device wherever it asks for a back end.
+#include "support/device_seed.hpp"
+#include "support/marks.hpp"
 #include "support/peek.hpp"
 
 #include <lamina/base/random.hpp>
@@ -15,11 +17,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -43,7 +42,7 @@ class TelltaleQueue final : public StreamQueue {
       const std::lock_guard lock(mutex_);
       wanted_ = works_.size(), ending_ = true;
     }
-    wanted_more_.notify_one();
+    changed_.notify_one();
     thread_.join();
   }
 
@@ -60,29 +59,27 @@ class TelltaleQueue final : public StreamQueue {
   bool past(std::uint64_t mark) noexcept override {
     const std::lock_guard lock(mutex_);
     if (random_.uniform(draws_++) < 0.5) want(mark);
-    return done_ >= mark;
+    return done_.done() >= mark;
   }
   /// wait() for all that is there, whatever came of it.
   void settle() {
     std::unique_lock lock(mutex_);
     want(works_.size());
-    await(lock, works_.size());
+    done_.wait(lock, works_.size());
   }
   /// By chance, all that can run before what is about to happen.
   void hurry() {
     std::unique_lock lock(mutex_);
     if (random_.uniform(draws_++) < 0.75) return;
     want(works_.size());
-    if (wanted_ <= done_) return;
-    awaited_ = std::min(awaited_, done_ + 1);
-    done_more_.wait_for(lock, std::chrono::microseconds(50));
+    if (wanted_ > done_.done()) done_.wait_a_little(lock);
   }
 
  protected:
   void run_to(std::uint64_t mark) override {
     std::unique_lock lock(mutex_);
     want(mark);
-    await(lock, mark);
+    done_.wait(lock, mark);
     if (error_) std::rethrow_exception(error_);
   }
   void begin_recording() override { tape_.emplace(); }
@@ -108,20 +105,14 @@ class TelltaleQueue final : public StreamQueue {
   void want(std::uint64_t mark) {
     const bool all = random_.uniform(draws_++) < 0.5;
     wanted_ = std::max(wanted_, all ? std::uint64_t(works_.size()) : mark);
-    if (wanted_ > done_) wanted_more_.notify_one();
-  }
-  void await(std::unique_lock<std::mutex>& lock, std::uint64_t mark) {
-    while (done_ < mark) {
-      awaited_ = std::min(awaited_, mark);
-      done_more_.wait(lock);
-    }
+    if (wanted_ > done_.done()) changed_.notify_one();
   }
   void loop() {
     std::unique_lock lock(mutex_);
     while (true) {
-      wanted_more_.wait(lock, [&] { return done_ < wanted_ || ending_; });
-      if (done_ == wanted_) return;
-      const auto work = std::move(works_[std::size_t(done_)]);
+      changed_.wait(lock, [&] { return done_.done() < wanted_ || ending_; });
+      if (done_.done() == wanted_) return;
+      const auto work = std::move(works_[std::size_t(done_.done())]);
       const bool failed = error_ != nullptr;
       lock.unlock();
       std::exception_ptr error;
@@ -132,20 +123,17 @@ class TelltaleQueue final : public StreamQueue {
       }
       lock.lock();
       if (error) error_ = error;
-      if (++done_ < awaited_) continue;
-      awaited_ = nobody;
-      done_more_.notify_all();
+      done_.add();
     }
   }
 
   const Random random_;
   std::mutex mutex_;
-  std::condition_variable wanted_more_, done_more_;
-  Works works_;  // those that have run are null
+  std::condition_variable changed_;  // what is wanted
+  Works works_;                      // those that have run are null
   std::optional<Works> tape_;
-  std::uint64_t done_ = 0, wanted_ = 0, draws_ = 0;
-  static constexpr auto nobody = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t awaited_ = nobody;  // the first mark that somebody waits for
+  Marks done_;
+  std::uint64_t wanted_ = 0, draws_ = 0;
   std::exception_ptr error_;
   bool ending_ = false;
   std::thread thread_;
@@ -156,9 +144,7 @@ class TelltaleQueues {
  public:
   std::shared_ptr<TelltaleQueue> add() {
     const std::lock_guard lock(mutex_);
-    const char* seed = std::getenv("LAMINA_DEVICE_SEED");
-    auto queue = std::make_shared<TelltaleQueue>(
-        (seed ? std::strtoull(seed, nullptr, 10) : 0) * 1000 + queues_.size());
+    auto queue = std::make_shared<TelltaleQueue>(device_seed() * 1000 + queues_.size());
     queues_.push_back(queue);
     return queue;
   }

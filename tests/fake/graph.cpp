@@ -27,7 +27,7 @@ bool joined(const FakeCapture& capture, const FakeCapture::Nodes& tail) {
 
 void run(const CUgraph_st& graph) {
   static std::atomic<std::uint64_t> runs = 0;
-  const lamina::Random random(fake_seed(), runs++);
+  const lamina::Random random(lamina::test::device_seed(), runs++);
   std::vector<std::vector<std::size_t>> next(graph.nodes.size());
   std::vector<std::size_t> missing(graph.nodes.size()), ready;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

@@ -2,16 +2,16 @@
 #pragma once
 
 #include "fake/runtime.hpp"
+#include "support/device_seed.hpp"
+#include "support/marks.hpp"
 
 #include <lamina/base/random.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -61,11 +61,6 @@ inline thread_local bool in_stream = false;
 /// What the calling thread records.
 inline thread_local std::shared_ptr<FakeCapture> recorded;
 
-inline std::uint64_t fake_seed() {
-  const char* const text = std::getenv("LAMINA_DEVICE_SEED");
-  return text ? std::strtoull(text, nullptr, 10) : 0;
-}
-
 /// Once more.
 void count(std::int64_t FakeCounts::*what);
 
@@ -85,7 +80,7 @@ inline cudaError_t refused_in_capture() {
 /// A thread on which nothing runs before somebody waits for it.
 class FakeStream final : public CUstream_st {
  public:
-  explicit FakeStream(std::uint64_t number) : random_(lamina::test::fake_seed() * 1000 + number) {
+  explicit FakeStream(std::uint64_t number) : random_(lamina::test::device_seed() * 1000 + number) {
     thread_ = std::thread([this] { loop(); });
   }
   /// What is in it still runs. It stays, for events that were recorded there.
@@ -94,7 +89,7 @@ class FakeStream final : public CUstream_st {
       const std::lock_guard lock(mutex_);
       wanted_ = put_, ending_ = true;
     }
-    wanted_more_.notify_one();
+    changed_.notify_one();
     thread_.join();
   }
 
@@ -113,25 +108,22 @@ class FakeStream final : public CUstream_st {
   bool done(std::uint64_t mark) {
     const std::lock_guard lock(mutex_);
     want(perhaps() ? mark : 0);
-    return done_ >= mark;
+    return done_.done() >= mark;
   }
   bool past(std::uint64_t mark) {
     const std::lock_guard lock(mutex_);
-    return done_ >= mark;
+    return done_.done() >= mark;
   }
   void run_to(std::uint64_t mark) {
     std::unique_lock lock(mutex_);
     want(mark);
-    while (done_ < mark) {
-      awaited_ = std::min(awaited_, mark);
-      done_more_.wait(lock);
-    }
+    done_.wait(lock, mark);
   }
   void hurry() {
     if (FakeStream* other = launched_in; other && other != this) other->hurry();
     const std::lock_guard lock(mutex_);
     wanted_ = put_;
-    wanted_more_.notify_one();
+    changed_.notify_one();
   }
 
   /// Of an event that is recorded, in this stream that is or is from here on.
@@ -156,32 +148,29 @@ class FakeStream final : public CUstream_st {
   bool perhaps() { return lamina::test::runs_ahead && random_.uniform(draws_++) < 0.5; }
   void want(std::uint64_t mark) {
     wanted_ = std::max(wanted_, perhaps() ? put_ : mark);
-    if (wanted_ > done_) wanted_more_.notify_one();
+    if (wanted_ > done_.done()) changed_.notify_one();
   }
   void loop() {
     lamina::test::in_stream = true;
     std::unique_lock lock(mutex_);
     while (true) {
-      wanted_more_.wait(lock, [&] { return done_ < wanted_ || ending_; });
-      if (done_ == wanted_) return;
+      changed_.wait(lock, [&] { return done_.done() < wanted_ || ending_; });
+      if (done_.done() == wanted_) return;
       const auto work = std::move(works_.front());
       works_.pop_front();
       lock.unlock();
       if (!lamina::test::lost) work();
       lock.lock();
-      if (++done_ < awaited_) continue;
-      awaited_ = nobody;
-      done_more_.notify_all();
+      done_.add();
     }
   }
 
   const lamina::Random random_;
   std::mutex mutex_;
-  std::condition_variable wanted_more_, done_more_;
+  std::condition_variable changed_;  // what is wanted
   std::deque<std::function<void()>> works_;
-  std::uint64_t put_ = 0, done_ = 0, wanted_ = 0, draws_ = 0;
-  static constexpr auto nobody = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t awaited_ = nobody;  // the first mark that somebody waits for
+  lamina::test::Marks done_;
+  std::uint64_t put_ = 0, wanted_ = 0, draws_ = 0;
   bool ending_ = false;
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
 // Devices run behind their caller: steps may overlap, and the host waits for nothing in a step.
 #include "catch.hpp"
+#include "support/device_seed.hpp"
 #include "support/operands.hpp"
 #include "support/peek.hpp"
 #include "support/splits.hpp"
@@ -8,7 +9,7 @@
 #include <lamina/profile/measure.hpp>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstdint>
 #include <set>
 #include <string>
 
@@ -55,8 +56,7 @@ std::vector<Case> cases() {
   add("rows", SGD{.rate = 0.05}, 2)->splits = rows;
   o = add("micro-batches of few samples", Optimizer(AdamW{}).clip_norm(1), 3);
   o->batch = 6, o->micro_batch = 2, o->splits = two;
-  const char* const order = std::getenv("LAMINA_DEVICE_SEED");
-  if (unsigned long which = order ? std::stoul(order) : 0; which > 0)
+  if (std::uint64_t which = device_seed(); which > 0)
     std::erase_if(all, [&](const Case&) { return which++ % 3 != 0; });
   return all;
 }
