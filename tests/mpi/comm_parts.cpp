@@ -130,7 +130,7 @@ TEST_CASE("resizes to splits with groups of their own make these once") {
       const int before = course[std::size_t(i == 0 ? 0 : i - 1) % 4],
                 now = course[std::size_t(i) % 4];
       if (i == 9) at_first = std::exchange(made, 0);  // around twice
-      if (before != now && most > 1 && ranks.size() > 1 && ranks.rank() < std::max(before, now))
+      if (before != now && ranks.size() > 1 && ranks.rank() < std::max(before, now))
         trainer.resize(now, before);
       if (!trainer.active()) continue;
       Loader loader = trainer.loader(*data, true);

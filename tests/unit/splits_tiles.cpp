@@ -47,21 +47,8 @@ Result run(int ranks, const StepOn& o) {
   return result;
 }
 
-/// Whether tiles compute that pass of a layer: 0 for y, 1 for dx, 2 for dw.
-bool by_tiles(const Result& r, const std::string& layer, std::size_t pass) {
-  std::string algorithm = r.algorithms.at(layer);
-  for (; pass > 0 && algorithm.find('|') != std::string::npos; --pass)
-    algorithm.erase(0, algorithm.find('|') + 1);
-  return algorithm.substr(0, algorithm.find('|')).find("lamina:tiles") != std::string::npos;
-}
-
-Split over(Axis axis, int ranks) {
-  const auto ways = [&](Axis a) { return a == axis ? ranks : 1; };
-  return {.batch = ways(Axis::batch),
-          .channel = ways(Axis::channel),
-          .input = ways(Axis::input),
-          .height = ways(Axis::height),
-          .width = ways(Axis::width)};
+bool by_tiles(const Result& r, const std::string& layer, Pass pass) {
+  return algorithm_of(r.algorithms.at(layer), pass).find("lamina:tiles") != std::string::npos;
 }
 
 }  // namespace
@@ -73,21 +60,24 @@ TEST_CASE("layers that multiply by tiles give under every split what they give w
   const StepOn base{.backend = "onednn", .dtype = DType::bf16, .batch = 40, .fuse = fuse};
   const Result whole = run(1, base);
   for (const std::string& name : convs)
-    for (const std::size_t pass : {0, 1}) CHECK(by_tiles(whole, name, pass));
+    for (const Pass pass : {Pass::forward, Pass::input_grad}) CHECK(by_tiles(whole, name, pass));
   std::string where;
   const Whole slow = run(1, {.dtype = DType::bf16, .batch = 40}).whole;
   CHECK(difference(slow, whole.whole, &where) < 0.02);
   for (const int ranks : {2, 3})
-    for (const Axis axis : {Axis::batch, Axis::channel, Axis::input, Axis::height, Axis::width}) {
+    for (const Split& split :
+         {Split{.batch = ranks}, Split{.channel = ranks}, Split{.input = ranks},
+          Split{.height = ranks}, Split{.width = ranks}}) {
       StepOn o = base;
-      for (const std::string& name : convs) o.splits[name] = over(axis, ranks);
-      if (axis == Axis::channel || axis == Axis::input) o.splits["fc"] = over(axis, ranks);
+      for (const std::string& name : convs) o.splits[name] = split;
+      if (split.channel > 1 || split.input > 1) o.splits["fc"] = split;
       const Result parts = run(ranks, o);
       const double apart = difference(whole.whole, parts.whole, &where);
-      CAPTURE(fuse, over(axis, ranks).text(), where);
-      CHECK(apart < (axis == Axis::batch ? 1e-5 : 0.03));
-      if (ranks == 3 || axis == Axis::input) continue;  // their parts are not of 32 channels
+      CAPTURE(fuse, split.text(), where);
+      CHECK(apart < (split.batch > 1 ? 1e-5 : 0.03));
+      if (ranks == 3 || split.input > 1) continue;  // their parts are not of 32 channels
       for (const std::string& name : convs)
-        for (const std::size_t pass : {0, 1}) CHECK(by_tiles(parts, name, pass));
+        for (const Pass pass : {Pass::forward, Pass::input_grad})
+          CHECK(by_tiles(parts, name, pass));
     }
 }
