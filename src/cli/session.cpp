@@ -181,12 +181,11 @@ void choose_dtype(RunOptions& o, const World& world) {
   if (o.dtype != "auto") return;
   const DType narrow = DType::bf16;
   const bool on_gpu = o.backend.starts_with("cuda");
-  bool multiplies = on_gpu || (make_backend(o.backend, narrow)->arithmetic(narrow) == narrow &&
-                               fills_vectors(bare_model(o)));
-  if (!world.late())
-    multiplies = world.comm().all_reduce_value(int(multiplies), ReduceOp::min) == 1;
-  o.dtype = name(multiplies ? narrow : DType::f32);
-  if (multiplies && !on_gpu) o.backend = mixed_onednn;
+  bool pays = on_gpu || (make_backend(o.backend, narrow)->arithmetic(narrow) == narrow &&
+                         fills_vectors(bare_model(o)));
+  if (!world.late()) pays = world.comm().all_reduce_value(int(pays), ReduceOp::min) == 1;
+  o.dtype = name(pays ? narrow : DType::f32);
+  if (pays && !on_gpu) o.backend = mixed_onednn;
 }
 
 }  // namespace

@@ -291,10 +291,11 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
 LAMINA_INLINE void Trainer::share_out(const Communicator& ranks, int from, const View& all,
                                       std::vector<Pending>& sent) {
   const int n = ranks.size(), me = ranks.rank();
-  const auto share_block = [&](const View& block) {
-    const std::int64_t part = block.shape.size() / n, rest = block.shape.size() % n;
-    const auto piece = [&](std::int64_t begin, std::int64_t size) {
-      return block.at(std::size_t(begin) * size_of(all.dtype), {{1, size, 1, 1}, all.dtype, {}});
+  const auto share_block = [&](std::int64_t begin, std::int64_t size) {
+    const std::int64_t part = size / n, rest = size % n;
+    const auto piece = [&](std::int64_t at, std::int64_t length) {
+      return all.at(std::size_t(begin + at) * size_of(all.dtype),
+                    {{1, length, 1, 1}, all.dtype, {}});
     };
     const View nothing(nullptr, {{1, 0, 1, 1}, all.dtype, {}}, all.space);
     for (int first = from; part > 0 && first < n; first += from) {
@@ -312,8 +313,7 @@ LAMINA_INLINE void Trainer::share_out(const Communicator& ranks, int from, const
   constexpr std::int64_t most = 1 << 24;
   const std::int64_t size = all.shape.size();
   for (std::int64_t begin = 0; begin < size; begin += most)
-    share_block(all.at(std::size_t(begin) * size_of(all.dtype),
-                       {{1, std::min(most, size - begin), 1, 1}, all.dtype, {}}));
+    share_block(begin, std::min(most, size - begin));
 }
 
 /// What is split otherwise on other ranks lies otherwise.
