@@ -103,7 +103,33 @@ TEST_CASE("shares change when they gain, twice in a row") {
   CHECK(window({1, 1}).empty());  // it did not last
   CHECK(window({1, 2}).empty());
   CHECK(window({1, 2}) == Shares{8, 4});
-  CHECK(window({0, 0}).empty());  // nobody knows
+  balance.restart();
+  for (int i = 0; i < 6; ++i) CHECK(window({0, 0}).empty());  // nobody knows
+}
+
+TEST_CASE("shares follow what comes and goes less and less often") {
+  Balance balance;
+  Shares now{6, 6};
+  // Steps until shares change, where the rank that they favour is the slow one each time.
+  const auto steps = [&] {
+    for (int step = 1; step < 1000; ++step) {
+      balance.add(now[0] >= now[1] ? std::vector<double>{2, 1} : std::vector<double>{1, 2});
+      const Shares better = balance.due(now);
+      if (better.empty()) continue;
+      now = better, balance.restart();
+      return step;
+    }
+    return 0;
+  };
+  for (const int expected : {12, 24, 48, 96, 192, 192}) CHECK(steps() == expected);
+  // Windows without a gain make it quick again: of 96, 48, 24 and 12 steps.
+  for (int step = 1; step <= 96 + 48 + 24 + 12; ++step) {
+    balance.add(now[0] > now[1] ? std::vector<double>{1, 2} : std::vector<double>{2, 1});
+    CHECK(balance.due(now).empty());
+  }
+  CHECK(steps() == 12);
+  balance = {};
+  CHECK(steps() == 12);
 }
 
 namespace {

@@ -21,18 +21,22 @@ double imbalance(const Shares& workers, std::span<const double> seconds);
 /// numbers come to the same result.
 class Balance {
  public:
-  /// Forgets what it has seen: to be called when ranks or shares have changed.
+  /// Forgets what it has seen: to be called when shares have changed. Ranks that have changed are
+  /// looked at by a new one.
   void restart() { steps_.clear(), asked_.clear(); }
   /// Seconds that a worker took on each rank in a step.
   void add(std::vector<double> seconds) { steps_.push_back(std::move(seconds)); }
   /// Of each rank, the median over the steps that were added last.
   std::vector<double> seconds() const;
-  /// After every `window` steps: the shares that would be at least 5 % faster, if the window before
-  /// had said so, too; else none.
+  /// After every window of steps: the shares that would be at least 5 % faster, if the window
+  /// before had said so, too; else none. A window is six steps; twice as many after each change, at
+  /// most 96, and half as many after each that shows no gain: so shares do not follow for ever what
+  /// comes and goes.
   Shares due(const Shares& now);
 
  private:
-  static constexpr std::size_t window = 6;
+  static constexpr std::size_t least = 6, most = 96;
+  std::size_t window_ = least;
   std::vector<std::vector<double>> steps_;
   Shares asked_;  // what the window before would have
 };

@@ -52,7 +52,7 @@ LAMINA_INLINE std::vector<double> Balance::seconds() const {
 }
 
 LAMINA_INLINE Shares Balance::due(const Shares& now) {
-  if (steps_.size() < window) return {};
+  if (steps_.size() < window_) return {};
   const std::vector<double> seconds = this->seconds();
   steps_.clear();
   if (std::ranges::any_of(seconds, [](double s) { return s <= 0; })) return {};
@@ -63,6 +63,8 @@ LAMINA_INLINE Shares Balance::due(const Shares& now) {
   Shares better = apportion(workers, speeds);
   const bool gains = detail::slowest(better, seconds) < 0.95 * detail::slowest(now, seconds);
   const bool twice = gains && !asked_.empty();
+  if (twice) window_ = std::min(2 * window_, most);
+  if (!gains) window_ = std::max(window_ / 2, least);
   asked_ = gains && !twice ? better : Shares();
   return twice ? better : Shares();
 }

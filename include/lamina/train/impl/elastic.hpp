@@ -359,7 +359,7 @@ LAMINA_INLINE void Trainer::share_anew(int to, int from, Resize& resize) {
     here_ = std::move(prepared_);
   }
   if (to > from) resize.bytes = send_state(teams_[std::size_t(to) - 1], from);
-  shares_.clear(), balance_.restart();
+  shares_.clear(), balance_ = {};
   ranks_ = me < to ? teams_[std::size_t(to) - 1] : Communicator();
   if (me < to) return here().share(workers_of(ranks_));
   here_.reset();
