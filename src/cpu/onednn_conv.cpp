@@ -352,7 +352,7 @@ class Conv final : public OneDnnWeighted {
         text(library(), ": seconds of y by ", pd.impl_info_str(), how, " of ", geometry_);
     std::optional<double> known = verdicts.find(what);
     const Runtime::Trial tried(*runtime_);
-    if (!known) verdicts.keep(what, *(known = time_of(runtime_, run, operands(pd, pd))));
+    if (!known) known = verdicts.keep(what, time_of(runtime_, run, operands(pd, pd)));
     return *known;
   }
 
@@ -407,7 +407,7 @@ class Conv final : public OneDnnWeighted {
     const std::string what = text(library(), ": ", result, " by ", by,
                                   by == ours ? text(' ', version) : "", " of ", geometry_);
     std::optional<double> off = verdicts.find(what);
-    if (const Runtime::Trial trial(*runtime_); !off) verdicts.keep(what, *(off = compare()));
+    if (const Runtime::Trial trial(*runtime_); !off) off = verdicts.keep(what, compare());
     if (*off < (type_ == f32 ? tolerance : rounding)) return true;
     append(remark, text(remark.empty() ? "" : "; ", result, " by ", by, " is off by ",
                         format("%.2g", *off), " for ", geometry_, ": taken from ", direct));

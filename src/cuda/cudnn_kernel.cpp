@@ -112,7 +112,7 @@ CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
       way.name = candidates[i].wiring.named + way.name;
       const std::string key = text(on.name, ' ', what, ' ', i, '.', tried++, ' ', way.name);
       std::optional<double> seconds = on.times->find(key);
-      const auto find_out = [&] { on.times->keep(key, *(seconds = time(candidates[i], way))); };
+      const auto find_out = [&] { seconds = on.times->keep(key, time(candidates[i], way)); };
       if (seconds || attempt(refused, find_out))
         timed.push_back({*seconds, &candidates[i], std::move(way)});
     }

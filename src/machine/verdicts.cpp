@@ -1,5 +1,6 @@
 // Verdicts on kernels in a file: one line each, "number<tab>what". Processes append at the same
-// time, so a line is written at once, and lines that make no sense are passed over.
+// time, so a line is written at once, the first one for something counts, and lines that make no
+// sense are passed over.
 #include "machine/cache.hpp"
 #include "machine/measure.hpp"
 
@@ -23,8 +24,7 @@ class KeptVerdicts final : public Verdicts {
     return Verdicts::find(what);
   }
 
-  void keep(const std::string& what, double number) override {
-    Verdicts::keep(what, number);
+  double keep(const std::string& what, double number) override {
     try {
       std::error_code failed;  // the file says what is wrong, if anything is
       std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), failed);
@@ -32,8 +32,10 @@ class KeptVerdicts final : public Verdicts {
       // With all digits: who reads it must decide as who measured it.
       const std::string line = text('\n', format("%.17g", number), '\t', what, '\n');
       File(path_, File::Mode::append).write(line.data(), line.size());
+      read();                 // another process may have been first
     } catch (const Error&) {  // a full disk, or no home to write to: compared anew next time
     }
+    return Verdicts::keep(what, number);
   }
 
  private:

@@ -223,9 +223,9 @@ struct Told final : Verdicts {
   std::optional<double> find(const std::string& what) override {
     return says ? says : Verdicts::find(what);
   }
-  void keep(const std::string& what, double difference) override {
+  double keep(const std::string& what, double difference) override {
     ++kept;
-    Verdicts::keep(what, difference);
+    return Verdicts::keep(what, difference);
   }
 };
 

@@ -22,9 +22,9 @@ struct Stopwatch final : Verdicts {
     if (!knows) return Verdicts::find(what);
     return what.find("seconds in f32") != std::string::npos ? wide : native;
   }
-  void keep(const std::string& what, double number) override {
+  double keep(const std::string& what, double number) override {
     times.push_back(number);
-    Verdicts::keep(what, number);
+    return Verdicts::keep(what, number);
   }
 };
 

@@ -6,9 +6,12 @@
 
 #include <unistd.h>
 
+#include <barrier>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 using namespace lamina;
 
@@ -33,6 +36,34 @@ TEST_CASE("verdicts are kept in a file for later runs") {
   const double third = 1.0 / 3;  // all digits: who reads it must choose as who measured it
   second->keep("dw by this", third);
   CHECK(kept_verdicts()->find("dw by this") == third);
+}
+
+TEST_CASE("the verdict that was kept first counts for all who found out at once") {
+  const Folder folder;
+  const auto one = kept_verdicts(), other = kept_verdicts();
+  CHECK(!one->find("y"));
+  CHECK(!other->find("y"));
+  CHECK(other->keep("y", 0.5) == 0.5);
+  CHECK(one->keep("y", 0.25) == 0.5);
+  CHECK(other->keep("y", 0.75) == 0.5);
+  for (const auto& verdicts : {one, other, kept_verdicts()}) CHECK(verdicts->find("y") == 0.5);
+  constexpr int askers = 4, things = 50;
+  std::vector<std::vector<double>> said(askers, std::vector<double>(things));
+  std::barrier together(askers);
+  std::vector<std::jthread> threads;
+  for (int asker = 0; asker < askers; ++asker)
+    threads.emplace_back([&, asker] {
+      const auto verdicts = kept_verdicts();
+      for (int i = 0; i < things; ++i) {
+        together.arrive_and_wait();
+        said[std::size_t(asker)][std::size_t(i)] = verdicts->keep(text("thing ", i), asker);
+      }
+    });
+  threads.clear();
+  for (const auto& numbers : said) CHECK(numbers == said[0]);
+  Verdicts in_memory;
+  CHECK(in_memory.keep("y", 2) == 2);
+  CHECK(in_memory.keep("y", 3) == 2);
 }
 
 TEST_CASE("lines of verdicts that make no sense are passed over") {

@@ -27,14 +27,18 @@ class Verdicts {
     const auto at = known_.find(what);
     return at == known_.end() ? std::nullopt : std::optional(at->second);
   }
-  virtual void keep(const std::string& what, double number) { known_[what] = number; }
+  /// The number that counts: the first that is kept.
+  virtual double keep(const std::string& what, double number) {
+    return known_.try_emplace(what, number).first->second;
+  }
 
  private:
   std::map<std::string, double> known_;
 };
 
 /// Those of all processes on machines with this processor, in a file beside the measured ceilings
-/// (cached_machine() says where); in memory where there is nowhere to keep it.
+/// (cached_machine() says where); in memory where there is nowhere to keep it. Processes that find
+/// out the same at the same time all go by what the first one wrote.
 std::shared_ptr<Verdicts> kept_verdicts();
 
 /// Of kernels that a GPU's libraries have.
