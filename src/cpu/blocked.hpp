@@ -34,9 +34,10 @@ void copy(const void* x, void* y, std::size_t bytes);
 template <Stored T>
 void dropout(const DropoutMask&, float scale, const Shape& whole, const Box& box, const T* x, T* y);
 
-/// One optimizer step over n elements in one pass over memory; `states` as in UpdateRule.
+/// One optimizer step over n elements in one pass over memory; `states` as in UpdateRule. Where
+/// `rounded` is, w goes there rounded to nearest.
 void update(const UpdateRule&, const UpdateStep&, float* w, const float* dw, float* const* states,
-            std::size_t n);
+            BF16* rounded, std::size_t n);
 
 /// Sum of squares in f64; the order of additions depends on n alone.
 template <Stored T>

@@ -82,6 +82,33 @@ LAMINA_SIMD void convert_piece(const From* x, To* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) put(widened(x[i]), y[i]);
 }
 
+/// The same, past the caches.
+LAMINA_SIMD void round_past_piece(const float* x, BF16* y, std::size_t n) {
+  std::size_t i = 0;
+#if defined(__SSE2__)
+  alignas(64) BF16 line[32];
+  for (; i + std::size(line) <= n; i += std::size(line)) {
+#pragma omp simd
+    for (std::size_t l = 0; l < std::size(line); ++l) put(x[i + l], line[l]);
+    for (std::size_t l = 0; l < std::size(line); l += 8)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(y + i + l),
+                       *reinterpret_cast<const __m128i*>(line + l));
+  }
+#endif
+  convert_piece(x + i, y + i, n - i);
+}
+
+/// `keep` is all ones, or zero. With a branch this would wait for half of all elements.
+template <Stored T>
+LAMINA_SIMD void dropout_piece(const std::uint32_t* keep, float scale, const T* x, T* y,
+                               std::size_t n) {
+#pragma omp simd
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto scaled = std::bit_cast<std::uint32_t>(widened(x[i]) * scale);
+    put(std::bit_cast<float>(scaled & keep[i]), y[i]);
+  }
+}
+
 struct Sgd {
   float rate, decay, scale, momentum;
 };
@@ -206,25 +233,48 @@ void dropout(const DropoutMask& mask, float scale, const Shape& whole, const Box
     const Part piece{std::int64_t(begin), std::int64_t(end - begin)};
     for_runs(box, piece, Box::of(whole), box,
              [&](std::int64_t at, std::int64_t first, std::int64_t length) {
-               auto index = std::uint64_t(at);
-               for (std::int64_t i = first; i < first + length; ++i, ++index)
-                 put(mask.keeps(index) ? widened(x[i]) * scale : 0, y[i]);
+               std::uint32_t keep[1024];
+               const auto most = std::int64_t(std::size(keep));
+               for (std::int64_t done = 0; done < length; done += most) {
+                 const std::int64_t i = first + done, size = std::min(most, length - done);
+                 mask.each(std::uint64_t(at + done), size,
+                           [&](std::int64_t k, bool stays) { keep[k] = 0 - std::uint32_t(stays); });
+                 dropout_piece(keep, scale, x + i, y + i, std::size_t(size));
+               }
              });
   });
 }
 
 void update(const UpdateRule& rule, const UpdateStep& step, float* w, const float* dw,
-            float* const* states, std::size_t n) {
+            float* const* states, BF16* rounded, std::size_t n) {
+  const bool past = past_caches(n * (2 + std::size_t(rule.states())) * sizeof *w, rounded);
+  // Blocks that are in the first cache still when they are rounded.
+  constexpr std::size_t block = 256, ahead = 2 * block * sizeof *w;
+  const auto fetch = [](const float* from) {
+    for (std::size_t at = 0; at < block * sizeof *from; at += 64) fetch_ahead(from, ahead + at);
+  };
+  const auto in_blocks = [&](const auto& piece) {
+    in_pieces(n, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; i += block) {
+        fetch(w + i), fetch(dw + i);
+        for (int k = 0; k < rule.states(); ++k) fetch(states[k] + i);
+        const std::size_t size = std::min(block, end - i);
+        piece(i, size);
+        if (rounded)
+          (past ? round_past_piece : convert_piece<float, BF16>)(w + i, rounded + i, size);
+      }
+      if (rounded && past) finish_puts();
+    });
+  };
   if (rule.kind == UpdateRule::Kind::sgd) {
     const Sgd s{.rate = float(step.rate),
                 .decay = float(step.weight_decay),
                 .scale = float(step.grad_scale),
                 .momentum = float(rule.momentum)};
-    return in_pieces(n, [&](std::size_t begin, std::size_t end) {
-      const std::size_t size = end - begin;
-      if (rule.states() == 0) return sgd_piece(s, w + begin, dw + begin, size);
+    return in_blocks([&](std::size_t i, std::size_t size) {
+      if (rule.states() == 0) return sgd_piece(s, w + i, dw + i, size);
       const auto piece = rule.nesterov ? nesterov_piece : momentum_piece;
-      piece(s, w + begin, dw + begin, states[0] + begin, size);
+      piece(s, w + i, dw + i, states[0] + i, size);
     });
   }
   const bool decoupled = rule.kind == UpdateRule::Kind::adamw;
@@ -239,8 +289,8 @@ void update(const UpdateRule& rule, const UpdateStep& step, float* w, const floa
                .new2 = float(1 - rule.beta2),
                .root = float(1 / std::sqrt(1 - std::pow(rule.beta2, t))),
                .epsilon = float(rule.epsilon)};
-  in_pieces(n, [&](std::size_t begin, std::size_t end) {
-    adam_piece(a, w + begin, dw + begin, states[0] + begin, states[1] + begin, end - begin);
+  in_blocks([&](std::size_t i, std::size_t size) {
+    adam_piece(a, w + i, dw + i, states[0] + i, states[1] + i, size);
   });
 }
 

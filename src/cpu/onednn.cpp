@@ -113,13 +113,15 @@ class OneDnn final : public Backend {
     for (const UpdatePart& p : parts) {
       check(p.w.dtype == DType::f32, "update: expected weights in f32, got ", p.w.form());
       check_operand(p.dw, p.w, "update dw");
+      check(!p.rounded || p.rounded.dtype == DType::bf16, "update: expected weights rounded to ",
+            "bf16, got ", p.rounded.form());
     }
     return std::make_unique<detail::UpdateInTurn>(
-        *this, std::move(parts), [rule](Stream&, const UpdateStep& at, const UpdatePart& p) {
+        nullptr, std::move(parts), [rule](Stream&, const UpdateStep& at, const UpdatePart& p) {
           float* states[2] = {};
           for (std::size_t i = 0; i < p.states.size(); ++i) states[i] = p.states[i].as<float>();
           detail::update(rule, at, p.w.as<float>(), p.dw.as<float>(), states,
-                         p.w.bytes() / sizeof(float));
+                         p.rounded ? p.rounded.as<BF16>() : nullptr, p.w.bytes() / sizeof(float));
         });
   }
   std::unique_ptr<SquaresKernel> squares(std::vector<SquaresPart> parts) const override {

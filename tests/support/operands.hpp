@@ -1,6 +1,7 @@
 // Operands of kernels under test: random values, moved into whatever form a kernel wants and back.
 #pragma once
 
+#include "catch.hpp"
 #include "support/allocations.hpp"
 #include "support/peek.hpp"
 
@@ -132,6 +133,21 @@ inline double difference(const Values& got, const Values& want, double least = 0
     if (!(relative <= worst)) worst = std::isnan(relative) ? INFINITY : relative;
   }
   return worst;
+}
+
+/// Calls f(setup) for each back end, dtype and layout that there is.
+template <class F>
+void on_all(F&& f, std::vector<DType> dtypes = {DType::f32, DType::f64}) {
+  std::vector<std::shared_ptr<const Backend>> backends{reference_backend()};
+  if (has_onednn()) backends.push_back(onednn_backend());
+  for (const auto& backend : backends)
+    for (const DType dtype : dtypes)
+      for (const bool native : {false, true}) {
+        if (!backend->supports(dtype)) continue;
+        INFO(backend->name() << ' ' << name(dtype) << (native ? " native" : " plain"));
+        Setup setup{*backend, dtype, native};
+        f(setup);
+      }
 }
 
 }  // namespace lamina::test

@@ -1,9 +1,10 @@
-// What the table of cases does not show: ties, labels, running averages, masks, updates, copies and
+// What the table of cases does not show: ties, labels, running averages, masks, copies and
 // refusals, on every back end.
 #include "catch.hpp"
 #include "support/operands.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/dropout_mask.hpp>
 
 #include <cstring>
 #include <limits>
@@ -12,23 +13,6 @@ using namespace lamina;
 using namespace lamina::test;
 
 namespace {
-
-/// Calls f(setup) for each back end, dtype and layout that there is.
-template <class F>
-void on_all(F&& f) {
-  std::vector<std::shared_ptr<const Backend>> backends{reference_backend()};
-  if (has_onednn()) backends.push_back(onednn_backend());
-  for (const auto& backend : backends) {
-    for (const DType dtype : {DType::f32, DType::f64}) {
-      if (!backend->supports(dtype)) continue;
-      for (const bool native : {false, true}) {
-        INFO(backend->name() << ' ' << name(dtype) << (native ? " native" : " plain"));
-        Setup setup{*backend, dtype, native};
-        f(setup);
-      }
-    }
-  }
-}
 
 Form f64_vector(std::int64_t c) { return {{1, c, 1, 1}, DType::f64, {}}; }
 
@@ -66,25 +50,6 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   kernel->mean(s.stream, totals, rows);
   kernel->input_grad(s.stream, p, label, rows, 0, dx);
   return {found, s.read(p), given, s.read(totals), s.read(dx)};
-}
-
-/// Weights after as many steps as there are gradients, each step at a rate of 0.1 * step; `as`: by
-/// the norms that it has.
-Values updated(Setup& s, const UpdateRule& rule, UpdateStep step, Values start,
-               const std::vector<Values>& gradients, UpdatePart as = {}) {
-  const Form form = s.form({1, std::int64_t(start.size()), 1, 1});
-  const Tensor w = s.place(form, start);
-  std::vector<Tensor> states;
-  for (int i = 0; i < rule.states(); ++i) as.states.push_back(states.emplace_back(form));
-  const double rate = step.rate;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    step.step = std::int64_t(i) + 1;
-    step.rate = rate * double(step.step);
-    const Tensor dw = s.place(form, gradients[i]);
-    as.w = w, as.dw = dw;
-    s.backend.update(rule, {as})->run(s.stream, step);
-  }
-  return s.read(w);
 }
 
 }  // namespace
@@ -312,106 +277,33 @@ TEST_CASE("the loss is right for huge logits, skips rows without a label and sca
   });
 }
 
-TEST_CASE("SGD follows its formula") {
-  on_all([](Setup& s) {
-    UpdateRule rule;
-    const UpdateStep step{.rate = 0.1, .weight_decay = 0.5, .grad_scale = 2};
-    // g = 2 dw + w/2, at rates 0.1 and 0.2.
-    CHECK(difference(updated(s, rule, step, {2, -1}, {{1, 0}}), {1.7, -0.95}) < 1e-6);
-    rule.momentum = 0.5;
-    // g = 3, v = 3, w = 1.7; g = 2.85, v = 4.35, w = 0.83
-    CHECK(difference(updated(s, rule, step, {2}, {{1}, {1}}), {0.83}) < 1e-6);
-    rule.nesterov = true;
-    // g = 3, v = 3, w = 2 - 0.1 * 4.5 = 1.55; g = 2.775, v = 4.275, w = 1.55 - 0.2 * 4.9125
-    CHECK(difference(updated(s, rule, step, {2}, {{1}, {1}}), {0.5675}) < 1e-6);
-  });
-}
-
-TEST_CASE("Adam and AdamW follow their formulas") {
-  on_all([](Setup& s) {
-    UpdateRule rule;
-    rule.kind = UpdateRule::Kind::adam;
-    rule.beta1 = 0.5, rule.beta2 = 0.75, rule.epsilon = 1;
-    UpdateStep step{.rate = 0.1, .grad_scale = 0.5};
-    // g = 3: corrected m = 3, v = 9, so w = 2 - 0.1 * 3/4.
-    CHECK(difference(updated(s, rule, step, {2}, {{6}}), {1.925}) < 1e-6);
-    // Then g = 1: m = 1.25 / 0.75, v = (0.75 * 2.25 + 0.25) / 0.4375.
-    const double second = 1.25 / 0.75 / (std::sqrt(1.9375 / 0.4375) + 1);
-    CHECK(difference(updated(s, rule, step, {2}, {{6}, {2}}), {1.925 - 0.2 * second}) < 1e-6);
-    step.weight_decay = 0.5;
-    // g = 3 + 1, m = 4, v = 16.
-    CHECK(difference(updated(s, rule, step, {2}, {{6}}), {2 - 0.1 * 4 / 5}) < 1e-6);
-    rule.kind = UpdateRule::Kind::adamw;
-    CHECK(difference(updated(s, rule, step, {2}, {{6}}), {2 * (1 - 0.05) - 0.075}) < 1e-6);
-  });
-}
-
-TEST_CASE("an update takes from where the kernels are what is not known before") {
-  on_all([](Setup& s) {
-    const UpdateRule rule;  // w -= rate (scale dw + decay w)
-    const auto numbers = [](Values values) {
-      const Tensor t({1, std::int64_t(values.size()), 1, 1}, DType::f64);
-      std::copy(values.begin(), values.end(), t.as<double>());
-      return t;
-    };
-    const auto of = [&](const UpdateStep& step, const UpdatePart& as = {}) {
-      return updated(s, rule, step, {2}, {{1}}, as)[0];
-    };
-    const UpdateStep plain{.rate = 0.5, .weight_decay = 0.25, .grad_scale = 3};
-    CHECK(of(plain) == Approx(2 - 0.5 * (3 + 0.5)));
-    UpdateStep step = plain;
-    const Tensor values = numbers({0.1, 1, 2});
-    step.values = values;
-    CHECK(of(step) == Approx(2 - 0.05 * (6 + 0.5)));
-    const Tensor found = numbers({9, 9, 9, 8, 9});
-    step = plain, step.found = found, step.samples = 16;
-    CHECK(of(step) == Approx(2 - 0.5 * (6 + 0.5)));
-    const Tensor none = numbers({0, 0, 0, 0, 0});
-    step.found = none;
-    CHECK(of(step) == Approx(2 - 0.5 * (48 + 0.5)));  // no row counts: no division by zero
-    const Tensor squares = numbers({9, 7});           // of norm 4, thrice that of what is scaled
-    step = plain, step.squares = squares, step.clip_norm = 6;
-    CHECK(of(step) == Approx(2 - 0.5 * (1.5 + 0.5)));
-    step.clip_norm = 12;
-    CHECK(of(step) == of(plain));
-    const Tensor value = numbers({4}), grad = numbers({1});  // of norms 2 and 1
-    const Tensor scale = numbers({4, 0, 0, 0});
-    step = plain, step.loss_scale = scale, step.squares = squares;
-    CHECK(of(step) == Approx(2 - 0.5 * (0.75 + 0.5)));
-    step.clip_norm = 1.5;  // of norm 3
-    CHECK(of(step) == Approx(2 - 0.5 * (0.375 + 0.5)));
-    const Tensor overflow = numbers({9, std::numeric_limits<double>::infinity()});
-    step.squares = overflow;
-    CHECK(of(step) == 2);
-    UpdatePart lars;
-    lars.value_square = value, lars.grad_square = grad, lars.trust = 0.7;
-    CHECK(of(plain, lars) == Approx(2 - 0.5 * (0.7 * 2 / (3 + 0.5)) * (3 + 0.5)));
-    const Tensor zero = numbers({0});
-    lars.value_square = zero;
-    CHECK(of(plain, lars) == of(plain));
-    UpdatePart group;
-    group.rate = 0.5, group.weight_decay = 0.5;  // beside that of the step
-    CHECK(of(plain, group) == Approx(2 - 0.25 * (3 + 1.5)));
-  });
-}
-
-TEST_CASE("all back ends update alike over many weights and steps") {
-  const auto reference = reference_backend();
-  std::vector<UpdateRule> rules(4);
-  rules[1].momentum = rules[2].momentum = 0.9;
-  rules[1].nesterov = true;
-  rules[2].kind = UpdateRule::Kind::adam;
-  rules[3].kind = UpdateRule::Kind::adamw;
-  const UpdateStep step{.rate = 0.01, .weight_decay = 1e-2, .grad_scale = 0.7};
-  std::vector<Values> gradients;
-  for (std::uint64_t i = 0; i < 4; ++i) gradients.push_back(random_values(1003, 10 + i));
-  for (const UpdateRule& rule : rules) {
-    Setup f64{*reference};
-    const Values want = updated(f64, rule, step, random_values(1003, 1), gradients);
-    on_all([&](Setup& s) {
-      CHECK(difference(updated(s, rule, step, random_values(1003, 1), gradients), want) < 2e-6);
-    });
+TEST_CASE("a mask keeps those whose uniform number is not below the rate") {
+  const StepValues now{.seed = 3, .step = 11, .micro_batch = 2};
+  constexpr std::int64_t whole = 4099;
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    // The number itself, by halving: the largest rate, in steps of 2^-24, that the element stays
+    // at.
+    std::uint32_t number = 0;
+    for (std::uint32_t bit = 1u << 23; bit; bit /= 2)
+      if (DropoutMask((number + bit) * 0x1p-24, now, 5, whole).keeps(i)) number += bit;
+    const double u = number * 0x1p-24;
+    CHECK(DropoutMask(u, now, 5, whole).keeps(i));
+    CHECK_FALSE(DropoutMask(std::nextafter(u, 1), now, 5, whole).keeps(i));
+    CHECK(DropoutMask(0, now, 5, whole).keeps(i));
   }
+  const DropoutMask mask(0.3, now, 5, whole);
+  std::int64_t kept = 0;
+  for (const std::uint64_t first : {0, 1, 2, 3, 97})
+    for (const std::int64_t n : {0, 1, 2, 5, 64, 2001}) {
+      std::int64_t next = 0, wrong = 0;
+      mask.each(first, n, [&](std::int64_t i, bool keep) {
+        wrong += i != next++ || keep != mask.keeps(first + std::uint64_t(i));
+        kept += n == 2001 && keep;
+      });
+      CHECK(next == n);
+      CHECK(wrong == 0);
+    }
+  CHECK(kept == Approx(0.7 * 5 * 2001).epsilon(0.05));
 }
 
 TEST_CASE("the squared norm counts every element once, whatever the layout") {

@@ -85,7 +85,7 @@ Values wanted(const Case& c, const Epilogue& e, DType held, double first = 0.5) 
 }
 
 template <class F>
-void on_all(const F& f) {
+void in_all_ways(const F& f) {
   std::vector<std::shared_ptr<const Backend>> backends{reference_backend()};
   if (has_onednn()) {
     backends.push_back(onednn_backend());
@@ -125,7 +125,7 @@ TEST_CASE("the reference's epilogues are sum and activation") {
 }
 
 TEST_CASE("kernels with weights compute their epilogue, however they run", "[isa]") {
-  on_all([](const Way& way) {
+  in_all_ways([](const Way& way) {
     for (const Case& c : cases)
       for (const Epilogue& e : epilogues) {
         INFO(c.what << (e.add ? ", add" : "") << ", slope " << e.slope());
@@ -137,7 +137,7 @@ TEST_CASE("kernels with weights compute their epilogue, however they run", "[isa
 }
 
 TEST_CASE("an epilogue of weights lets a NaN through", "[isa]") {
-  on_all([](const Way& way) {
+  in_all_ways([](const Way& way) {
     for (const Case& c : cases)
       for (const Epilogue& e : epilogues) {
         INFO(c.what << (e.add ? ", add" : "") << ", slope " << e.slope());

@@ -11,25 +11,6 @@ using namespace lamina::test;
 
 namespace {
 
-std::vector<std::shared_ptr<const Backend>> backends() {
-  std::vector<std::shared_ptr<const Backend>> all{reference_backend()};
-  if (has_onednn()) all.push_back(onednn_backend());
-  return all;
-}
-
-/// Calls f(setup) for each back end, dtype and layout that there is.
-template <class F>
-void on_all(F&& f, std::vector<DType> dtypes = {DType::f32, DType::f64}) {
-  for (const auto& backend : backends())
-    for (const DType dtype : dtypes)
-      for (const bool native : {false, true}) {
-        if (!backend->supports(dtype)) continue;
-        INFO(backend->name() << ' ' << name(dtype) << (native ? " native" : " plain"));
-        Setup setup{*backend, dtype, native};
-        f(setup);
-      }
-}
-
 const Epilogue epilogues[] = {
     {.add = true},
     {.activation = Activation{Activation::Kind::relu}},

@@ -65,7 +65,9 @@ class Random {
   }
 
   /// The number in [0, 1) that `uniform` makes of a word.
-  static constexpr float unit(std::uint32_t word) { return float(word >> 8) * 0x1p-24f; }
+  static constexpr float unit(std::uint32_t word) { return float(steps(word)) * 0x1p-24f; }
+  /// The same in steps of 2^-24.
+  static constexpr std::uint32_t steps(std::uint32_t word) { return word >> 8; }
 
  private:
   static constexpr std::uint32_t low(std::uint64_t x) { return std::uint32_t(x); }

@@ -147,7 +147,7 @@ class Reference : public Backend {
     detail::check_parts(rule, parts);
     for (const UpdatePart& p : parts) detail::check_form(p.w, "update");
     return std::make_unique<detail::UpdateInTurn>(
-        *this, std::move(parts), [rule](Stream&, const UpdateStep& at, const UpdatePart& p) {
+        this, std::move(parts), [rule](Stream&, const UpdateStep& at, const UpdatePart& p) {
           detail::reference_update(rule, at, p.w, p.dw, p.states);
         });
   }

@@ -14,13 +14,14 @@ namespace lamina::detail {
 /// Throws Error unless the parts are what a back end's kernel for this rule takes.
 void check_parts(const UpdateRule& rule, std::span<const UpdatePart> parts);
 
-/// Recorded as one update; what is rounded goes by reorders of the back end behind it.
+/// Recorded as one update.
 class UpdateInTurn final : public UpdateKernel {
  public:
   /// Updates a part, by these numbers.
   using One = std::function<void(Stream&, const UpdateStep& numbers, const UpdatePart&)>;
 
-  UpdateInTurn(const Backend& backend, std::vector<UpdatePart> parts, One one);
+  /// What is rounded goes by reorders of `rounding` behind the update; without it `one` rounds.
+  UpdateInTurn(const Backend* rounding, std::vector<UpdatePart> parts, One one);
   void run(Stream& stream, const UpdateStep& step) override;
 
  private:

@@ -85,11 +85,11 @@ LAMINA_INLINE void check_parts(const UpdateRule& rule, std::span<const UpdatePar
   }
 }
 
-LAMINA_INLINE UpdateInTurn::UpdateInTurn(const Backend& backend, std::vector<UpdatePart> parts,
+LAMINA_INLINE UpdateInTurn::UpdateInTurn(const Backend* rounding, std::vector<UpdatePart> parts,
                                          One one)
     : parts_(std::move(parts)), one_(std::move(one)) {
   for (const UpdatePart& p : parts_)
-    rounds_.push_back(p.rounded ? backend.reorder(p.w, p.rounded) : nullptr);
+    rounds_.push_back(rounding && p.rounded ? rounding->reorder(p.w, p.rounded) : nullptr);
 }
 
 LAMINA_INLINE void UpdateInTurn::run(Stream& stream, const UpdateStep& step) {

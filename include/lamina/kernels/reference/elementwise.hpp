@@ -246,8 +246,9 @@ class ReferenceDropout final : public DropoutKernel {
       const DropoutMask mask(rate_, Passed<StepValues>::in(now), layer, whole_.size());
       const auto scale = Wide<T>(1 / (1 - rate_));
       for_runs(box_, whole_, box_, [&](Index at, Index first, Index length) {
-        for (Index i = first; i < first + length; ++i, ++at)
-          y.as<T>()[i] = T(mask.keeps(std::uint64_t(at)) ? scale * x.as<T>()[i] : 0);
+        mask.each(std::uint64_t(at), length, [&](Index i, bool keep) {
+          y.as<T>()[first + i] = T(keep ? scale * x.as<T>()[first + i] : 0);
+        });
       });
     });
   }

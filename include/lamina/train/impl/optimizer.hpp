@@ -212,7 +212,7 @@ LAMINA_INLINE std::unique_ptr<UpdateKernel> Optimizer::update_of(
     const Backend& backend, std::vector<UpdatePart> parts) const {
   if (!custom_) return backend.update(rule_, std::move(parts));
   return std::make_unique<detail::UpdateInTurn>(
-      backend, std::move(parts),
+      &backend, std::move(parts),
       [rule = custom_](Stream& stream, const UpdateStep& numbers, const UpdatePart& p) {
         rule(stream, numbers, p.w, p.dw, p.states);
       });
