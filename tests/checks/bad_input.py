@@ -184,6 +184,8 @@ def help_and_usage():
     out = fine("--model", "lenet", "--dtype", "auto", "--iters", "3", program="bench_inference")
     if not re.search(r"^latency ms: [\d.]+ .*\nimages/sec: [1-9]", out, re.M):
         report("bench_inference", [], ["no latency"], out, "")
+    if not re.search(r"^# back end \S+: \w", out, re.M):  # compare_pytorch takes it from here
+        report("bench_inference", [], ["no back end"], out, "")
 
 
 def names():
