@@ -1,12 +1,13 @@
 // Verdicts on kernels in a file: one line each, "number<tab>what". Processes append at the same
-// time, so a line is written at once, the first one for something counts, and lines that make no
-// sense are passed over.
+// time, so a line is written at once, the first one for something counts, one that is not whole yet
+// is read later, and lines that make no sense are passed over.
 #include "machine/cache.hpp"
 #include "machine/measure.hpp"
 
 #include <lamina/base/file.hpp>
 #include <lamina/kernels/choice.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -20,7 +21,8 @@ class KeptVerdicts final : public Verdicts {
   explicit KeptVerdicts(std::string path) : path_(std::move(path)) {}
 
   std::optional<double> find(const std::string& what) override {
-    if (!std::exchange(read_, true)) read();
+    if (const auto known = Verdicts::find(what)) return known;
+    read();  // by now another process may have found out
     return Verdicts::find(what);
   }
 
@@ -32,17 +34,21 @@ class KeptVerdicts final : public Verdicts {
       // With all digits: who reads it must decide as who measured it.
       const std::string line = text('\n', format("%.17g", number), '\t', what, '\n');
       File(path_, File::Mode::append).write(line.data(), line.size());
-      read();                 // another process may have been first
     } catch (const Error&) {  // a full disk, or no home to write to: compared anew next time
     }
+    read();  // another process may have been first
     return Verdicts::keep(what, number);
   }
 
  private:
+  /// What is new.
   void read() {
     constexpr std::uint64_t most_bytes = 16 << 20;  // of a file that could be ours
     try {
-      std::istringstream lines(read_file(path_, most_bytes));
+      const std::string all = read_file(path_, most_bytes);
+      const std::size_t whole = all.rfind('\n') + 1, from = std::min(read_, whole);
+      std::istringstream lines(all.substr(from, whole - from));
+      read_ = whole;
       for (std::string line; std::getline(lines, line);) {
         const auto tab = line.find('\t');
         if (tab == std::string::npos || tab == 0) continue;
@@ -55,7 +61,7 @@ class KeptVerdicts final : public Verdicts {
   }
 
   std::string path_;
-  bool read_ = false;
+  std::size_t read_ = 0;  // bytes
 };
 
 }  // namespace

@@ -78,6 +78,21 @@ TEST_CASE("lines of verdicts that make no sense are passed over") {
   for (const char* what : {"negative", "none", "", "no", "cut off"}) CHECK(!read->find(what));
 }
 
+TEST_CASE("a verdict that is being written counts when it is whole") {
+  const Folder folder;
+  const auto verdicts = kept_verdicts();
+  verdicts->keep("first", 1);
+  const auto append = [&](const char* text) {
+    std::ofstream(folder.file(), std::ios::app) << text;
+  };
+  append("0.5\tpart");
+  CHECK(!verdicts->find("part"));
+  append("ner\n");
+  CHECK(!verdicts->find("part"));
+  CHECK(verdicts->find("partner") == 0.5);
+  CHECK(verdicts->find("first") == 1.0);
+}
+
 TEST_CASE("verdicts stay in memory where they cannot be kept") {
   const Folder folder;
   const std::string blocked = folder.path + "/file/folder";
