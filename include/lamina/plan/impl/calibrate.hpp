@@ -233,6 +233,7 @@ LAMINA_INLINE void measure_update(MeasuredTimes& times, const UpdateRule& rule,
   const bool master = keeps_master(p.weights, p.states);
   const auto form = [&](DType t) { return Form{{1, parameters, 1, 1}, t, {}}; };
   const Tensor w(form(master ? p.states : p.weights), memory), dw(form(p.gradients), memory);
+  const Tensor rounded = master ? Tensor(form(p.weights), memory) : Tensor();
   std::vector<Tensor> states;
   std::vector<View> views;
   for (int i = 0; i < rule.states(); ++i) states.emplace_back(form(p.states), memory);
@@ -241,7 +242,8 @@ LAMINA_INLINE void measure_update(MeasuredTimes& times, const UpdateRule& rule,
   Stream stream;
   values.put(stream, {1e-3, 1, 1});
   const UpdateStep step{.rate = 1, .values = values.view()};
-  const auto kernel = backend.update(rule, {{.w = w, .dw = dw, .states = views}});
+  const auto kernel =
+      backend.update(rule, {{.w = w, .dw = dw, .states = views, .rounded = rounded}});
   std::vector<double> seconds;
   for (int i = 0; i < 6; ++i) {
     world.comm().barrier();
