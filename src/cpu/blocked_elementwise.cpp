@@ -248,7 +248,7 @@ void dropout(const DropoutMask& mask, float scale, const Shape& whole, const Box
 void update(const UpdateRule& rule, const UpdateStep& step, float* w, const float* dw,
             float* const* states, BF16* rounded, std::size_t n) {
   const bool past = past_caches(n * (2 + std::size_t(rule.states())) * sizeof *w, rounded);
-  // Blocks that are in the first cache still when they are rounded.
+  // Blocks are still in the first cache when they are rounded.
   constexpr std::size_t block = 256, ahead = 2 * block * sizeof *w;
   const auto fetch = [](const float* from) {
     for (std::size_t at = 0; at < block * sizeof *from; at += 64) fetch_ahead(from, ahead + at);

@@ -281,8 +281,7 @@ TEST_CASE("a mask keeps those whose uniform number is not below the rate") {
   const StepValues now{.seed = 3, .step = 11, .micro_batch = 2};
   constexpr std::int64_t whole = 4099;
   for (std::uint64_t i = 0; i < 64; ++i) {
-    // The number itself, by halving: the largest rate, in steps of 2^-24, that the element stays
-    // at.
+    // The number itself, by halving: the largest rate in steps of 2^-24 at which it stays.
     std::uint32_t number = 0;
     for (std::uint32_t bit = 1u << 23; bit; bit /= 2)
       if (DropoutMask((number + bit) * 0x1p-24, now, 5, whole).keeps(i)) number += bit;

@@ -104,7 +104,7 @@ TEST_CASE("shares change when they gain, twice in a row") {
   CHECK(window({1, 2}).empty());
   CHECK(window({1, 2}) == Shares{8, 4});
   balance.restart();
-  for (int i = 0; i < 6; ++i) CHECK(window({0, 0}).empty());  // nobody knows
+  for (int i = 0; i < 6; ++i) CHECK(window({0, 1}).empty());  // not all are known
 }
 
 TEST_CASE("shares follow what comes and goes less and less often") {
