@@ -2,7 +2,6 @@
 // batch after the other, on one rank.
 #include "flags.hpp"
 #include "session.hpp"
-#include "terminal.hpp"
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/median.hpp>
@@ -48,8 +47,7 @@ int bench(BenchOptions& o, World& world) {
   std::printf("# bench_inference: %s, batch %lld, %s on %s, %d threads, %.0f MB\n", o.model.c_str(),
               static_cast<long long>(o.batch_size), std::string(name(dtype)).c_str(),
               backend->name().c_str(), threads(), net.memory().total() / 1e6);
-  std::fputs(cli::remark(text("back end ", backend->name(), ": ", backend->description())).c_str(),
-             stdout);
+  std::fputs(cli::back_end_line(*backend).c_str(), stdout);
   const Tensor images = random_images(net.x().shape, o.seed);
   const View& found = net.steps().back().buffers.x.at(0);  // what the loss reads
   const Tensor logits(found.shape, DType::f32);

@@ -381,6 +381,10 @@ std::string way_of_gradients(const PlacedNetwork& net) {
 
 }  // namespace
 
+std::string back_end_line(const Backend& backend) {
+  return remark(text("back end ", backend.name(), ": ", backend.description()));
+}
+
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,
                      const RunPlan& plan, const World& world) {
   const PlacedNetwork& net = trainer.network();
@@ -407,8 +411,7 @@ std::string preamble(const std::string& program, const RunOptions& o, const Trai
   append(s, remark(text("model ", o.model, ", ", parameters, " parameters",
                         frozen > 0 ? text(", ", frozen, " of them frozen") : std::string(),
                         ", input ", net.network().sample(), ", ", placing.dtype)));
-  append(s,
-         remark(text("back end ", placing.backend->name(), ": ", placing.backend->description())));
+  append(s, back_end_line(*placing.backend));
   const DType computed = placing.backend->arithmetic(placing.dtype.compute);
   if (computed != placing.dtype.compute && computed == wide(placing.dtype.compute))
     append(s, remark(text(name(placing.dtype.compute), " is computed in ", name(computed),

@@ -41,6 +41,9 @@ TrainerOptions trainer_options(const RunOptions& o, std::int64_t batch, const Ru
 /// What --nvtx has listen to the trainer's stream, which it must outlive; null without.
 std::unique_ptr<Listener> ranges(const RunOptions& o);
 
+/// The `#` line that names a back end and its library; benchmarks/compare_pytorch reads it.
+std::string back_end_line(const Backend&);
+
 /// The `#` lines: version, model, back end, a line per rank, batch, buckets, plan, environment. As
 /// wide as this rank's terminal; collective.
 std::string preamble(const std::string& program, const RunOptions& o, const Trainer& trainer,

@@ -85,16 +85,12 @@ LAMINA_SIMD void convert_piece(const From* x, To* y, std::size_t n) {
 /// The same, past the caches.
 LAMINA_SIMD void round_past_piece(const float* x, BF16* y, std::size_t n) {
   std::size_t i = 0;
-#if defined(__SSE2__)
   alignas(64) BF16 line[32];
   for (; i + std::size(line) <= n; i += std::size(line)) {
 #pragma omp simd
     for (std::size_t l = 0; l < std::size(line); ++l) put(x[i + l], line[l]);
-    for (std::size_t l = 0; l < std::size(line); l += 8)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(y + i + l),
-                       *reinterpret_cast<const __m128i*>(line + l));
+    put_past<sizeof line>(line, y + i);
   }
-#endif
   convert_piece(x + i, y + i, n - i);
 }
 
@@ -106,6 +102,19 @@ LAMINA_SIMD void dropout_piece(const std::uint32_t* keep, float scale, const T* 
   for (std::size_t i = 0; i < n; ++i) {
     const auto scaled = std::bit_cast<std::uint32_t>(widened(x[i]) * scale);
     put(std::bit_cast<float>(scaled & keep[i]), y[i]);
+  }
+}
+
+/// Of elements that follow one another, from the mask's element `first` on.
+template <Stored T>
+void dropout_run(const DropoutMask& mask, std::uint64_t first, float scale, const T* x, T* y,
+                 std::size_t n) {
+  std::uint32_t keep[1024];
+  for (std::size_t i = 0; i < n; i += std::size(keep)) {
+    const std::size_t size = std::min(std::size(keep), n - i);
+    mask.each(first + i, std::int64_t(size),
+              [&](std::int64_t k, bool stays) { keep[k] = 0 - std::uint32_t(stays); });
+    dropout_piece(keep, scale, x + i, y + i, size);
   }
 }
 
@@ -233,14 +242,8 @@ void dropout(const DropoutMask& mask, float scale, const Shape& whole, const Box
     const Part piece{std::int64_t(begin), std::int64_t(end - begin)};
     for_runs(box, piece, Box::of(whole), box,
              [&](std::int64_t at, std::int64_t first, std::int64_t length) {
-               std::uint32_t keep[1024];
-               const auto most = std::int64_t(std::size(keep));
-               for (std::int64_t done = 0; done < length; done += most) {
-                 const std::int64_t i = first + done, size = std::min(most, length - done);
-                 mask.each(std::uint64_t(at + done), size,
-                           [&](std::int64_t k, bool stays) { keep[k] = 0 - std::uint32_t(stays); });
-                 dropout_piece(keep, scale, x + i, y + i, std::size_t(size));
-               }
+               dropout_run(mask, std::uint64_t(at), scale, x + first, y + first,
+                           std::size_t(length));
              });
   });
 }

@@ -51,14 +51,7 @@ LAMINA_STEP void store(const Sixteen& from, T* to, std::size_t n, bool past) {
   if (n == lanes && !past) return round(from, to);
   alignas(64) T all[lanes];
   round(from, all);
-#if defined(__SSE2__)
-  if (n == lanes) {
-    const auto* words = reinterpret_cast<const __m128i*>(all);
-    for (std::size_t i = 0; i < lanes * sizeof(T) / 16; ++i)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, words[i]);
-    return;
-  }
-#endif
+  if (n == lanes) return put_past<sizeof all>(all, to);
   for (std::size_t l = 0; l < n; ++l) to[l] = all[l];
 }
 

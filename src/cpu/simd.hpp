@@ -47,6 +47,17 @@ inline bool past_caches(std::size_t operands, const void* to) {
   return operands > cached && reinterpret_cast<std::uintptr_t>(to) % 16 == 0;
 }
 
+/// Copies so many bytes, a multiple of 16, past the caches; both places are aligned to 16.
+template <std::size_t bytes>
+__attribute__((always_inline)) inline void put_past(const void* from, void* to) {
+#if defined(__SSE2__)
+  for (std::size_t i = 0; i < bytes / sizeof(__m128i); ++i)
+    _mm_stream_si128(static_cast<__m128i*>(to) + i, static_cast<const __m128i*>(from)[i]);
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
 /// To be called by a thread that has stored past the caches before others read.
 inline void finish_puts() {
 #if defined(__SSE2__)

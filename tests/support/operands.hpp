@@ -135,12 +135,17 @@ inline double difference(const Values& got, const Values& want, double least = 0
   return worst;
 }
 
+/// The reference first.
+inline std::vector<std::shared_ptr<const Backend>> all_backends() {
+  std::vector<std::shared_ptr<const Backend>> all{reference_backend()};
+  if (has_onednn()) all.push_back(onednn_backend());
+  return all;
+}
+
 /// Calls f(setup) for each back end, dtype and layout that there is.
 template <class F>
 void on_all(F&& f, std::vector<DType> dtypes = {DType::f32, DType::f64}) {
-  std::vector<std::shared_ptr<const Backend>> backends{reference_backend()};
-  if (has_onednn()) backends.push_back(onednn_backend());
-  for (const auto& backend : backends)
+  for (const auto& backend : all_backends())
     for (const DType dtype : dtypes)
       for (const bool native : {false, true}) {
         if (!backend->supports(dtype)) continue;

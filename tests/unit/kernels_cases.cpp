@@ -10,12 +10,6 @@ using namespace lamina::test;
 
 namespace {
 
-std::vector<std::shared_ptr<const Backend>> f32_backends() {
-  std::vector<std::shared_ptr<const Backend>> all{reference_backend()};
-  if (has_onednn()) all.push_back(onednn_backend());
-  return all;
-}
-
 double dot(const Values& a, const Values& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
@@ -77,7 +71,7 @@ TEST_CASE("every back end in f32 agrees with the reference in f64", "[isa]") {
     Setup f64{*reference};
     wanted.push_back(c.run(f64, c.operands(), c.gradient()));
   }
-  for (const auto& backend : f32_backends()) {
+  for (const auto& backend : all_backends()) {
     for (const bool native : {false, true}) {
       for (std::size_t i = 0; i < all.size(); ++i) {
         INFO(backend->name() << (native ? ", native layout: " : ", plain layout: ") << all[i].name);
@@ -99,7 +93,7 @@ TEST_CASE("every back end in f32 agrees with the reference in f64", "[isa]") {
 
 TEST_CASE("kernels that run allocate nothing", "[isa]") {
   if (!counts_allocations()) return;
-  for (const auto& backend : f32_backends()) {
+  for (const auto& backend : all_backends()) {
     for (const Case& c : kernel_cases()) {
       INFO(backend->name() << ": " << c.name);
       Setup setup{*backend, DType::f32, true, true};

@@ -86,11 +86,8 @@ Values wanted(const Case& c, const Epilogue& e, DType held, double first = 0.5) 
 
 template <class F>
 void in_all_ways(const F& f) {
-  std::vector<std::shared_ptr<const Backend>> backends{reference_backend()};
-  if (has_onednn()) {
-    backends.push_back(onednn_backend());
-    backends.push_back(onednn_backend({.mixed = true}));
-  }
+  auto backends = all_backends();
+  if (has_onednn()) backends.push_back(onednn_backend({.mixed = true}));
   for (const auto& backend : backends)
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
       for (const bool forward_only : {false, true})
