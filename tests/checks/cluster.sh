@@ -70,6 +70,11 @@ on --hosts 3 --ranks-per-host 2 -- sh -c 'echo $OMPI_COMM_WORLD_RANK $(hostname)
 wait $!
 status=$?
 ((status == 5)) || wrong "a program that exits with 5: status $status"
+# What is measured on links of one rate is not kept for those of another.
+for kept in own:own/cluster-200mbit 0:0; do
+  LAMINA_CACHE=${kept%:*} on --rate 200mbit -- sh -c 'echo "$LAMINA_CACHE"' >"$out" 2>&1
+  [[ $(sort -u "$out") == "${kept#*:}" ]] || wrong "LAMINA_CACHE=${kept%:*}: expected ${kept#*:}"
+done
 on -- sh -c 'kill -KILL $$' >"$out" 2>&1
 status=$?
 ((status == 137)) || wrong "a program that was killed: status $status"
