@@ -224,6 +224,43 @@ TEST_CASE("fused networks answer alike under every plan") {
   }
 }
 
+// Weights that are kept as constants, where kernels take them in another type or layout, have the
+// bias beside them.
+TEST_CASE("where ranks add up y a bias counts once in inference, too", "[isa]") {
+  Network net({.c = 64, .h = 12, .w = 12});
+  net.add<Conv2D>({.channels = 32, .kernel = 3, .pad = 1}, "conv").add<Linear>({.features = 5});
+  const auto begin = [](PlacedNetwork& placed) {
+    placed.initialize(1);
+    for (const NamedParameter& n : placed.parameters()) {
+      if (!n.name.ends_with("bias")) continue;
+      const Tensor large(n.parameter->form.shape, n.parameter->form.dtype);
+      visit(large.view().dtype,
+            [&]<Floating T>(T) { std::fill_n(large.as<T>(), large.view().shape.size(), T(3)); });
+      set_value(*placed.placing().backend, *n.parameter, large);
+    }
+    placed.changed();
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    INFO(name(dtype));
+    PlacedNetwork alone = net.place(inference(dtype, false));
+    begin(alone);
+    const std::vector<double> want = answer(alone);
+    for (const bool fuse : {false, true}) {
+      std::vector<double> got[2];
+      run_ranks(2, [&](World& world) {
+        set_threads(1);
+        PlaceOptions o = inference(dtype, fuse);
+        o.ranks = world, o.splits = {{.batch = 2}, {.input = 2}, {.input = 2}};
+        PlacedNetwork split = net.place(o);
+        begin(split);
+        got[world.rank()] = answer(split);
+      });
+      for (const auto& values : got)
+        CHECK(apart(values, want) < (dtype == DType::f32 ? 1e-4 : 0.02));
+    }
+  }
+}
+
 TEST_CASE("what is added is overwritten only where nobody reads it any more") {
   if (!has_onednn()) return;
   const Network net = normed();

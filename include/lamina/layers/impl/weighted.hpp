@@ -42,17 +42,17 @@ LAMINA_INLINE Placement WeightedLayer::finish(const Epilogue& e, const Site& sit
   const std::unique_ptr<WeightedKernel>& kernel = placed->kernel;
   MemorySpace& memory = site.backend().memory();
   const DType stored = site.precision().weights;
+  placed->first_input = site.place().input == 0;
   const bool constant =
       site.constant_weights() &&
       (e.scale || kernel->w.layout.fingerprint() == 0 || kernel->w.dtype != stored);
   if (constant) {
     placed->constants.w = Tensor(kernel->w, memory);
-    if (wants_bias(e)) placed->constants.b = Tensor(kernel->b, memory);
+    if (wants_bias(e) && placed->first_input) placed->constants.b = Tensor(kernel->b, memory);
   }
   Halo& halo = placed->halo;
   if (copies_x()) placed->partials = site.along(Axis::channel);
   placed->sums = site.along(Axis::input);
-  placed->first_input = site.place().input == 0;
   halo.prepare(site.backend(), kernel->inputs[0], !placed->partials.alike(kernel->inputs[0]));
 
   const Communicator replicas = site.along(replica_axes);
