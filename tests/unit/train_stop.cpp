@@ -73,6 +73,32 @@ TEST_CASE("a rank that takes no part in the loss, or has some classes only, is h
   }
 }
 
+TEST_CASE("an epoch is given out once, also where the training is to end after it") {
+  const auto data = small_data();
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    run_ranks(
+        ranks,
+        [&](World& world) {
+          set_threads(1);
+          Network net = small_network(true);
+          net.add<SoftmaxCrossEntropy>({}, "loss");
+          Trainer trainer(net, world, SGD{.rate = 0.05}, {.batch = 24});
+          std::vector<int> epochs;
+          for (const Epoch& epoch : trainer.fit(*data, {.epochs = 10})) {
+            epochs.push_back(epoch.number);
+            if (epoch.number == 2) trainer.request_stop();
+          }
+          if (world.size() == 1)
+            CHECK(epochs == std::vector{1, 2});
+          else  // who is not alone hears of it in a step
+            CHECK(epochs == std::vector{1, 2, 3});
+          CHECK(trainer.progress().epoch < 4);
+        },
+        20);
+  }
+}
+
 TEST_CASE("an evaluation is left where a rank asks to stop") {
   CHECK(stop(1, 0, 0) == "4 steps, stopped");
   CHECK(stop(3, 2, 0) == "4 steps, stopped");

@@ -46,9 +46,9 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
 
 LAMINA_INLINE bool Trainer::Fit::next() {
   while (trainer_.active() || park()) {
+    stopped_ = stopped_ || (more() && alone() && asked());
     const bool another = more() && !stopped_;
-    stopped_ = stopped_ || (another && alone() && asked());
-    if (another && !stopped_) {
+    if (another) {
       epoch_ = {};
       if (!awaited()) train();
       if (!trainer_.active()) continue;
