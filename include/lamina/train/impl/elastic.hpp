@@ -186,7 +186,12 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
     prepared_ = allocate(std::move(placed));
   }
   std::swap(here_, prepared_);
-  warm_up();
+  try {
+    warm_up();
+  } catch (...) {
+    here_.reset();  // it stays parked
+    throw;
+  }
   std::swap(here_, prepared_);
 }
 

@@ -216,7 +216,10 @@ LAMINA_INLINE void Trainer::Fit::hear() {
     std::string what, why;
     int request = 0;
     in >> what >> request >> std::ws;
-    if (what == "stop") trainer_.request_stop();
+    if (what == "stop") {
+      trainer_.request_stop();
+      continue;
+    }
     if (request != trainer_.requests_ || request_.ranks == 0) continue;
     if (what == "ready") {
       count_ready(in);
