@@ -197,6 +197,8 @@ NewFile::NewFile(std::string path, const char* failed) : path_(std::move(path)),
   }
   remove_left_behind(path_);
   temporary_ = temporary_of(path_);
+  // A process that had our number may have left it as a second name of the file itself.
+  ::unlink(temporary_.c_str());
   naming(text(path_, ": ", failed_), [&] { file_ = File(temporary_, File::Mode::create); });
   file_.lock();
 }

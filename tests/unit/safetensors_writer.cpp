@@ -300,3 +300,15 @@ TEST_CASE("what dead processes left behind goes with the next file of that name"
   for (const std::string& name : stay) CHECK(std::filesystem::exists(folder / name));
   CHECK(folder.files() == stay.size() + 1);
 }
+
+TEST_CASE("a file stays as it is where a dead process left our temporary name as one of its own") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  write_file(path, "old");
+  std::filesystem::create_hard_link(path, folder / text("run.tmp.", getpid(), ".", host));
+  { const NewFile given_up(path, "cannot write"); }
+  CHECK(read(path) == "old");
+  CHECK(folder.files() == 1);
+}
