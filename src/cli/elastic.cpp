@@ -30,7 +30,9 @@ constexpr std::string_view greeting = "lamina job 1\n";  // before anything is a
 constexpr std::size_t longest_line = 512;
 constexpr std::size_t longest_path = sizeof sockaddr_un().sun_path;
 
-Descriptor new_socket() { return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+Descriptor new_socket(int flags = 0) {
+  return Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+}
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address = {};
@@ -70,10 +72,10 @@ bool is_socket(const std::string& path) {
 }
 
 /// Removes the socket of a process that was killed. Returns whether one that lives has it; what is
-/// no socket stays.
+/// no socket stays. One that is stopped answers nobody and has a full queue at last: it lives, too.
 bool lives_or_goes(const std::string& path, const sockaddr_un& address) {
   if (!is_socket(path)) return false;
-  if (connect_to(new_socket().get(), address) == 0) return true;
+  if (connect_to(new_socket(SOCK_NONBLOCK).get(), address) == 0 || errno == EAGAIN) return true;
   if (errno == ECONNREFUSED) ::unlink(path.c_str());
   return false;
 }
@@ -137,6 +139,7 @@ std::vector<Event> read_events(const std::string& path) {
           e.step, " comes after ", events.empty() ? 0 : events.back().step);
     events.push_back(e);
   }
+  check(!file.bad(), path, ": cannot be read: ", std::strerror(errno));
   return events;
 }
 

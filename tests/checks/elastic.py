@@ -236,16 +236,20 @@ def killed():
 
 
 def default_sockets():
-    """Those of jobs that were killed go when another one begins; those of living jobs stay."""
+    """Those of jobs that were killed go when another one begins; those of living jobs stay. One
+    that is stopped, with a full queue, holds nobody up."""
     folder = root / "sockets"
     folder.mkdir()
     dead, living = folder / "lamina-1.job", folder / "lamina-2.job"
     socket.socket(socket.AF_UNIX).bind(str(dead))
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(living)), listening.listen()
+    listening.bind(str(living)), listening.listen(0)
+    waiting = socket.socket(socket.AF_UNIX)
+    waiting.connect(str(living))
     (folder / "lamina-3.job").write_text("no socket")
     os.environ["TMPDIR"] = str(folder)
     run(1, *training, *elastic, "--steps", 4)
+    waiting.close()
     del os.environ["TMPDIR"]
     left = sorted(path.name for path in folder.glob("*.job"))
     expect(left == ["lamina-2.job", "lamina-3.job"], f"sockets: {left}")
@@ -309,6 +313,7 @@ def bad_input():
             (1, ["--workers", 2, "--balance", "3:x"], "expected auto, even, or numbers"),
             (1, ["--elastic", "--events", "bad"], "line 2: step 1 comes after 3"),
             (1, ["--elastic", "--events", "worse"], "line 1: expected a step and a number"),
+            (1, ["--elastic", "--events", "."], "cannot be read: Is a directory"),
             (1, ["--elastic", "--job", "plain"], "cannot be made"),
             (1, ["--elastic", "--job", "x" * 200], "has less than")):
         process = start(ranks, *short, *flags)
