@@ -18,8 +18,11 @@ namespace {
 
 constexpr double patience = 4;  ///< seconds that a host may take to answer
 
-/// Without its domain.
-std::string_view short_name(std::string_view host) { return host.substr(0, host.find('.')); }
+/// Without its domain; addresses as they are.
+std::string_view short_name(std::string_view host) {
+  const bool address = host.find_first_not_of("0123456789.") == host.npos;
+  return address ? host : host.substr(0, host.find('.'));
+}
 
 bool is_this(std::string_view host) {
   return host == "localhost" || short_name(host) == short_name(host_name());
@@ -105,6 +108,8 @@ int Hosts::all() const {
 
 Hosts::Host* Hosts::find(std::string_view name) {
   for (Host& host : hosts_)
+    if (host.name == name) return &host;
+  for (Host& host : hosts_)
     if (short_name(host.name) == short_name(name)) return &host;
   return is_this(name) || hosts_.size() == 1 ? &hosts_[0] : nullptr;
 }
@@ -119,7 +124,7 @@ void Hosts::close_slot(std::string_view name, double until) {
 
 void Hosts::close_host(std::string_view name, double next) {
   Host* const host = find(name);
-  if (host && host != &hosts_[0]) host->answers = false, host->next = next;
+  if (host && host != &hosts_[0]) host->close(next);
 }
 
 void Hosts::ask_closed(double time, double again) {
@@ -133,12 +138,13 @@ void Hosts::ask_closed(double time, double again) {
 }
 
 std::vector<std::string> Hosts::ask_open(double next) {
+  std::vector<Host*> asked;
   std::vector<std::string> names, closed;
-  for (const Host& host : hosts_)
-    if (host.answers && &host != &hosts_[0]) names.push_back(host.name);
+  for (Host& host : hosts_)
+    if (host.answers && &host != &hosts_[0]) asked.push_back(&host), names.push_back(host.name);
   const auto answered = answers(names);
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (!answered[i]) close_host(names[i], next), closed.push_back(names[i]);
+  for (std::size_t i = 0; i < asked.size(); ++i)
+    if (!answered[i]) asked[i]->close(next), closed.push_back(names[i]);
   return closed;
 }
 
@@ -148,7 +154,7 @@ void Hosts::close_since(const Hosts& before, double then, double until) {
     Host& host = hosts_[i];
     const int opened = host.room(time) - before.hosts_[i].room(then);
     if (!before.hosts_[i].answers)
-      host.answers = false, host.next = until;
+      host.close(until);
     else if (opened > 0)
       host.closed.insert(host.closed.end(), std::size_t(opened), until);
   }

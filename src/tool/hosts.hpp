@@ -42,6 +42,8 @@ class Hosts {
     double next = 0;  ///< when it is asked
 
     int room(double time) const;
+    /// All slots, up to when it answers; it is asked at `time`.
+    void close(double time) { answers = false, next = time; }
   };
   Host* find(std::string_view name);
 

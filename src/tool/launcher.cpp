@@ -178,7 +178,7 @@ Launcher::Ended Launcher::watch(int ranks) {
   Ended how{.status = job.status(),
             .notice = job.held(),
             .mpirun_killed = job.killed(),
-            .to_grow = to_grow,
+            .to_grow = to_grow && !(job.status() == 0 && board.ended != 0),  // it was done already
             .made_steps = board.made > 0,
             .given_up = given_up};
   how.lost = lost_early ? Lost() : job.lost(followed_ == 0);

@@ -577,24 +577,26 @@ def cannot_grow():
     expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps[-30:]}")
 
 
-# On the first of two virtual hosts. The link of the other one is cut, and repaired: `enter` stands
-# in for ssh, which would not get through.
+# On the first of three virtual hosts; the others go by their addresses. The link of the last one is
+# cut, and repaired: `enter` stands in for ssh, which would not get through.
 LOST_HOST = r"""
 enter=$1 lamina=$2
 shift 2
 cat >agent <<END
 #!/bin/sh
-ip -n \$1 link show eth0 | grep -q ',UP' && exec $enter "\$@"
+host=host\$((\${1##*.} - 1))
+shift
+ip -n \$host link show eth0 | grep -q ',UP' && exec $enter \$host "\$@"
 END
 chmod +x agent
 export OMPI_MCA_plm_rsh_agent=$PWD/agent PRTE_MCA_plm_ssh_agent=$PWD/agent
 wait_for() { for i in $(seq 600); do ! eval "$1" || break; sleep 0.1; done; }
 logged() { cat log 2>/dev/null | wc -l; }
-"$lamina" launch --hosts host0:1,host1:1 --regrow 1 --snapshot-every 50 -- "$@" &
+"$lamina" launch --hosts host0:1,10.0.0.2:1,10.0.0.3:1 --regrow 1 --snapshot-every 50 -- "$@" &
 wait_for '[ $(logged) -gt 120 ]'
-ip -n host1 link set eth0 down
-wait_for 'grep -q "host1 was lost" err'
-ip -n host1 link set eth0 up
+ip -n host2 link set eth0 down
+wait_for 'grep -q "10.0.0.3 was lost" err'
+ip -n host2 link set eth0 up
 wait_for 'grep -q "room again" err'
 at=$(logged)
 wait_for '[ $(logged) -gt $((at + 10)) ]'
@@ -604,16 +606,16 @@ wait $!
 
 
 def lost_host():
-    job = Job("lost-host", None, cluster / "run", "--alone", "--", "bash", "-c", LOST_HOST, "bash",
-              cluster / "enter", *training[:1], *training)
+    job = Job("lost-host", None, cluster / "run", "--hosts", 3, "--alone", "--", "bash", "-c",
+              LOST_HOST, "bash", cluster / "enter", *training[:1], *training)
     try:
         if job.process.wait(patience) == 77:
             print(f"without hosts: {job.err()}", end="")
             return
     except subprocess.TimeoutExpired:
         job.process.kill()
-    out = job.ends(143, goes_on("host host1 was lost", "1 rank"),
-                   goes_on("there is room again", "2 ranks"))
+    out = job.ends(143, goes_on("host 10.0.0.3 was lost", "2 ranks"),
+                   goes_on("there is room again", "3 ranks"))
     for line in out.splitlines():
         check_restart(line)
     steps = job.steps()
