@@ -107,8 +107,9 @@ bool remove(const Item& item) {
 
 void JobNote::remove_leftovers() {
   // One process at a time, or else each takes another's look at a note for a sign of life. The
-  // first one does it for all.
-  const int turn = open(memory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // first one does it for all. Not by a lock of the folder itself, which a rank that gets ready to
+  // join holds as it takes memory.
+  const int turn = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (turn >= 0 && flock(turn, LOCK_EX | LOCK_NB) == 0) remove_in_turn();
   if (turn >= 0) close(turn);
 }

@@ -29,7 +29,10 @@ job() {
   echo "$1: ${left[*]}"
 }
 there() { for f in "$@"; do [[ ! -e $f ]] || echo "$f"; done; }
-next_start() { mpirun -n 2 "$program" --fail usage >"$temp/next" 2>&1 || true; }
+# Beside a rank that takes memory as it gets ready to join, which has a lock for that.
+next_start() {
+  flock -s /dev/shm mpirun -n 2 "$program" --fail usage >"$temp/next" 2>&1 || true
+}
 
 job killed
 job living
