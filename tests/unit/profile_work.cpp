@@ -1,10 +1,12 @@
 // What the rows of a profile say that a step computes, moves and sends, against counts by hand.
 #include "catch.hpp"
+#include "support/splits.hpp"
 
 #include <lamina/comm/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/batch_norm.hpp>
 #include <lamina/layers/conv2d.hpp>
+#include <lamina/layers/global_avg_pool.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/max_pool2d.hpp>
 #include <lamina/layers/relu.hpp>
@@ -43,11 +45,12 @@ Network residual(bool global) {
 }
 
 /// On the reference back end.
-PlacedNetwork place(const Network& net, const Communicator& ranks, std::int64_t batch,
-                    DType dtype) {
+PlacedNetwork place(const Network& net, const Communicator& ranks, std::int64_t batch, DType dtype,
+                    const std::vector<Split>& splits = {}) {
   PlacedNetwork placed = net.place({.batch = batch,
                                     .backend = reference_backend(),
                                     .ranks = ranks,
+                                    .splits = splits,
                                     .dtype = dtype,
                                     .bucket_mb = 0,
                                     .first_bucket_mb = 0});
@@ -203,6 +206,58 @@ TEST_CASE("ranks state their mean work, and send what the layers say") {
     CHECK(sent == Approx(stated));
     CHECK(stated == 4 * (432 + 32 + 2320 + 4112) + 2 * 32 * 8 + 40);
   }
+}
+
+TEST_CASE("what ranks compute adds up to the whole, along whichever axes it is cut") {
+  Network net({.c = 3, .h = 7, .w = 7});
+  net.input()
+      .add<Conv2D>({.channels = 6, .kernel = 3, .pad = 1}, "conv1")
+      .add<ReLU>({}, "relu")
+      .add<Conv2D>({.channels = 6, .kernel = 3, .pad = 1}, "conv2")
+      .add<GlobalAvgPool>({}, "pool")
+      .add<Linear>({.features = 6}, "fc")
+      .add<SoftmaxCrossEntropy>({}, "loss");
+  using Splits = std::map<std::string, Split>;
+  const Split both{.channel = 2, .input = 2};
+  Split uneven = both;
+  uneven.shares.input = {3, 1};
+  const Splits splits = GENERATE_COPY(
+      Splits{{"conv1", both}, {"conv2", both}, {"fc", both}},
+      Splits{{"conv1", uneven}, {"conv2", uneven}, {"fc", uneven}},
+      Splits{{"conv1", {.input = 2, .height = 2}}, {"pool", {.channel = 2, .height = 2}}},
+      Splits{{"relu", {.height = 2, .width = 2}}, {"pool", {.height = 2, .width = 2}}},
+      Splits{{"conv2", {.batch = 2, .width = 2, .shares = {.width = {1, 2}}}}, {"fc", {}}});
+  const Rows alone = [&] {
+    PlacedNetwork placed = place(net, {}, 4, DType::f32);
+    return rows_of(measured(placed));
+  }();
+  Rows rows;
+  run_ranks(4, [&](World& world) {
+    const std::vector<Split> all = test::splits_of(net, {.splits = splits}, 4);
+    PlacedNetwork placed = place(net, world, 4, DType::f32, all);
+    const Profile p = measured(placed);
+    if (world.rank() == 0) rows = rows_of(p);
+  });
+  for (const auto& [key, work] : alone) {
+    const auto& [layer, pass] = key;
+    INFO(layer << ' ' << name(pass));
+    if (pass == Pass::update) continue;  // of copies, on each rank that has one
+    CHECK(4 * rows.at(key).flops == Approx(work.flops));
+  }
+}
+
+TEST_CASE("a reshard reads on each rank what that has, and writes what it wants") {
+  Network net({.c = 3, .h = 4, .w = 4});
+  net.input().add<Linear>({.features = 16}, "fc").add<SoftmaxCrossEntropy>({}, "loss");
+  std::vector<Rows> rows(4);
+  run_ranks(4, [&](World& world) {
+    PlacedNetwork placed =
+        place(net, world, 8, DType::f32, test::splits_of(net, {.splits = {{"fc", {}}}}, 4));
+    rows[std::size_t(world.rank())] = rows_of(measured(placed));
+  });
+  for (const Rows& of : rows)  // all scores, given by four and taken by one
+    for (const Pass pass : {Pass::forward, Pass::input_grad})
+      CHECK(of.at({"loss.reshard", pass}).bytes == 2 * 4 * 8 * 16 / 4);
 }
 
 TEST_CASE("a first layer whose output several layers read states their sum alone") {

@@ -9,30 +9,45 @@
 namespace lamina::detail::making {
 
 /// What this rank has of a step: so many samples, and of each a part of what the rank has that has
-/// most of it. It is the part of y, or where samples of y are whole, of the input.
+/// most of it.
 struct OwnPart {
   std::int64_t samples;
   double of_sample;
 };
+
+/// Of one axis of blocks: the part that rank `rank` has of the longest one; 1 where none is cut.
+inline double part_of_longest(const Blocks& blocks, int rank, Part Box::*axis) {
+  std::int64_t longest = 0;
+  for (const Box& b : blocks.box)
+    if (!b.empty()) longest = std::max(longest, (b.*axis).size);
+  return double((blocks.box[std::size_t(rank)].*axis).size) / double(longest);
+}
+
+/// Work is cut as y is, and along axes that y does not show, as x: where channels of the input are
+/// added up, or rows and columns.
 inline OwnPart own_part(const Step& step, const PlaceOptions& placing) {
-  const std::int64_t most_samples = step.split().largest(Axis::batch, step.input_shapes[0].n);
+  const int rank = placing.ranks.rank();
+  const Split split = step.split();
+  const std::int64_t most_samples = split.largest(Axis::batch, step.input_shapes[0].n);
   if (!step.active()) return {most_samples, 0};
-  if (step.kind == Step::Kind::reshard) return {most_samples, 1};
-  const int ranks = placing.ranks.size();
-  const auto of_sample = [](const Box& b) { return double(b.size()) / double(b.n.size); };
-  const auto most_of = [&](const Blocks& blocks) {
-    double most = 0;
-    for (const Box& b : blocks.box)
-      if (b.n.size > 0) most = std::max(most, of_sample(b));
-    return most;
+  const Blocks &y = step.blocks,
+               x = step.layer->input_blocks(0, step.input_shapes, split, placing.ranks.size());
+  const Box &own = y.box[std::size_t(rank)], &taken = x.box[std::size_t(rank)];
+  if (step.kind == Step::Kind::reshard)  // reads what it has, writes what it wants
+    return {most_samples, double(own.size() + taken.size()) / double(x.largest() + y.largest())};
+  if (own.empty() || taken.empty()) return {most_samples, 0};
+  const auto whole = [&](Part Box::*axis, std::int64_t size) {
+    return std::ranges::all_of(y.box,
+                               [&](const Box& b) { return b.empty() || (b.*axis).size == size; });
   };
-  const Blocks blocks = most_of(step.blocks) < double(step.blocks.whole.sample())
-                            ? step.blocks
-                            : step.layer->input_blocks(0, step.input_shapes, step.split(), ranks);
-  const double most = most_of(blocks);
-  const Box& own = blocks.box[std::size_t(placing.ranks.rank())];
-  if (most == 0 || own.n.size == 0) return {most_samples, 0};
-  return {own.n.size, of_sample(own) / most};
+  double part = 1;
+  const auto count = [&](Part Box::*axis, std::int64_t size, bool also_x = false) {
+    const bool y_is_whole = whole(axis, size);
+    if (!y_is_whole) part *= part_of_longest(y, rank, axis);
+    if (y_is_whole || also_x) part *= part_of_longest(x, rank, axis);
+  };
+  count(&Box::c, y.whole.c, split.input > 1), count(&Box::h, y.whole.h), count(&Box::w, y.whole.w);
+  return {taken.n.size, part};  // a loss has none in y
 }
 
 /// The elements that this rank updates: where they are shared out, one rank like the others.
