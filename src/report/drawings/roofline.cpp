@@ -259,7 +259,7 @@ void legend(Svg& svg, const Picture& picture, const Dots& dots) {
 }
 
 void marks(Svg& svg, const Picture& picture, const Dots& dots, bool before) {
-  const double step = dots.profile.sum_layers.mean;
+  const double step = dots.profile.end_to_end.mean;
   svg.open("g", {{"class", before ? "marks-before" : "marks"}});
   for (const Dot& d : dots.dots)
     svg.put("path",

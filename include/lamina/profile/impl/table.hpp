@@ -170,11 +170,9 @@ inline std::string communication(const Profile& p) {
   if (p.ranks > 1)
     append(s, format("slowest rank %d: kernels %.1f us, imbalance %.3f (max / mean)\n",
                      p.compute.slowest, p.compute.max * 1e6, p.compute.imbalance()));
-  if (p.clean.mean > 0) {
-    const double longer = p.end_to_end.mean / p.clean.mean - 1;
-    append(s, text("recorded steps took ", percent(std::abs(longer)),
-                   longer < 0 ? " less than" : " longer than", " clean ones\n"));
-  }
+  if (p.clean.mean > 0)
+    append(s, text("recorded steps took ", percent(std::abs(p.overhead)),
+                   p.overhead < 0 ? " less than" : " longer than", " clean ones\n"));
   return s;
 }
 
