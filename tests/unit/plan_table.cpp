@@ -39,13 +39,14 @@ PlaceOptions placing(const std::vector<Decision>& decisions, std::int64_t batch,
 
 /// The tables that rank 0 prints of a model under a plan, one for each of the options.
 std::vector<std::string> tables(const Plan& plan, const std::string& model, std::int64_t batch,
-                                bool shard, const std::vector<PlanTableOptions>& options) {
+                                bool shard, const std::vector<PlanTableOptions>& options,
+                                int micro_batches = 1) {
   std::vector<std::string> all;
   run_ranks(plan.ranks, [&](World& world) {
     const Network net = make_model(model);
     const auto decisions = decide(plan, net, batch);
     PlaceOptions o = placing(decisions, batch, world);
-    o.shard_optimizer = shard;
+    o.shard_optimizer = shard, o.micro_batches = micro_batches;
     const PlacedNetwork placed(net, o);
     if (world.rank() > 0) return;
     for (const PlanTableOptions& with : options) all.push_back(plan_table(decisions, placed, with));
@@ -85,6 +86,16 @@ TEST_CASE("tables of plans", "[golden]") {
   CHECK(longest_line(resnet[0]) <= 76);
   CHECK(longest_line(resnet[1]) <= 116);
   CHECK(std::ranges::count(resnet[2], '\n') == std::ptrdiff_t(resnet50().graph().size()));
+}
+
+TEST_CASE("a step of several micro-batches sends all but gradients in each") {
+  const Plan owt = built_in_plan("owt", lenet(), 2, 2);
+  for (const int micro_batches : {1, 4}) {
+    const std::string table = tables(owt, "lenet", 2, false, {{.wide = true}}, micro_batches).at(0);
+    CHECK_THAT(table, ContainsSubstring("fwd all_reduce(2) " +  // 84 features of 2 images
+                                        std::string(micro_batches == 1 ? "672 B" : "2.69 kB")));
+    CHECK_THAT(table, ContainsSubstring("dw all_reduce(2) 624 B"));  // 6 * 25 weights, 6 biases
+  }
 }
 
 TEST_CASE("the rank that sends the most sends what the layers state") {

@@ -86,9 +86,11 @@ inline std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Pl
     for (const Message& m : cost.messages) {
       const int ranks = step.split().ways(m.axes);
       if (ranks == 1 || m.bytes == 0 || (!has_dx && m.pass == Pass::input_grad)) continue;
+      // Gradients are summed once in a step, all else goes with each micro-batch.
+      const int turns = m.pass == Pass::weight_grad ? 1 : net.placing().turns();
       const auto send = [&](Pass pass, Collective op, double times = 1) {
         row.add(text(short_name(pass), ' ', reshard ? "reshard" : name(op), '(', ranks, ')'),
-                times * m.bytes);
+                turns * times * m.bytes);
       };
       if (shard && m.pass == Pass::weight_grad) {  // a bucket, in two halves: see Bucket
         send(m.pass, Collective::reduce_scatter, sent_per_gradient(step, net.placing()));
