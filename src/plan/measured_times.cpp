@@ -14,7 +14,7 @@ using detail::JsonPart;
 using Json = JsonPart::Json;
 
 constexpr const char* schema = "lamina-layer-times";
-constexpr int version = 1;
+constexpr int version = 2;
 
 constexpr std::array<std::pair<const char*, double LayerSeconds::*>, 3> passes = {
     {{"forward", &LayerSeconds::forward},

@@ -208,7 +208,7 @@ TEST_CASE("damaged measured times are refused whole, and named") {
     return message_of(s.replace(at, from.size(), to));
   };
   CHECK_THAT(with("\"lamina-layer-times\"", "\"lamina-plan\""), ContainsSubstring("schema"));
-  CHECK_THAT(with("\"version\": 1", "\"version\": 2"), ContainsSubstring("version"));
+  CHECK_THAT(with("\"version\": 2", "\"version\": 1"), ContainsSubstring("version"));
   CHECK_THAT(with("\"seconds\": 3.0", "\"seconds\": -3.0"),
              ContainsSubstring("layers[1].weight_grad.seconds"));
   CHECK_THAT(with("\"seconds\": 3.0", "\"seconds\": \"3\""),

@@ -258,3 +258,56 @@ TEST_CASE("all waiting belongs to a pass") {
       CHECK(l.waiting.total() == Approx(l.collectives + l.halo + l.gradients).margin(1e-15));
   }
 }
+
+TEST_CASE("where several layers read an output, its gradients are added up first") {
+  Network net({.c = 3, .h = 8, .w = 8});
+  const Node x = net.input()
+                     .add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv")
+                     .add<ReLU>({}, "first");
+  const Node y = x.add<ReLU>({}, "second");
+  net.join<Add>({x, y, x.add<ReLU>({}, "third")}, {}, "add")
+      .add<Linear>({.features = 4}, "fc")
+      .add<SoftmaxCrossEntropy>({}, "loss");
+  const int micro_batches = GENERATE(1, 2);
+  StepModel model = model_of(net, slow_cluster(1), 1, {.batch = 2, .micro_batches = micro_batches});
+  const PredictedStep step = under(model, "data");
+  const auto seconds = [&](std::string_view name) {
+    const auto at = std::ranges::find(step.layers, name, &PredictedLayer::name);
+    REQUIRE(at != step.layers.end());
+    return at->kernels.input_grad;
+  };
+  CHECK(seconds("second") == Approx(seconds("third")));
+  const Shape of_first{2, 4, 8, 8};
+  const Work sum = Add({}).cost(std::vector<Shape>(3, of_first), {}, DType::f32).forward;
+  CHECK(sum.bytes == 4.0 * 4 * double(of_first.size()));
+  const double once = roofline(sum, 1e9);
+  CHECK(seconds("first") - seconds("second") == Approx(micro_batches * once));
+  const Selection data = model.select(std::vector<Split>(net.graph().size()));
+  double all = 0;
+  const CostGraph graph = model.graph();
+  for (std::size_t v = 0; v < data.size(); ++v) all += graph.seconds[v][std::size_t(data[v])];
+  CHECK(all == Approx(step.seconds));
+}
+
+TEST_CASE("what is marked to be computed once more costs that where backward reads it") {
+  const std::string name = GENERATE("lenet", "resnet20");
+  const Network net = make_model(name);
+  std::vector<bool> marked(net.graph().size());
+  const bool all = GENERATE(false, true);
+  for (std::size_t v = 1; v < marked.size(); ++v)
+    marked[v] = all || net.graph()[v].layer->type() == "Conv2D" ||
+                net.graph()[v].layer->type() == "BatchNorm";
+  const PlacedNetwork placed =
+      net.place({.batch = 4, .backend = reference_backend(), .recompute = marked});
+  StepModel model = model_of(net, slow_cluster(1), 1, {.batch = 4, .recompute = marked});
+  const PredictedStep predicted = under(model, "data");
+  int idle = 0;
+  for (const Step& step : placed.steps()) {
+    if (!step.layer || step.inserted() || !marked[std::size_t(step.vertex)]) continue;
+    INFO(step.name);
+    const LayerSeconds& kernels = predicted.layers[std::size_t(step.vertex)].kernels;
+    if (kernels.forward > 0) CHECK((kernels.recompute > 0) == step.recomputed);
+    idle += !step.recomputed;
+  }
+  CHECK(idle > 0);
+}

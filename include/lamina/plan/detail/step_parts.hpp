@@ -27,6 +27,7 @@ struct OptionCost {
     double halo = 0, others = 0;
   };
   LayerSeconds kernels = {};
+  double sum = 0;  ///< of gradients, where several layers read y: before dx
   Messages forward = {}, recompute = {};  ///< others wait for the kernel, which waits for the halo,
   bool overlaps = false;                  ///< unless that travels beside it
   /// Of dx, beside the kernel of dw: parts, then a halo; but where the layer does not multiply,
@@ -82,11 +83,13 @@ class Groups {
   mutable std::map<std::tuple<int, Collective, double>, double> known_;
 };
 
-/// Vertices of equal layers with inputs of equal shapes: they have their options in common.
+/// Vertices of equal layers with inputs of equal shapes, whose outputs as many layers read: they
+/// have their options in common.
 struct LayerKind {
   const Layer* layer = nullptr;  ///< null for the input
   std::vector<Shape> xs = {};    ///< whole
   Shape y = {};
+  std::size_t readers = 1;
   std::vector<Split> splits = {};
   std::vector<OptionCost> costs = {};
 };
@@ -122,6 +125,8 @@ struct StepParts {
   /// By vertex, who reads its y, as which of their inputs, in the order of forward.
   std::vector<std::vector<std::pair<int, int>>> readers;
   Gradients gradients;  ///< by vertex
+  /// By vertex, whether forward runs once more in backward: only of what is marked, and is read.
+  std::vector<bool> recomputed;
   Arrangements arrangements;
   Groups groups;
 };

@@ -121,7 +121,20 @@ inline void record_steps(PlacedNetwork& placed, const Communicator& ranks, Recor
     step();
 }
 
-/// Seconds of each vertex and pass on this rank.
+/// Those of a cell that are no sum of gradients, which depends on who reads y, not on the layer.
+inline double seconds_of_layer(const Recorded& recorded, const Profiler::Cell& cell, Pass pass) {
+  const double all = recorded.seconds(cell);
+  if (pass != Pass::input_grad) return all;
+  double kernels = 0, sums = 0;
+  for (const Profiler::KernelSum& k : cell.kernels) {
+    if (k.lane != Lane::compute) continue;
+    kernels += k.seconds;
+    if (std::string_view(k.what) == "sum") sums += k.seconds;
+  }
+  return kernels > 0 ? all * (1 - sums / kernels) : all;
+}
+
+/// Seconds of each vertex and pass on this rank, without sums of gradients.
 inline std::vector<PassSeconds> seconds_of_steps(PlacedNetwork& placed, const Communicator& ranks) {
   Recorded recorded;
   record_steps(placed, ranks, recorded);
@@ -131,7 +144,7 @@ inline std::vector<PassSeconds> seconds_of_steps(PlacedNetwork& placed, const Co
     for (std::size_t p = 0; p < passes.size(); ++p)
       if (steps[s].kind != Step::Kind::reshard)
         all[std::size_t(steps[s].vertex)][p] +=
-            recorded.seconds(recorded.profiler.cell(int(s), passes[p]));
+            seconds_of_layer(recorded, recorded.profiler.cell(int(s), passes[p]), passes[p]);
   return all;
 }
 

@@ -3,6 +3,8 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/cost/group.hpp>
+#include <lamina/layers/add.hpp>
+#include <lamina/network/predict.hpp>
 #include <lamina/plan/detail/step_parts.hpp>
 
 #include <algorithm>
@@ -87,6 +89,12 @@ LAMINA_INLINE OptionCost StepParts::cost_alone(const LayerKind& kind, const Spli
   if (!kind.layer) return o;
   const Cost cost = kind.layer->cost(kind.xs, split, options.dtype.compute);
   o.kernels = times->of(*kind.layer, kind.xs, split, cost, options.dtype, rule);
+  if (kind.readers > 1) {
+    Split of_y = split;  // which input channels do not cut
+    of_y.input = 1, of_y.shares.input = {};
+    const std::vector<Shape> parts(kind.readers, kind.y);
+    o.sum = times->of(Add({}), parts, of_y, options.dtype, rule).forward;
+  }
   o.multiplies = kind.layer->multiplies(), o.overlaps = o.multiplies && split.width == 1;
   for (const Message& m : cost.messages) {
     const int group = groups.number(split, m.axes);
@@ -150,14 +158,20 @@ LAMINA_INLINE StepParts::StepParts(Network network_, PlaceOptions options_, Upda
   for (int v = 0; v < int(network.graph().size()); ++v)
     for (int k = 0; const int input : network.graph()[std::size_t(v)].inputs)
       readers[std::size_t(input)].push_back({v, k++});
+  recomputed.resize(network.graph().size());
+  if (std::ranges::count(options.recompute, true) > 0)
+    for (const PlacedNetwork placed = imagine(network, options, 0, 1);
+         const Step& step : placed.steps())
+      if (!step.inserted() && step.recomputed) recomputed[std::size_t(step.vertex)] = true;
   std::map<std::string, int> known;
-  for (const auto& v : network.graph()) {
-    LayerKind kind{.layer = v.layer.get(), .y = v.shape};
+  for (std::size_t i = 0; const auto& v : network.graph()) {
+    LayerKind kind{.layer = v.layer.get(), .y = v.shape, .readers = readers[i++].size()};
     kind.y.n = options.batch;
     if (v.layer)
       kind.xs = network.input_shapes(v, options.batch), kind.y = v.layer->output(kind.xs);
     std::string key = v.layer ? text(v.layer->type(), ' ', v.layer->options()) : "input";
     for (const Shape& x : kind.xs) append(key, text(' ', x));
+    append(key, text(' ', kind.readers));
     const auto [at, isnew] = known.try_emplace(key, int(kinds.size()));
     if (isnew) kinds.push_back(std::move(kind));
     kind_of.push_back(at->second);

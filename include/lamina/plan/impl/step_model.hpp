@@ -35,7 +35,8 @@ inline std::vector<Split> of(int ranks, Axis axes) {
 
 /// By what it takes alone.
 inline double alone(const OptionCost& o) {
-  return o.kernels.forward + o.kernels.input_grad + o.kernels.weight_grad + o.kernels.update +
+  return o.kernels.forward + o.sum + o.kernels.input_grad + o.kernels.weight_grad +
+         o.kernels.update +
          o.forward.halo + o.forward.others + o.backward.halo + o.backward.others;
 }
 
@@ -149,7 +150,7 @@ LAMINA_INLINE CostGraph StepModel::graph() const {
     for (const detail::OptionCost& o : kind.costs) {
       double s = o.kernels.forward + o.forward.halo + o.forward.others;
       if (has_dx) s += o.kernels.input_grad + o.backward.halo + o.backward.others;
-      if (trains) s += o.kernels.weight_grad;
+      if (trains) s += o.sum + o.kernels.weight_grad;
       double reduction = 0;  // at the rate of a whole bucket
       for (const detail::Reduction& r : o.reductions) {
         if (r.bytes == 0) continue;

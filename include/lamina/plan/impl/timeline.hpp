@@ -77,10 +77,6 @@ class StepSimulation {
   const OptionCost& cost(int v) const { return parts_.cost(v, selection_); }
   PredictedLayer& layer(int v) { return layers[by_layer_ ? std::size_t(v) : 0]; }
   const std::vector<int>& inputs(int v) const { return graph_[std::size_t(v)].inputs; }
-  bool recomputed(int v) const {
-    const auto& marked = parts_.options.recompute;
-    return !marked.empty() && marked[std::size_t(v)];
-  }
 
   /// As Parameters::plan_buckets cuts them.
   void plan_buckets() {
@@ -143,9 +139,11 @@ class StepSimulation {
   void backward(int v, bool reduces) {
     const OptionCost& c = cost(v);
     LayerSeconds& kernels = layer(v).kernels;
-    if (recomputed(v)) run_forward(v, c.kernels.recompute, c.recompute, &LayerSeconds::recompute);
+    if (parts_.recomputed[std::size_t(v)])
+      run_forward(v, c.kernels.recompute, c.recompute, &LayerSeconds::recompute);
     const Gradients& gradients = parts_.gradients;
     if (!gradients.needed[std::size_t(v)]) return;
+    kernels.input_grad += lanes_.run(c.sum);
     const bool has_dx = gradients.of_inputs[std::size_t(v)], parts = c.backward.others > 0;
     double arrives = 0, halo = 0;
     if (has_dx && c.multiplies) {  // one of the two travels while dw is computed
