@@ -122,13 +122,13 @@ class Loss final : public Layer {
 std::vector<double> train(int ranks, Shift::Options o, TrainerOptions how = {}) {
   const auto data = small_data();
   std::vector<double> found;
+  how.batch = 24, how.backend = "reference", how.dtype = DType::f64;
   run_ranks(ranks, [&](World& world) {
     set_threads(1);
     Network net({.c = 3, .h = 12, .w = 12});
     net.add<Shift>(o, "shift");
     net.add<Conv2D>({.channels = 4, .kernel = 3}, "a");
     net.add<Linear>({.features = 4}, "b");
-    how.batch = 24, how.backend = "reference", how.dtype = DType::f64;
     Trainer trainer(net, world, SGD{.rate = 0.05}, how);
     for (const Epoch& epoch : trainer.fit(*data, {.steps = 3})) (void)epoch;
     if (world.rank() == 0) found = weights(trainer.network());

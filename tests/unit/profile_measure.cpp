@@ -92,9 +92,9 @@ TEST_CASE("a rank that has less of a layer, or nothing, counts for as much less"
   const auto run = [&](TrainerOptions how, const std::map<std::string, Split>& splits,
                        int ranks = 2) {
     profiles.assign(std::size_t(ranks), {});
+    how.batch = 4, how.backend = "reference";
+    if (!splits.empty()) how.splits = splits_of(small(), {.splits = splits}, ranks);
     run_ranks(ranks, [&](World& world) {
-      how.batch = 4, how.backend = "reference";
-      if (!splits.empty()) how.splits = splits_of(small(), {.splits = splits}, ranks);
       Trainer trainer(small(), world, SGD{.rate = 0.1}, how);
       Profiler p;
       const int conv = step_of(trainer.network(), "conv");
