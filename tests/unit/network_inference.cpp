@@ -34,7 +34,6 @@ std::shared_ptr<const Backend> backend_of(DType dtype) {
 
 /// Values that no layer starts with: factors and variances around 1, all else around 0.
 void disturb(PlacedNetwork& net, std::uint64_t seed = 5) {
-  const Backend& backend = *net.placing().backend;
   for (const NamedParameter& n : net.parameters()) {
     const Parameter& p = *n.parameter;
     const Random random(seed, key_of(n.name));
@@ -49,9 +48,8 @@ void disturb(PlacedNetwork& net, std::uint64_t seed = 5) {
                  }
                });
     });
-    set_value(backend, p, plain);
+    net.set_value(p, plain);
   }
-  net.changed();
 }
 
 /// What this rank's part of the network says to random samples: behind its last layer, or before a
@@ -194,6 +192,20 @@ TEST_CASE("a fused network takes another one's new parameters when it is refresh
   }
 }
 
+TEST_CASE("a fused network computes with the values that are set") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    INFO(name(dtype));
+    PlacedNetwork again = normed().place(inference(dtype, true)),
+                  once = normed().place(inference(dtype, true));
+    disturb(again, 5);
+    const std::vector<double> before = answer(again);
+    disturb(again, 6), disturb(once, 6);
+    const std::vector<double> after = answer(again);
+    CHECK(after == answer(once));
+    CHECK(after != before);
+  }
+}
+
 TEST_CASE("fused networks answer alike under every plan") {
   for (const int ranks : {2, 4}) {
     std::uint64_t draw = 0;
@@ -236,9 +248,8 @@ TEST_CASE("where ranks add up y a bias counts once in inference, too", "[isa]") 
       const Tensor large(n.parameter->form.shape, n.parameter->form.dtype);
       visit(large.view().dtype,
             [&]<Floating T>(T) { std::fill_n(large.as<T>(), large.view().shape.size(), T(3)); });
-      set_value(*placed.placing().backend, *n.parameter, large);
+      placed.set_value(*n.parameter, large);
     }
-    placed.changed();
   };
   for (const DType dtype : {DType::f32, DType::bf16}) {
     INFO(name(dtype));

@@ -189,7 +189,7 @@ std::vector<double> told_apart(DType dtype, std::optional<LossScaling> scaling) 
     if (p.name != "b.weight") continue;
     const Tensor plain(p.parameter->form.shape, DType::f32);
     for (int i = 0; i < 4; ++i) plain.as<float>()[i] = i % 3 == 0 ? 1e-4F : -1e-4F;
-    set_value(*trainer.network().placing().backend, *p.parameter, plain);
+    trainer.network().set_value(*p.parameter, plain);
   }
   std::vector<float> images;
   std::vector<std::int32_t> labels;

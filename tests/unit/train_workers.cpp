@@ -147,6 +147,53 @@ TEST_CASE("ranks that come and go leave no trace") {
   }
 }
 
+TEST_CASE("inference of one's own takes the mean of what workers keep, or is refused") {
+  const auto data = small_data();
+  const auto message_of = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  for (const int ranks : {1, 2}) {
+    std::string at_first, behind, borrowed, averaged;
+    run_ranks(ranks, [&](World& world) {
+      set_threads(1);
+      Trainer trainer(network(), world, SGD{.rate = 0.05},
+                      {.batch = 32, .workers = 2, .backend = "reference", .dtype = DType::f64});
+      PlacedNetwork& net = trainer.network();
+      Targets targets(net);
+      const auto infer = [&] {
+        return message_of([&] {
+          Context context{.stream = trainer.stream(), .training = false};
+          context.targets = targets.move(trainer.stream());
+          for (int w = 0; w < net.placing().turns(); ++w) net.forward(context);
+        });
+      };
+      const std::string first = infer();
+      for (const Epoch& epoch : trainer.fit(*data, {.steps = 3})) (void)epoch;
+      const std::string then = infer(), apart = message_of([&] {
+                                          const PlaceOptions& p = net.placing();
+                                          network().place({.batch = p.batch,
+                                                           .backend = p.backend,
+                                                           .ranks = p.ranks,
+                                                           .dtype = p.dtype,
+                                                           .training = false,
+                                                           .parameters_of = &net});
+                                        });
+      net.average_kept(trainer.stream());
+      const std::string last = infer();
+      if (world.rank() == 0) at_first = first, behind = then, borrowed = apart, averaged = last;
+    });
+    CHECK(at_first == "none");
+    CHECK_THAT(behind, ContainsSubstring("expected average_kept()"));
+    CHECK_THAT(borrowed, ContainsSubstring("expected average_kept()"));
+    CHECK(averaged == "none");
+  }
+}
+
 TEST_CASE("a resize between two steps of one's own loop") {
   const auto data = small_data();
   std::vector<double> expected, losses;

@@ -79,8 +79,12 @@ class Parameters {
   std::vector<Tensor> held;  ///< as large as `gradients` each
   /// Behind the memory: one that goes waits for what is on its way.
   std::vector<Bucket> buckets;
-  /// How often the values have changed, where others that have them can see it.
-  std::shared_ptr<std::int64_t> changes = std::make_shared<std::int64_t>(0);
+  /// Where others that have the values can see it.
+  struct Changes {
+    std::int64_t count = 0;      ///< of times that the values have changed
+    bool of_one_worker = false;  ///< what is not trained is what a worker of this rank had last
+  };
+  std::shared_ptr<Changes> changes = std::make_shared<Changes>();
 
  private:
   void spread(const std::vector<Step>& steps, const PlaceOptions& options);
@@ -96,11 +100,14 @@ class Parameters {
   std::vector<Parameter*> written_;  // frozen, but their layers write their gradients: `unread`
 };
 
-/// This rank's block of a parameter becomes `plain`, which lies on the host; so do the master
-/// weights where an optimizer keeps any. What is wider than the value is rounded for it.
+namespace detail {
+
+/// See PlacedNetwork::set_value(), which is to be told of it.
 void set_value(const Backend& backend, const Parameter& p, const View& plain);
 
 /// The same for a state of the optimizer, of which `own` is what this rank keeps.
 void set_own(const Backend& backend, const Parameter& p, const View& plain, const View& own);
+
+}  // namespace detail
 
 }  // namespace lamina

@@ -89,9 +89,9 @@ class PlacedNetwork {
   View kept_of(const Parameter& p) const;
   const View& all_kept() const { return kept_values_.view(); }
   /// To be called when values of parameters have been set from outside: all workers have these.
-  void values_are_new() { kept_is_new_ = true; }
+  void values_are_new() { kept_is_new_ = true, parameters_.changes->of_one_worker = false; }
   /// Or what workers keep: all_kept().
-  void kept_is_known() { kept_is_new_ = false; }
+  void kept_is_known() { kept_is_new_ = false, note_worker(); }
   /// All values of parameters, one after the other. They are this network's own.
   const View& values() const { return parameters_.values.view(); }
   /// See Parameters::squares.
@@ -106,12 +106,15 @@ class PlacedNetwork {
   bool borrows() const { return source_ != nullptr; }
   /// To be called whenever the values of parameters have changed: networks that have them ask for a
   /// refresh() then.
-  void changed() { ++*parameters_.changes, prepared_ = false; }
-  /// How often that was.
-  std::shared_ptr<const std::int64_t> changes() const { return parameters_.changes; }
+  void changed() { ++parameters_.changes->count, prepared_ = false; }
+  std::shared_ptr<const Parameters::Changes> changes() const { return parameters_.changes; }
 
   /// Draws all parameters from the seed and their names: the same on all ranks and back ends.
   void initialize(std::uint64_t seed);
+  /// This rank's block of a parameter becomes `plain`, which lies on the host; so do the master
+  /// weights where an optimizer keeps any, and what all workers have. What is wider than the value
+  /// is rounded for it. All ranks that hold the block must do the same.
+  void set_value(const Parameter& p, const View& plain);
   /// With PlaceOptions::parameters_of: takes that network's parameters as they are now, and the
   /// mean of running statistics that its ranks have of their own. What lies here as it lies there
   /// is the same memory, for which nothing need be done. Collective over the ranks of that network;
@@ -140,7 +143,9 @@ class PlacedNetwork {
   void note_seconds(int turn, double seconds);
   double seconds_of(int worker) const;
 
-  /// Throws Error where the parameters are another network's that has changed them since refresh().
+  /// Throws Error where the parameters are another network's that has changed them since refresh();
+  /// and in inference where running statistics are those of a worker: average_kept() makes them the
+  /// mean.
   void forward(Context& context);
   /// Writes all gradients and starts their sums over the ranks; see Parameter::wait. With
   /// PlaceOptions::micro_batches it does so the last time of as many, and adds to them before.
@@ -156,7 +161,10 @@ class PlacedNetwork {
   /// backward() they may have been put there by hand.
   void check_update() const;
   /// An update takes them.
-  void take_gradients() { waiting_ = waiting_ ? std::optional(0) : std::nullopt; }
+  void take_gradients() {
+    note_worker();  // of a step that was recorded, too
+    waiting_ = waiting_ ? std::optional(0) : std::nullopt;
+  }
   /// No update is to take them.
   void drop_gradients() { waiting_ = 0; }
   /// Whether the ranks have been compared, as they are before the first update.
@@ -199,6 +207,7 @@ class PlacedNetwork {
   void plan_kept();
   void allocate_kept();
   void move_kept(Stream& stream, bool out);
+  void note_worker() { parameters_.changes->of_one_worker |= !kept_.empty(); }
   void learn_kept(Stream& stream);
   void recompute(Context& context, const Step& step);
   void run_layer(Context& context, std::size_t i, std::span<const View> xs, const View& y,

@@ -10,6 +10,10 @@
 
 namespace lamina::detail {
 
+inline constexpr const char* of_one_worker =
+    "inference: running statistics are those of the worker that ran last: expected "
+    "average_kept() of the network that is trained before";
+
 /// What lies here as it lies there is the same memory; all else is copied by refresh(), moved among
 /// the ranks of the other network where blocks differ. That network may go: its memory stays.
 class Source {
@@ -24,7 +28,7 @@ class Source {
   /// Whether nothing has changed there since.
   bool fresh() const {
     const auto changes = changes_.lock();
-    return !changes || *changes == seen_;
+    return !changes || changes->count == seen_;
   }
 
  private:
@@ -41,7 +45,7 @@ class Source {
 
   std::shared_ptr<const Backend> their_backend_, backend_;
   std::shared_ptr<const void> memory_;
-  std::weak_ptr<const std::int64_t> changes_;
+  std::weak_ptr<const Parameters::Changes> changes_;
   std::int64_t seen_ = -1;
   Tensor held_, wanted_;
   std::vector<Copied> copied_;

@@ -392,15 +392,16 @@ LAMINA_INLINE void Parameters::allocate(const PlaceOptions& options, const Memor
   hold(options);
 }
 
-LAMINA_INLINE void set_own(const Backend& backend, const Parameter& p, const View& plain,
-                           const View& own) {
+LAMINA_INLINE void detail::set_own(const Backend& backend, const Parameter& p, const View& plain,
+                                   const View& own) {
   if (!p.bucket || !p.bucket->sharded) return backend.copy(plain, own);
   const Tensor whole(p.form_of(own.dtype), backend.memory());
   backend.copy(plain, whole);
   copy_bytes(whole.view().at(std::size_t(p.own().begin) * size_of(own.dtype), own), own);
 }
 
-LAMINA_INLINE void set_value(const Backend& backend, const Parameter& p, const View& plain) {
+LAMINA_INLINE void detail::set_value(const Backend& backend, const Parameter& p,
+                                     const View& plain) {
   backend.copy(plain, p.value);
   if (const View master = p.bucket ? p.bucket->master() : View())
     set_own(backend, p, plain, p.own_of(master));

@@ -316,9 +316,20 @@ LAMINA_INLINE void PlacedNetwork::initialize(std::uint64_t seed) {
     const Tensor apart = fits ? Tensor() : Tensor(form);
     const View plain = fits ? p.grad.at(0, form) : apart.view();
     detail::draw(p, Random(seed, key_of(n.name)), plain);
-    set_value(*options_.backend, p, plain);
+    detail::set_value(*options_.backend, p, plain);
     if (fits) space_of(p.grad).zero(p.grad.data, p.grad.bytes());
   }
+}
+
+LAMINA_INLINE void PlacedNetwork::set_value(const Parameter& p, const View& plain) {
+  check(!borrows(), p.name, ": the parameters are another network's: expected that one");
+  changed();
+  detail::set_value(*options_.backend, p, plain);
+  const View all = kept_of(p);
+  if (!all) return;
+  const Form one{{1, all.shape.c, 1, 1}, all.dtype, {}};
+  for (std::int64_t w = 0; w < all.shape.n; ++w)
+    copy_bytes(p.value.at(0, one), all.at(std::size_t(w) * one.bytes(), one));
 }
 
 LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
@@ -327,6 +338,7 @@ LAMINA_INLINE void PlacedNetwork::begin_turn(Context& context) {
         "the network's parameters are another one's, which has changed them: expected refresh()");
   check(options_.training || !context.training,
         "the network was placed for inference: expected Context::training = false");
+  check(context.training || !parameters_.changes->of_one_worker, detail::of_one_worker);
   if (!options_.training && !prepared_) prepare_constants();
   ran_forward_ = false;
   tell(context);
@@ -354,7 +366,7 @@ LAMINA_INLINE void PlacedNetwork::run_forward(Context& context) {
   for (std::size_t i = 1; i < steps_.size(); ++i)
     run_layer(context, i, steps_[i].buffers.x, steps_[i].buffers.y, LayerRun::Phase::forward);
   context.stream.enter(-1);
-  if (takes_turns) move_kept(context.stream, true);
+  if (takes_turns) move_kept(context.stream, true), note_worker();
   if (numbers_.add_up) add_up_found(context);
 }
 

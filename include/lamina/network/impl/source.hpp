@@ -129,8 +129,9 @@ LAMINA_INLINE void Source::share_buffers(Memory& total) {
 LAMINA_INLINE void Source::refresh() {
   const auto changes = changes_.lock();
   check(changes != nullptr, "the network whose parameters are taken is gone");
+  check(!changes->of_one_worker, of_one_worker);
   for (Copied& c : copied_) copy(c);
-  seen_ = *changes;
+  seen_ = changes->count;
 }
 
 LAMINA_INLINE void Source::copy(Copied& c) {

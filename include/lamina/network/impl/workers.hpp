@@ -154,6 +154,7 @@ LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
     copy_bytes(mean, k.of->parameter->value.at(0, mean.view().form()));
   }
   if (!kept_.empty()) changed();
+  parameters_.changes->of_one_worker = false;
 }
 
 LAMINA_INLINE std::string detail::lies_otherwise(int rank) {
