@@ -34,6 +34,19 @@ TEST_CASE("schedules follow their formulas") {
   CHECK(at("cosine", 100) == Approx(0).margin(1e-12));
 }
 
+TEST_CASE("a step of part of an epoch drops at the step with which that part ends") {
+  for (const std::int64_t per_epoch : {1, 3, 7, 10, 30, 1251})
+    for (std::int64_t every = 1; every < 40; ++every) {
+      CAPTURE(per_epoch, every);
+      const Schedule s{
+          .kind = Schedule::Kind::step, .every = double(every) / double(per_epoch), .gamma = 0.5};
+      for (std::int64_t i = 0; i < 20 * every; ++i)
+        if (s.at(1, i, per_epoch, 1) != std::pow(0.5, i / every)) FAIL_CHECK("at step " << i);
+    }
+  for (int i = 0; i < 100; ++i) CHECK(at("step:0.1,0.5", i) == std::pow(0.5, i));
+  for (int i = 0; i < 100; ++i) CHECK(at("step:0.7,0.5", i) == std::pow(0.5, i / 7));
+}
+
 TEST_CASE("warm-up is linear and the schedule starts after it") {
   for (const auto* s : {"constant", "step:30,0.1", "multistep:30,0.1", "poly:1", "cosine"}) {
     CAPTURE(s);

@@ -20,8 +20,8 @@ inline double of_kind(const Schedule& s, double position, double done) {
   switch (s.kind) {
     case Schedule::Kind::constant:
       return 1;
-    case Schedule::Kind::step:
-      return std::pow(s.gamma, std::floor(position / s.every));
+    case Schedule::Kind::step:  // rounding makes 0.3 / 0.1 a little less than 3
+      return std::pow(s.gamma, std::floor(position / s.every * (1 + 1e-12)));
     case Schedule::Kind::multi_step:
       return std::pow(s.gamma, double(std::count_if(s.milestones.begin(), s.milestones.end(),
                                                     [&](double m) { return position >= m; })));
