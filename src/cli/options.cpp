@@ -35,7 +35,8 @@ void add_model_flags(CLI::App& app, RunOptions& o) {
   count(app, "--image-size", o.image_size, 0, "height and width of the input; 0 = the model's own",
         65535);
   count(app, "--classes", o.classes, 0, "outputs of the model; 0 = the data set's classes");
-  app.add_flag("--global-norm", o.global_norm, "batch norm over the global batch, not per rank");
+  app.add_flag("--global-norm", o.global_norm,
+               "batch norm over the global batch, not per rank; not for workers");
   number(app, "--label-smoothing", o.label_smoothing, "of the loss", 0, 0.99);
 }
 

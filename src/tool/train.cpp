@@ -255,6 +255,9 @@ int train(TrainOptions& o, World& world) {
         "--comm none trains each rank by itself, for timing only: expected no --save");
   settle_elastic(o, world);
   check(o.balance == "even" || o.workers > 0, "--balance shares out workers: expected --workers");
+  check(!o.global_norm || o.workers < 2,
+        "--global-norm: workers (of --workers, or of --elastic by itself) have batch norm "
+        "statistics of their own: expected one of the two");
   prepare(o, world, {{"--save", o.save}, {"--log", o.log, false}});
   const auto log = open_log(o, world);
   const auto data = open(o, {.train = true, .augment = !o.no_augment, .limit = o.limit});

@@ -309,6 +309,8 @@ def bad_input():
             (2, ["--workers", 1], "2 ranks cannot share 1 worker"),
             (1, ["--workers", 2, "--micro-batch", 12], "expected one of the two"),
             (1, ["--workers", 2, "--shard-optimizer"], "a sharded optimizer"),
+            (1, ["--workers", 2, "--global-norm"], "batch norm statistics of their own"),
+            (2, ["--elastic", "--global-norm"], "batch norm statistics of their own"),
             (1, ["--balance", "3:1"], "expected --workers"),
             (1, ["--workers", 2, "--balance", "3:x"], "expected auto, even, or numbers"),
             (1, ["--elastic", "--events", "bad"], "line 2: step 1 comes after 3"),
@@ -320,6 +322,7 @@ def bad_input():
         out = end(process)
         lines = [line for line in out.splitlines() if "error" in line]
         expect(process.returncode != 0 and len(lines) == 1 and said in lines[0], f"{flags}", out)
+    run(1, *short, "--workers", 1, "--global-norm")  # of the whole batch
     other = socket.socket(socket.AF_UNIX)
     other.bind(str(root / "other"))
     other.listen()
