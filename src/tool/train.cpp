@@ -152,6 +152,17 @@ std::vector<Split> splits_on(int ranks, const TrainOptions& o, const Network& ne
   return splits_of(plan.decisions);
 }
 
+/// FitOptions::steps: where --steps and --epochs are both given, the earlier end. A checkpoint may
+/// have had other data, and so another number of steps in an epoch; ranks that train know where it
+/// stands, and tell those that are parked.
+std::int64_t last_step(const TrainOptions& o, std::int64_t per_epoch, const Progress& at,
+                       const World& world) {
+  if (o.steps == 0 || !o.epochs_given) return o.steps;
+  std::int64_t in_epochs = at.step + (o.epochs - at.epoch) * per_epoch - at.batch;
+  if (!world.late()) in_epochs = world.comm().all_gather_value(in_epochs)[0];
+  return std::min(o.steps, in_epochs);
+}
+
 /// on_first(), without those that came when the others were done with it.
 template <class Work>
 void on_first_of_started(const World& world, const Work& work) {
@@ -290,10 +301,8 @@ int train(TrainOptions& o, World& world) {
   const auto trace = o.elastic.on ? nullptr : open_trace(o, world, trainer.network());
   StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
-  // The earlier of the two, where both are given.
-  const std::int64_t in_epochs = o.epochs * (data->size() / batch);
   FitOptions fit{.epochs = o.epochs,
-                 .steps = o.epochs_given ? std::min(o.steps, in_epochs) : o.steps,
+                 .steps = last_step(o, data->size() / batch, trainer.progress(), world),
                  .validation = validation.get(),
                  .shuffle = !o.no_shuffle,
                  .augment = !o.no_augment,

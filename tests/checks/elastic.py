@@ -177,6 +177,20 @@ def events_of_the_past():
     expect([r["workers"] for r in resizes] == [[2, 2], [2, 1, 1]], f"{resizes}", out)
 
 
+def epochs_of_other_data():
+    """All end with the last epoch, though the one before the resume had more steps."""
+    flags = ["train", "--model", "lenet", "--global-batch", 24, "--no-validation",
+             "--profile-steps", 0]
+    run(1, *flags, "--workers", 4, "--limit", 480, "--epochs", 1, "--save", "more.save")
+    (root / "once").write_text("22 2\n")
+    for most in ([], ["--steps", 100000]):
+        out = run(2, *flags, *elastic, "--limit", 48, "--epochs", 500, *most, "--ranks", 1,
+                  "--resume", "more.save", "--events", "once", "--log", "less.log")
+        losses, resizes = log_of("less.log")
+        expect(len(losses) == 499 * 2 and [r["ranks"] for r in resizes] == [2],
+               f"{most}: {len(losses)} steps, {resizes}", out)
+
+
 def shared_out_unevenly():
     """Three workers on one rank, one on the other: sums round otherwise, and no more."""
     flags = [*training, "--workers", 4, "--steps", 20, "--log"]
@@ -339,5 +353,5 @@ def bad_input():
 
 finish((bad_input, events_leave_no_trace, profile_after_resizes, asked_from_outside,
         parked_without_memory, many_leave_nothing, stopped_while_parked, events_of_the_past,
-        shared_out_unevenly, balanced, illegal_splits, killed, default_sockets,
-        one_takes_over, failed))
+        epochs_of_other_data, shared_out_unevenly, balanced, illegal_splits, killed,
+        default_sockets, one_takes_over, failed))

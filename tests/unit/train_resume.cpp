@@ -5,7 +5,11 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <thread>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -143,4 +147,168 @@ TEST_CASE("within an epoch training goes on with as many images only") {
   own->step(loader.next(), whole, 100);
   CHECK(own->progress().images == 0);
   std::remove(path.c_str());
+}
+
+// ---- other data from an epoch's end on -------------------------------------------------------
+
+namespace {
+
+/// Batches of small_data().
+constexpr std::int64_t batch = 24, before = 4;
+
+/// After an epoch on small_data(), as a run leaves it that is interrupted before it says so.
+void train_one_epoch(const std::string& path) {
+  const auto data = small_data();
+  World world;
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = batch});
+  Loader loader = trainer.loader(*data, true);
+  for (std::int64_t i = 0; i < before; ++i) trainer.step(loader, 9);
+  trainer.progress().evaluation_due = true;
+  trainer.save(path);
+}
+
+struct Rates {
+  std::vector<double> all;
+  std::int64_t total = 0;  ///< of Fit::total_steps()
+};
+
+Rates rates_of(Trainer& trainer, const Dataset& data, FitOptions fit) {
+  Rates found;
+  fit.on_step = [&](const StepResult& r) { found.all.push_back(r.rate); };
+  auto epochs = trainer.fit(data, fit);
+  found.total = epochs.total_steps();
+  for (const Epoch& epoch : epochs) (void)epoch;
+  return found;
+}
+
+/// From step `first` on, in steps of `per_epoch`.
+std::vector<double> scheduled(const Schedule& s, std::int64_t first, std::int64_t per_epoch,
+                              std::int64_t total) {
+  std::vector<double> rates;
+  for (std::int64_t i = first; i < total; ++i) rates.push_back(s.at(0.05, i, per_epoch, total));
+  return rates;
+}
+
+/// Each has a drop, or an end, that is somewhere else in other epochs.
+std::vector<Schedule> schedules() {
+  std::vector<Schedule> all;
+  for (const char* spelling : {"step:2,0.1", "multistep:1.5,2,0.1", "poly:2", "cosine"})
+    for (const double warmup : {0.0, 1.5}) {
+      all.push_back(parse_schedule(spelling));
+      all.back().warmup = warmup;
+    }
+  Schedule own;
+  own.factor = [](double position, double total) { return 1 - position / (2 * total); };
+  all.push_back(own);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("after an epoch's end training goes on in epochs of other data") {
+  const checkpoint_files::Folder folder;
+  train_one_epoch(folder / "one");
+  World world;
+  for (const std::int64_t per_epoch : {2, 4, 7}) {  // fewer, as many, more
+    const auto data = small_data(per_epoch * batch + 5);
+    for (const Schedule& schedule : schedules()) {
+      CAPTURE(per_epoch, int(schedule.kind), schedule.warmup);
+      const auto resumed = [&] {
+        auto trainer =
+            std::make_unique<Trainer>(small_network(true), world, SGD{.rate = 0.05},
+                                      TrainerOptions{.batch = batch, .schedule = schedule});
+        trainer->resume(folder / "one");
+        return trainer;
+      };
+      const auto trainer = resumed();
+      const Rates found = rates_of(*trainer, *data, {.epochs = 3});
+      CHECK(found.all == scheduled(schedule, per_epoch, per_epoch, 3 * per_epoch));
+      CHECK(found.total == before + 2 * per_epoch);
+      CHECK(trainer->progress().step == found.total);
+      CHECK(trainer->progress().epoch == 3);
+      CHECK(rates_of(*trainer, *data, {.epochs = 3}).all.empty());
+
+      // In two parts, of which the second begins within an epoch.
+      const auto first = resumed();
+      rates_of(*first, *data, {.epochs = 3, .steps = before + 1});
+      first->save(folder / "part");
+      const auto second = resumed();
+      second->resume(folder / "part");
+      const Rates rest = rates_of(*second, *data, {.epochs = 3});
+      CHECK(rest.all == std::vector(found.all.begin() + 1, found.all.end()));
+      CHECK(rest.total == found.total);
+
+      // Steps are counted as ever.
+      const Rates counted = rates_of(*resumed(), *data, {.steps = 9});
+      CHECK(counted.all == scheduled(schedule, per_epoch, per_epoch, per_epoch + 9 - before));
+      CHECK(counted.total == 9);
+    }
+  }
+}
+
+TEST_CASE("ranks that join end where the others do, also after an epoch on other data") {
+  const checkpoint_files::Folder folder;
+  train_one_epoch(folder / "one");
+  const bool by_workers = GENERATE(true, false);
+  CAPTURE(by_workers);
+  const auto data = small_data(48);
+  const Schedule schedule = parse_schedule("cosine");
+  constexpr std::int64_t epochs = 40, per_epoch = 2, end = before + (epochs - 1) * per_epoch;
+  std::vector<double> rates[2];
+  std::int64_t steps[2] = {}, joined = 0;
+  run_ranks(2, [&](World& world) {
+    set_threads(1);
+    Trainer trainer(
+        small_network(true), world, SGD{.rate = 0.05},
+        {.batch = batch, .workers = by_workers ? 2 : 0, .active = 1, .schedule = schedule});
+    if (trainer.active()) trainer.resume(folder / "one");
+    Changes changes{trainer, {{before + 2, 2}}};
+    const auto me = std::size_t(world.rank());
+    FitOptions fit{.epochs = epochs};
+    fit.resize = std::ref(changes);
+    fit.on_resize = [&](const Resize& r) {
+      if (me == 0) joined = r.step;
+    };
+    fit.on_step = [&](const StepResult& r) {
+      rates[me].push_back(r.rate);
+      // Or the training is over before the other one is ready.
+      if (trainer.ranks().size() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;
+    steps[me] = trainer.progress().step;
+  });
+  REQUIRE(joined > before);
+  CHECK(rates[0] == scheduled(schedule, per_epoch, per_epoch, epochs * per_epoch));
+  REQUIRE(rates[1].size() == std::size_t(end - joined));
+  CHECK(rates[1] == std::vector(rates[0].end() - std::ptrdiff_t(rates[1].size()), rates[0].end()));
+  CHECK(steps[0] == end);
+  CHECK(steps[1] == end);
+}
+
+TEST_CASE("what is said of an epoch before a resume is of the data it was trained on") {
+  const checkpoint_files::Folder folder;
+  train_one_epoch(folder / "one");
+  const Progress at = read_progress(folder / "one");
+  const std::int64_t batches = GENERATE(2, 4, 7);
+  CAPTURE(batches);
+  const auto data = small_data(batches * batch);
+  World world;
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = batch});
+  trainer.resume(folder / "one");
+  std::vector<Epoch> said;
+  const FitOptions fit{.epochs = 2, .save = folder / "run", .keep_best = true};
+  for (const Epoch& epoch : trainer.fit(*data, fit)) {
+    said.push_back(epoch);
+    // On another number of images it would not compare with what comes.
+    CHECK(std::filesystem::exists(folder / "run.best") == (said.size() > 1 || batches == before));
+  }
+  REQUIRE(said.size() == 2);
+  CHECK(said[0].number == 1);
+  CHECK(said[0].loss == at.loss / double(before));
+  CHECK(said[0].top1 == at.top1 / double(before));
+  CHECK(said[1].number == 2);
+  const Progress best = read_progress(folder / "run.best");
+  CHECK(best.settings.at("score.images") == text(batches * batch));
+  const bool first = batches == before && said[0].loss < said[1].loss;
+  CHECK(best.score->loss == said[first ? 0 : 1].loss);
 }

@@ -389,6 +389,38 @@ TEST_CASE("without validation the best is of least loss") {
   CHECK(read_progress(folder / "run.best").score->loss == least);
 }
 
+TEST_CASE("without validation a part of an epoch is no best") {
+  const Folder folder;
+  const std::string path = folder / "run", best = path + ".best";
+  const auto data = small_data(), validation = small_data(50, false);
+  World world;
+  const auto train = [&](std::int64_t steps, bool resumes, const Dataset* judge = nullptr) {
+    Trainer trainer(small_network(true), world, SGD{.rate = 0.05, .momentum = 0.9}, {.batch = 24});
+    if (resumes) trainer.resume(path);
+    const FitOptions o{.steps = steps, .validation = judge, .save = path, .keep_best = true};
+    std::vector<double> losses;
+    for (const Epoch& epoch : trainer.fit(*data, o)) losses.push_back(epoch.loss);
+    return losses;
+  };
+  train(3, false);
+  CHECK(!std::filesystem::exists(best));
+  train(3, true);  // which comes to the same part once more
+  CHECK(!std::filesystem::exists(best));
+  const std::vector<double> whole = train(4, true);
+  REQUIRE(std::filesystem::exists(best));
+  CHECK(read_progress(best).score == Score{false, whole.back(), read_progress(best).score->top1});
+  CHECK(step_of(best) == 4);
+  for (const std::int64_t steps : {5, 6, 7}) {  // however well the first batches go
+    train(steps, true);
+    CHECK(step_of(best) == 4);
+  }
+
+  // What was evaluated is judged by that.
+  std::filesystem::remove(best);
+  train(2, false, validation.get());
+  CHECK(step_of(best) == 2);
+}
+
 TEST_CASE("a ruined network replaces no checkpoint, on no rank") {
   const Folder folder;
   const std::string path = folder / "run";

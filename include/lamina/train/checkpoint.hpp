@@ -29,8 +29,8 @@ struct Score {
 
 /// Where a training stands, beside its tensors.
 struct Progress {
-  std::int64_t step = 0;    ///< updates done: the schedule's position
-  std::int64_t epoch = 0;   ///< the data's position: the current epoch,
+  std::int64_t step = 0;    ///< updates done
+  std::int64_t epoch = 0;   ///< the data's and the schedule's position: the current epoch,
   std::int64_t batch = 0;   ///< and how many of its batches are done
   std::int64_t images = 0;  ///< of the data of that epoch; 0 = not known
   double loss = 0,

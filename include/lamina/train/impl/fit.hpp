@@ -17,6 +17,12 @@ inline std::string images_to_judge_by(const FitOptions& o, const Dataset& data) 
   return text((o.validation ? *o.validation : data).size());
 }
 
+/// Steps in all when training ends. Counted from where it stands, since the epochs before may have
+/// been on other data, and had another number of batches.
+inline std::int64_t last_step(const FitOptions& o, const Progress& at, std::int64_t batches) {
+  return o.steps > 0 ? o.steps : at.step + (o.epochs - at.epoch) * batches - at.batch;
+}
+
 }  // namespace detail
 
 LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned,
@@ -25,8 +31,7 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
       owned_(std::move(owned)),
       options_(std::move(options)),
       data_(data),
-      batches_(data.size() / trainer.options_.batch),
-      total_(options_.steps > 0 ? options_.steps : batches_ * options_.epochs) {
+      batches_(data.size() / trainer.options_.batch) {
   check(batches_ > 0, data.name(), ": a global batch of ", trainer.options_.batch,
         " is larger than the data set of ", data.size(), " images");
   check(trainer.most_ == trainer.all_.size() || options_.world,
@@ -37,6 +42,7 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
   if (options_.validation)
     check(options_.validation->size() > 0, options_.validation->name(), ": has no images");
   if (late()) join();
+  total_ = detail::last_step(options_, at(), batches_);
   if (!trainer.active()) return;
   loader_ = trainer.loader(data, true, options_);
   detail::check_alike(trainer.ranks_, options_, trainer.progress_);
@@ -46,6 +52,8 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
 
 LAMINA_INLINE bool Trainer::Fit::next() {
   while (trainer_.active() || park()) {
+    // Who has joined, or resumed meanwhile, stands elsewhere than when this was made.
+    total_ = detail::last_step(options_, at(), batches_);
     stopped_ = stopped_ || (more() && alone() && asked());
     const bool another = more() && !stopped_;
     if (another) {
@@ -116,7 +124,9 @@ LAMINA_INLINE void Trainer::Fit::finish(int left) {
 }
 
 LAMINA_INLINE void Trainer::Fit::sum_up() {
-  const auto steps = double(at().batch > 0 ? at().batch : batches_);
+  // An epoch that a run before this one has trained may have been on other data.
+  const std::int64_t images = at().images > 0 ? at().images : data_.size();
+  const auto steps = double(at().batch > 0 ? at().batch : images / trainer_.options_.batch);
   epoch_.number = at().epoch + (at().batch > 0);
   epoch_.loss = at().loss / steps, epoch_.top1 = at().top1 / steps;
 }
@@ -160,6 +170,9 @@ LAMINA_INLINE void Trainer::Fit::save() {
 }
 
 LAMINA_INLINE void Trainer::Fit::save_best() {
+  // A mean over a part of an epoch, or over other data, does not compare with that over an epoch.
+  const bool other_data = at().images > 0 && at().images != data_.size();
+  if (!epoch_.validation && (at().batch > 0 || other_data)) return;
   const Score score = epoch_.validation
                           ? Score{true, epoch_.validation->loss, epoch_.validation->top1}
                           : Score{false, epoch_.loss, epoch_.top1};

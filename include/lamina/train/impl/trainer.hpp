@@ -123,7 +123,11 @@ LAMINA_INLINE void Trainer::start(const Batch& batch, std::int64_t per_epoch, st
   UnderWay step{.result = {}, .begin = now(), .samples = batch.global_valid};
   StepResult& r = step.result;
   r.count = per_epoch;
-  r.rate = options_.schedule.at(optimizer_.rate(), progress_.step, per_epoch, total);
+  // In steps of these data: epochs on other data may have had another number of them.
+  const std::int64_t position =
+      progress_.epoch * std::max<std::int64_t>(per_epoch, 1) + progress_.batch;
+  r.rate = options_.schedule.at(optimizer_.rate(), position, per_epoch,
+                                position + total - progress_.step);
   stream_.begin_step();
   train_turns(batch, r.rate);
   advance(r);
