@@ -104,10 +104,11 @@ void CudnnGraph::convolve(Pass pass, const ConvGeometry& g, int x, int w, int y)
 }
 
 Descriptor& CudnnGraph::point_by_point(cudnnPointwiseMode_t mode, int x, int y) {
-  parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)
-      .set(CUDNN_ATTR_POINTWISE_MODE, mode)
-      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(sums_))
-      .finalize("describe an operation");
+  Descriptor& how = parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  how.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, data_type(sums_));
+  if (mode == CUDNN_POINTWISE_RELU_FWD)  // else NaN becomes 0
+    how.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_PROPAGATE_NAN);
+  how.finalize("describe an operation");
   return operations_.emplace_back(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
       .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, parts_.back())
       .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors_[std::size_t(x)])

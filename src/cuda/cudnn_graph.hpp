@@ -51,7 +51,7 @@ class CudnnGraph {
   void convolve(Pass pass, const ConvGeometry& g, int x, int w, int y);
   /// y = a + b, which may be of one row, for all rows of y.
   void add(int a, int b, int y);
-  /// y = x above zero, 0 below.
+  /// y = x above zero, 0 below, NaN where x is.
   void rectify(int x, int y);
   /// After the last operation.
   void finish();

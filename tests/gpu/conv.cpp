@@ -69,6 +69,32 @@ TEST_CASE("convolutions by cuDNN equal the reference") {
   compare(geometries[0], true, {2, 6, 7, 5}, e, t, t);
 }
 
+TEST_CASE(
+    "what is undefined stays so in convolutions by cuDNN, with ReLU in the graph and behind") {
+  const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
+  const char* const way = GENERATE(" 0.", " 1.");  // the candidate: fused, plain
+  CAPTURE(name(t), way);
+  const Choice choice{.verdicts = std::make_shared<Preferring>(way, true)};
+  const Reference reference;
+  const ConvGeometry g{.channels = 8, .kernel = 3, .pad = 1};
+  const Shape x{2, 8, 7, 5};
+  const Epilogue relu{.activation = Activation{}};
+  const auto backend = cuda_backend(0, choice);
+  const auto kernel = backend->conv(g, {x, t, {}}, relu);
+  const auto right = reference.conv(g, {x, DType::f64, {}}, relu);
+  Operands in = operands_of(*right, t);
+  in.x[17] = in.b[3] = NAN;
+  const Values got = run(*backend, *kernel, in, wide(t))[0];
+  const Values expected = run(reference, *right, in, DType::f64)[0];
+  int undefined = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    undefined += std::isnan(expected[i]);
+    REQUIRE(std::isnan(got[i]) == std::isnan(expected[i]));
+  }
+  CHECK(undefined > 2 * 7 * 5);
+}
+
 TEST_CASE("convolutions of few channels by cuDNN equal the reference, in blocks and without") {
   const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
   const bool blocks = GENERATE(true, false);

@@ -174,11 +174,14 @@ void point_by_point(const Object& operation, Operands& all) {
   const Operand& x = operand(all, operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
   Operand& y = operand(all, operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
   const bool adds = how.one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE) == CUDNN_POINTWISE_ADD;
+  const auto nan = how.values.find(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION);  // else it becomes 0
+  const bool keeps_nan =
+      nan != how.values.end() && how.one<cudnnNanPropagation_t>(nan->first) == CUDNN_PROPAGATE_NAN;
   const Operand* const b =
       adds ? &operand(all, operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC) : nullptr;
   y.each([&](auto i) {
     const double v = x.get(i);
-    y.set(i, adds ? v + b->get(i) : v > 0 || v != v ? v : 0.0);
+    y.set(i, adds ? v + b->get(i) : v > 0 || (keeps_nan && v != v) ? v : 0.0);
   });
 }
 
