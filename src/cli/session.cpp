@@ -30,6 +30,9 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 extern char** environ;
 
@@ -142,20 +145,26 @@ void choose_kernels(RunOptions& o, bool on_gpu, bool some) {
   o.backend = gpu->text();
 }
 
-/// Which GPU this rank has: the ranks of a host that are on GPUs, `on` says which, take them in
-/// turn. And NCCL between them, where all ranks have one of their own.
+/// Which GPU this rank has: the one that is named, or else the ranks of a host that are on GPUs,
+/// `on` says which, take them in turn. And NCCL between them, where all ranks have one of their
+/// own.
 void take_gpu(RunOptions& o, World& world, const std::vector<int>& on) {
   const int gpus = cuda_devices();
   check(o.comm != "nccl" || gpus > 0, "--comm nccl: no GPU can be used; see lamina info");
   const auto me = std::size_t(world.rank());
   int before = 0;
   for (std::size_t r = 0; r < me; ++r) before += on[r] && world.hosts()[r] == world.hosts()[me];
-  const int mine = gpus > 0 ? before % gpus : 0;
-  if (auto gpu = GpuName::of(o.backend); gpu && gpu->number < 0)
+  int mine = gpus > 0 ? before % gpus : 0;
+  if (auto gpu = GpuName::of(o.backend); gpu && gpu->number >= 0)
+    mine = gpu->number;
+  else if (gpu)
     gpu->number = mine, o.backend = gpu->text();
   if (std::ranges::count(on, 0) > 0) return;
-  const bool alone =
-      world.comm().all_reduce_value(int(gpus >= world.local_size()), ReduceOp::min) == 1;
+  check(gpus == 0 || mine < gpus, "GPU ", mine, ": expected one from 0 to ", gpus - 1);
+  const std::vector<int> all = world.comm().all_gather_value(gpus > 0 ? mine : -1);
+  std::set<std::pair<std::string, int>> seats;
+  for (std::size_t r = 0; r < all.size(); ++r) seats.insert({world.hosts()[r], all[r]});
+  const bool alone = seats.size() == all.size() && std::ranges::count(all, -1) == 0;
   if (o.comm == "nccl" || (o.comm == "auto" && alone && has_nccl() && world.size() > 1))
     world.carry_over([mine](std::shared_ptr<Transport> peers) {
       return nccl_transport(std::move(peers), {Device::Kind::cuda, mine});

@@ -42,12 +42,12 @@ NcclRank::~NcclRank() {
   const double limit = now() + 5;
   cudaSetDevice(device_);
   for (; first_ != next_ && now() < limit; pause()) drop_past();
-  if (error_) return;
   for (ncclComm_t comm : comms_) {
-    if (!comm) continue;
+    if (error_ || !comm) continue;
     const bool well = first_ == next_ && ended_well(comm, limit);
-    well ? nccl().destroy(comm) : nccl().abort(comm);
+    well ? void(nccl().destroy(comm)) : abort(comm);
   }
+  for (std::thread& thread : aborts_) thread.join();
 }
 
 bool NcclRank::ended_well(ncclComm_t comm, double limit) const {
@@ -199,9 +199,17 @@ void NcclRank::give_up(const std::exception_ptr& error) noexcept {
   // First the streams know of the error, then what they wait for ends.
   for (const auto& weak : queues_)
     if (const auto queue = weak.lock()) queue->fail(error);
-  cudaSetDevice(device_);
   for (ncclComm_t comm : comms_)
-    if (comm) nccl().abort(comm);
+    if (comm) abort(comm);
+}
+
+/// On a thread of its own: kernels end at once, but NCCL does not return before the graphs are gone
+/// that have collectives of this communicator. They go where the error is thrown.
+void NcclRank::abort(ncclComm_t comm) {
+  aborts_.emplace_back([comm, device = device_] {
+    cudaSetDevice(device);
+    nccl().abort(comm);
+  });
 }
 
 }  // namespace lamina::detail

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace lamina::detail {
@@ -20,6 +21,7 @@ namespace lamina::detail {
 class NcclRank : public std::enable_shared_from_this<NcclRank> {
  public:
   NcclRank(std::shared_ptr<Transport> peers, int device);
+  /// When no recording has its collectives any more: those who made one hold a Communicator longer.
   ~NcclRank();
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
@@ -48,7 +50,7 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
 
   /// Throws if a communicator has failed, or what is under way takes too long.
   void poll();
-  /// What is under way ends, and whoever waits for its streams gets this error.
+  /// What is under way ends, and whoever waits for its streams gets this error. Waits for nothing.
   void give_up(const std::exception_ptr& error) noexcept;
 
  private:
@@ -74,6 +76,7 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
     if (error_) std::rethrow_exception(error_);
   }
   void drop_past();
+  void abort(ncclComm_t comm);
   Underway& at(std::uint64_t number) { return underway_[number % capacity]; }
 
   std::shared_ptr<Transport> peers_;
@@ -85,6 +88,7 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   std::uint64_t first_ = 0, next_ = 0;
   std::vector<std::weak_ptr<cuda::Queue>> queues_;  // that one, and those it takes from
   std::exception_ptr error_;
+  std::vector<std::thread> aborts_;
 };
 
 }  // namespace lamina::detail

@@ -2,11 +2,42 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 namespace lamina::cuda {
 
+namespace {
+
+/// Memory that streams allocate is otherwise for its own GPU alone.
+void open(int device, int peer) {
+  int can = 0;
+  ok(cudaDeviceCanAccessPeer(&can, peer, device), "ask which GPUs reach each other");
+  if (!can) return;
+  cudaMemAccessDesc access = {};
+  access.location.type = cudaMemLocationTypeDevice, access.location.id = peer;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  cudaMemPool_t pool = nullptr;
+  ok(cudaDeviceGetDefaultMemPool(&pool, device), "find where memory comes from");
+  ok(cudaMemPoolSetAccess(pool, &access, 1), "let another GPU reach memory");
+}
+
+/// Between ranks of one process NCCL reads and writes operands where they lie: the GPUs that this
+/// process has reach each other's memory, and no others.
+void open_to_others(int device) {
+  static std::mutex mutex;
+  static std::vector<int> devices;
+  const std::lock_guard lock(mutex);
+  if (std::ranges::find(devices, device) != devices.end()) return;
+  for (const int other : devices) open(device, other), open(other, device);
+  devices.push_back(device);
+}
+
+}  // namespace
+
 Memory::Memory(int device) : device_(device) {
   select();
+  open_to_others(device);
   ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
 }
 

@@ -46,10 +46,25 @@ struct cudaDeviceProp {
   int major, multiProcessorCount, l2CacheSize;
 };
 
+using cudaMemPool_t = struct CUmemPoolHandle_st*;
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+enum cudaMemAccessFlags { cudaMemAccessFlagsProtReadWrite = 3 };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
+struct cudaMemAccessDesc {
+  cudaMemLocation location;
+  cudaMemAccessFlags flags;
+};
+
 const char* cudaGetErrorString(cudaError_t);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int device);
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int device);
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, const cudaMemAccessDesc*, std::size_t count);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t);
 cudaError_t cudaFreeAsync(void*, cudaStream_t);

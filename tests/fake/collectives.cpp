@@ -213,6 +213,20 @@ TEST_CASE("collectives between GPUs are recorded where somebody listens") {
   });
 }
 
+TEST_CASE("GPUs of one process reach each other's memory") {
+  fake_gpus(3);
+  run_ranks(3, [](World& world) {
+    const int gpu = 2 - world.rank();
+    world.carry_over([&](auto threads) {
+      return nccl_transport(std::move(threads), {Device::Kind::cuda, gpu});
+    });
+    cuda::Memory memory(gpu);
+    Stream stream;
+    every_collective<float>({world, memory, stream});
+  });
+  fake_gpus(1);
+}
+
 TEST_CASE("what does not lie on the GPU passes beneath NCCL") {
   on_gpus(2, [](const Rank& r) {
     Tensor x({{3, 1, 1, 1}, DType::f32, {}});

@@ -61,11 +61,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* to) {
   *to = nullptr;
   if (!capture || capture->streams[0] != &fake(stream)) return cudaErrorStreamCaptureUnmatched;
   const bool whole = joined(*capture, fake(stream).tail);
+  auto nodes = std::exchange(capture->nodes, {});  // events know of the capture for longer
   for (FakeStream* s : capture->streams) s->capture = nullptr;
   recorded = nullptr;
   if (capture->broken) return cudaErrorStreamCaptureInvalidated;
   if (!whole) return cudaErrorStreamCaptureUnjoined;
-  *to = new CUgraph_st{std::move(capture->nodes), capture->streams};
+  *to = new CUgraph_st{std::move(nodes), capture->streams};
   return cudaSuccess;
 }
 

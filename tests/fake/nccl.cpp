@@ -1,14 +1,17 @@
 // A stand-in for NCCL between ranks that are threads of one process. What is called is put into the
 // fake runtime's streams. A collective is done when the streams of all its ranks have come to it;
-// where they called different things, all of them are told so.
+// where they called different things, all of them are told so. What ends a communicator waits until
+// no graph has a collective of it.
 #include "comm/nccl_calls.hpp"
 #include "fake/nccl_group.hpp"
 #include "fake/stream.hpp"
 
 #include <lamina/base/text.hpp>
 
+#include <chrono>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 using namespace lamina::test;
 
@@ -34,8 +37,11 @@ bool ready(const ncclComm& comm) {
 
 ncclResult_t put(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard lock(nccl_guard);
+  if (nccl_refuses) return ncclUnhandledCudaError;
   if (!comm || comm->aborted || comm->late || !ready(*comm)) return ncclInvalidUsage;
   comm->late = std::move(work), comm->into = stream, comm->asked = false;
+  if (fake(stream).capture)
+    comm->late = [work = std::move(comm->late), kept = comm->in_graphs] { work(); };
   return ncclInProgress;
 }
 ncclResult_t put(ncclComm_t comm, cudaStream_t stream, NcclCall call) {
@@ -50,6 +56,11 @@ ncclResult_t note(ncclComm_t comm, cudaStream_t stream, const NcclMessage& messa
   return ncclSuccess;
 }
 
+ncclResult_t until_no_graph_has_it(ncclComm_t comm) {
+  while (comm->in_graphs.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return ncclSuccess;
+}
+
 /// When all have asked: the groups, by color, in the order of the keys.
 void finish(const std::vector<NcclGroup::Splitting>& asked) {
   std::map<int, std::map<std::pair<int, int>, NcclGroup::Splitting>> by_color;
@@ -58,7 +69,7 @@ void finish(const std::vector<NcclGroup::Splitting>& asked) {
   for (const auto& [color, members] : by_color) {
     const auto group = std::make_shared<NcclGroup>(members.size());
     int rank = 0;
-    for (const auto& [order, one] : members) *one.to = nccl_join(group, rank++);
+    for (const auto& [order, one] : members) *one.to = nccl_join(group, rank++, one.gpu);
   }
 }
 
@@ -83,7 +94,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* to, int ranks, ncclUniqueId key,
   const std::lock_guard lock(nccl_guard);
   auto& group = by_key[{key.internal, sizeof key.internal}];
   if (!group) group = std::make_shared<NcclGroup>(std::size_t(ranks));
-  *to = nccl_join(group, rank);
+  *to = nccl_join(group, rank, chosen_gpu());
   return ncclInProgress;
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* to,
@@ -91,7 +102,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* to,
   const std::lock_guard lock(nccl_guard);
   if (config->blocking != 0 || comm->late || !ready(*comm)) return ncclInvalidUsage;
   auto& asked = comm->group->splits[comm->splits++];
-  asked.push_back({color, key, comm->rank, to});
+  asked.push_back({color, key, comm->rank, comm->gpu, to});
   if (asked.size() == comm->group->members.size()) finish(asked);
   return ncclInProgress;
 }
@@ -114,12 +125,14 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* status) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclInProgress; }
-ncclResult_t ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return until_no_graph_has_it(comm); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const std::lock_guard lock(nccl_guard);
-  comm->aborted = true;
-  nccl_changed.notify_all();
-  return ncclSuccess;
+  {
+    const std::lock_guard lock(nccl_guard);
+    comm->aborted = true, comm->late = {};
+    nccl_changed.notify_all();
+  }
+  return until_no_graph_has_it(comm);
 }
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {

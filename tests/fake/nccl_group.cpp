@@ -78,7 +78,21 @@ void wait(std::unique_lock<std::mutex>& lock, const ncclComm& comm, const Ready&
   --g.waiting;
 }
 
+/// Between GPUs of one process NCCL reads and writes operands of the peers where they lie.
+void check_reach(NcclGroup& g, int rank, int peer, const void* operand) {
+  const int gpu = g.members[std::size_t(rank)]->gpu, other = gpu_of(operand);
+  if (other >= 0 && !reaches(gpu, other))
+    g.fail(text("rank ", rank, " on GPU ", gpu, " cannot reach what rank ", peer, " has on GPU ",
+                other));
+}
+void check_reach(NcclGroup& g, const std::map<int, NcclCall>& calls) {
+  for (const auto& [rank, mine] : calls)
+    for (const auto& [peer, call] : calls)
+      check_reach(g, rank, peer, call.in), check_reach(g, rank, peer, call.out);
+}
+
 void take(NcclGroup& g, NcclMessage& from, int sender, const NcclMessage& to, int receiver) {
+  check_reach(g, sender, receiver, to.at);
   if (from.count == to.count && from.type == to.type)
     std::memmove(to.at, from.at, to.count * size_of(to.type));
   else
@@ -101,9 +115,9 @@ void NcclGroup::fail(const std::string& why) {
   if (error.empty()) error = why;
 }
 
-ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank) {
+ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank, int gpu) {
   static std::deque<ncclComm> all;  // they stay: works of theirs may come late
-  all.push_back({group, rank});
+  all.push_back({group, rank, gpu});
   return group->members[std::size_t(rank)] = &all.back();
 }
 
@@ -116,7 +130,9 @@ void nccl_meet(ncclComm_t comm, const NcclCall& mine) {
   for (const auto& [rank, call] : meeting.come)
     if (!call.matches(mine))
       g.fail(text("rank ", rank, " called ", call, ", but rank ", comm->rank, " called ", mine));
-  if (meeting.come.size() == g.members.size() && g.error.empty()) {
+  const bool all = meeting.come.size() == g.members.size();
+  if (all) check_reach(g, meeting.come);
+  if (all && g.error.empty()) {
     run(meeting.come);
     meeting.done = true;
     nccl_changed.notify_all();

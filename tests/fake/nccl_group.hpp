@@ -20,6 +20,9 @@ namespace lamina::test {
 inline std::mutex nccl_guard;
 inline std::condition_variable nccl_changed;
 
+/// Whether calls of this thread that put something into a stream fail.
+inline thread_local bool nccl_refuses = false;
+
 /// One collective, as one rank calls it.
 struct NcclCall {
   std::string what;
@@ -55,7 +58,7 @@ struct NcclGroup {
     bool done = false;
   };
   struct Splitting {  ///< what one rank asks for
-    int color, key, rank;
+    int color, key, rank, gpu;
     ncclComm_t* to;
   };
 
@@ -73,8 +76,8 @@ struct NcclGroup {
   void fail(const std::string& why);
 };
 
-/// The rank joins.
-ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank);
+/// The rank joins, with this GPU of the process.
+ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank, int gpu);
 
 /// In a stream: returns when all ranks have come and it is done, or this one has given up. What has
 /// been recorded meets again whenever it runs.
@@ -86,7 +89,7 @@ void nccl_exchange(ncclComm_t comm, const NcclMessages& all);
 
 struct ncclComm {
   std::shared_ptr<lamina::test::NcclGroup> group;
-  int rank;
+  int rank, gpu;
   bool aborted = false;
   std::uint64_t meetings = 0, splits = 0;
   // What was called last is put into its stream only when somebody asks for the second time whether
@@ -94,4 +97,6 @@ struct ncclComm {
   std::function<void()> late = {};
   cudaStream_t into = nullptr;
   bool asked = false;
+  // Shared by all that has been recorded, for as long as a graph has it.
+  std::shared_ptr<const bool> in_graphs = std::make_shared<bool>();
 };

@@ -15,16 +15,22 @@ namespace {
 using namespace lamina::test;
 
 std::mutex guard;  // of all that is here but what a stream has for itself
-std::map<const char*, std::size_t> device, pinned;
+struct Block {
+  std::size_t bytes;
+  int gpu;  // that was chosen
+};
+using Blocks = std::map<const char*, Block>;
+Blocks device, pinned;
 FakeCounts counted;
 std::size_t limit = std::size_t(1) << 34, taken = 0;
 
-bool inside(const std::map<const char*, std::size_t>& memory, const void* p, std::size_t bytes) {
+/// Null where it is not inside one of them.
+const Block* find(const Blocks& memory, const void* p, std::size_t bytes) {
   const char* const at = static_cast<const char*>(p);
   auto next = memory.upper_bound(at);
-  if (next == memory.begin()) return false;
-  const auto& [begin, size] = *--next;
-  return at >= begin && at + bytes <= begin + size;
+  if (next == memory.begin()) return nullptr;
+  const auto& [begin, block] = *--next;
+  return at + bytes <= begin + block.bytes ? &block : nullptr;
 }
 
 }  // namespace
@@ -46,17 +52,22 @@ void count(std::int64_t FakeCounts::*what) {
 void lose_device(bool gone) { lost = gone; }
 void run_ahead(bool may) { runs_ahead = may; }
 void hurry(cudaStream_t stream) { fake(stream).hurry(); }
+int gpu_of(const void* memory) {
+  const std::lock_guard lock(guard);
+  const Block* const block = find(device, memory, 1);
+  return block ? block->gpu : -1;
+}
 
 }  // namespace lamina::test
 
 namespace {
 
-cudaError_t add(std::map<const char*, std::size_t>& memory, void** to, std::size_t bytes) {
+cudaError_t add(Blocks& memory, void** to, std::size_t bytes) {
   char* const at = static_cast<char*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   std::memset(at, 0xFF, bytes);
   const std::lock_guard lock(guard);
   ++counted.allocations;
-  memory[at] = bytes;
+  memory[at] = {bytes, chosen_gpu()};
   *to = at;
   return cudaSuccess;
 }
@@ -69,11 +80,11 @@ cudaError_t run_all(cudaStream_t stream) {
 }
 
 /// What is freed is spoilt and kept, so that who uses it all the same finds NaN.
-std::size_t drop(std::map<const char*, std::size_t>& memory, void* p) {
+std::size_t drop(Blocks& memory, void* p) {
   const std::lock_guard lock(guard);
   const auto at = memory.find(static_cast<char*>(p));
   if (at == memory.end()) return 0;
-  const std::size_t bytes = at->second;
+  const std::size_t bytes = at->second.bytes;
   std::memset(p, 0xFF, bytes);
   memory.erase(at);
   return bytes;
@@ -104,14 +115,6 @@ const char* cudaGetErrorString(cudaError_t status) {
     default:
       return "invalid argument";
   }
-}
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int number) {
-  if (const cudaError_t why = refused()) return why;
-  return number == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   if (const cudaError_t why = refused_in_capture()) return why;
@@ -155,7 +158,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
                             cudaStream_t stream) {
   const auto host = [&](const void* p) {
     const std::lock_guard lock(guard);
-    return !inside(device, p, bytes) && !inside(pinned, p, bytes);
+    return !find(device, p, bytes) && !find(pinned, p, bytes);
   };
   const bool waits = host(to) || host(from);
   const cudaError_t why = stream->put([=] { std::memmove(to, from, bytes); });

@@ -19,8 +19,16 @@ FakeCounts fake_counts();
 void fake_memory(std::size_t bytes);
 /// From now on all calls fail, as those of a GPU that is gone, or they do not.
 void lose_device(bool gone);
-/// Which of the machine's GPUs the calling thread sees as its only one, number 0: 0 if nobody says.
+/// Which of the machine's GPUs the calling thread sees as number 0: 0 if nobody says.
 void see_gpu(int number);
+/// How many GPUs each thread sees, that one and those behind it: 1 from the start.
+void fake_gpus(int count);
+/// The number of the one that the calling thread computes on.
+int chosen_gpu();
+/// On which GPU memory lies; -1 where it is not a GPU's.
+int gpu_of(const void* memory);
+/// Whether kernels of a GPU may touch what lies on another one.
+bool reaches(int gpu, int other);
 /// Whether streams that are asked how far they are may go on, at random, as they do from the start;
 /// else they run no further than somebody waits for, so that as much as can be is under way.
 void run_ahead(bool may);
