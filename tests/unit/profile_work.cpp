@@ -5,10 +5,12 @@
 #include <lamina/comm/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/batch_norm.hpp>
+#include <lamina/layers/concat.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/layers/global_avg_pool.hpp>
 #include <lamina/layers/linear.hpp>
 #include <lamina/layers/max_pool2d.hpp>
+#include <lamina/layers/pad_channels.hpp>
 #include <lamina/layers/relu.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/layers/tanh.hpp>
@@ -243,6 +245,37 @@ TEST_CASE("what ranks compute adds up to the whole, along whichever axes it is c
     INFO(layer << ' ' << name(pass));
     if (pass == Pass::update) continue;  // of copies, on each rank that has one
     CHECK(4 * rows.at(key).flops == Approx(work.flops));
+  }
+}
+
+TEST_CASE("what ranks move adds up to the whole where they have other inputs, or none") {
+  Network net({.c = 8, .h = 4, .w = 4});
+  const Node x = net.input().add<Conv2D>({.channels = 8, .kernel = 1}, "conv");
+  net.join<Concat>({x.add<ReLU>({}, "a"), x.add<Tanh>({}, "b")}, {}, "both")
+      .add<PadChannels>({.channels = 32}, "pad")
+      .add<Linear>({.features = 4}, "fc")
+      .add<SoftmaxCrossEntropy>({}, "loss");
+  const auto rows_on = [&](int ranks) {
+    Rows rows;
+    run_ranks(ranks, [&](World& world) {
+      const Split channels{.channel = ranks};
+      const std::vector<Split> splits =
+          test::splits_of(net, {.splits = {{"both", channels}, {"pad", channels}}}, ranks);
+      PlacedNetwork placed = place(net, world, 4, DType::f32, splits);
+      const Profile p = measured(placed);
+      if (world.rank() == 0) rows = rows_of(p);
+    });
+    return rows;
+  };
+  const Rows alone = rows_on(1);
+  for (const int ranks : {2, 4}) {
+    CAPTURE(ranks);
+    const Rows rows = rows_on(ranks);
+    const double bytes = alone.at({"both", Pass::forward}).bytes;
+    CHECK(bytes == 4 * 16 * 4 * (16 + 16));
+    CHECK(ranks * rows.at({"both", Pass::forward}).bytes == bytes);
+    // Each counts what the rank reads that reads most: as many channels as it writes.
+    CHECK(ranks * rows.at({"pad", Pass::forward}).bytes == 4 * 16 * 4 * (32 + 32));
   }
 }
 

@@ -35,7 +35,7 @@ inline OwnPart own_part(const Step& step, const PlaceOptions& placing) {
   const Box &own = y.box[std::size_t(rank)], &taken = x.box[std::size_t(rank)];
   if (step.kind == Step::Kind::reshard)  // reads what it has, writes what it wants
     return {most_samples, double(own.size() + taken.size()) / double(x.largest() + y.largest())};
-  if (own.empty() || taken.empty()) return {most_samples, 0};
+  if (own.empty()) return {most_samples, 0};
   const auto whole = [&](Part Box::*axis, std::int64_t size) {
     return std::ranges::all_of(y.box,
                                [&](const Box& b) { return b.empty() || (b.*axis).size == size; });
@@ -44,10 +44,12 @@ inline OwnPart own_part(const Step& step, const PlaceOptions& placing) {
   const auto count = [&](Part Box::*axis, std::int64_t size, bool also_x = false) {
     const bool y_is_whole = whole(axis, size);
     if (!y_is_whole) part *= part_of_longest(y, rank, axis);
-    if (y_is_whole || also_x) part *= part_of_longest(x, rank, axis);
+    if ((y_is_whole || also_x) && !taken.empty()) part *= part_of_longest(x, rank, axis);
   };
   count(&Box::c, y.whole.c, split.input > 1), count(&Box::h, y.whole.h), count(&Box::w, y.whole.w);
-  return {taken.n.size, part};  // a loss has none in y
+  // A loss has no samples in y; a rank whose part of y is made of other inputs, or of none, has
+  // none in x.
+  return {taken.empty() ? own.n.size : taken.n.size, part};
 }
 
 /// The elements that this rank updates: where they are shared out, one rank like the others.
