@@ -338,7 +338,11 @@ Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
   });
   network.changed(), network.values_are_new();
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
-  if (averaged.empty()) network.kept_is_known();
+  if (averaged.empty()) {
+    network.kept_is_known();
+    Stream stream;
+    network.average_kept(stream);  // which the file has, too: nothing changes
+  }
   return {to_progress(path, answer[0].get<std::map<std::string, std::string>>()),
           {averaged.begin(), averaged.end()}};
 }
@@ -362,6 +366,9 @@ Unmatched load_parameters(const std::string& path, PlacedNetwork& network, bool 
     const Unmatched u = match(*file, slots, false);
     check(!strict || u.empty(), path, ": checkpoint for another model: ", u.text());
     check(!slots.empty(), path, ": nothing in it fits the network: ", u.text());
+    check((u.missing.empty() && u.reshaped.empty()) || !network.changes()->of_one_worker, path,
+          ": some parameters are not in it, and the network's running statistics are those of the "
+          "worker that ran last: expected average_kept() before");
     std::vector<std::string> names;
     for (const Slot& s : slots) names.push_back(s.name);
     return json{names, u.missing, u.unexpected, u.reshaped};

@@ -246,6 +246,25 @@ TEST_CASE("after an epoch's end training goes on in epochs of other data") {
   }
 }
 
+TEST_CASE("inference of one's own may follow right on a resume of workers") {
+  const checkpoint_files::Folder folder;
+  const auto data = small_data();
+  World world;
+  const TrainerOptions how{.batch = batch, .workers = 2};
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, how);
+  for (const Epoch& epoch : trainer.fit(*data, {.steps = 3})) (void)epoch;
+  trainer.save(folder / "run");
+  Trainer other(small_network(true), world, SGD{.rate = 0.05}, how);
+  other.resume(folder / "run");
+  CHECK(weights(other.network()) == weights(trainer.network()));
+  for (Trainer* t : {&trainer, &other}) {
+    Targets targets(t->network());
+    Context context{.stream = t->stream(), .training = false};
+    context.targets = targets.move(t->stream());
+    for (int w = 0; w < 2; ++w) CHECK_NOTHROW(t->network().forward(context));
+  }
+}
+
 TEST_CASE("ranks that join end where the others do, also after an epoch on other data") {
   const checkpoint_files::Folder folder;
   train_one_epoch(folder / "one");
