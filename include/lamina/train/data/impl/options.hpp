@@ -3,6 +3,7 @@
 
 #include <lamina/base/error.hpp>
 #include <lamina/base/inline.hpp>
+#include <lamina/base/random.hpp>
 #include <lamina/train/data/detail/options.hpp>
 
 #include <algorithm>
@@ -32,9 +33,13 @@ class Limited final : public Dataset {
 
   std::int64_t size() const override { return size_; }
 
-  // Spaced, because the images of a folder are sorted by class.
+  // One of each of as many equal parts, because the images of a folder are sorted by class; and of
+  // these any one, because elsewhere classes take turns, of which equal steps would meet the same.
   void read(std::int64_t index, Sample& to) const override {
-    all_->read(index * all_->size() / size_, to);
+    const auto part = [&](std::int64_t i) { return i * all_->size() / size_; };
+    const std::int64_t begin = part(index), size = part(index + 1) - begin;
+    const Random random(key_of("limit"));
+    all_->read(begin + std::int64_t(random.below(std::uint64_t(size), std::uint64_t(index))), to);
   }
 
  private:
