@@ -313,7 +313,7 @@ TEST_CASE("what a read() leaves out is an error, not what the image before had")
     void read(std::int64_t index, Sample& to) const override {
       const bool forgets = index == 2;
       if (forgets && what_ == 0) return;
-      if (!forgets || what_ != 1) to.label = std::int32_t(index);
+      if (!forgets || what_ != 1) to.label = forgets && what_ == 4 ? 10 : std::int32_t(index);
       if (what_ == 2) {
         if (!forgets) to.planes.assign(4, 1.0f);
         return;
@@ -337,6 +337,9 @@ TEST_CASE("what a read() leaves out is an error, not what the image before had")
   CHECK_THAT(error(1), ContainsSubstring("forgetful: read() gave an image no label"));
   CHECK(error(2) == nothing);
   CHECK_THAT(error(3), ContainsSubstring("an image of 2x2x1 has 0 bytes"));
+  CHECK(error(4) ==
+        "forgetful: read() gave an image the label 10: expected one below the 10 of "
+        "classes()");
 }
 
 TEST_CASE("a loader can be abandoned, moved and sought at any time") {

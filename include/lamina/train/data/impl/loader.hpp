@@ -239,6 +239,9 @@ struct Loader::Impl {
       std::memcpy(to, &sample.label, sizeof sample.label);
     check(!data.labels_samples() || sample.label != detail::loading::unset, data.name(),
           ": read() gave an image no label: one below zero says that it has none");
+    check(!data.labels_samples() || sample.label < data.classes(), data.name(),
+          ": read() gave an image the label ", sample.label, ": expected one below the ",
+          data.classes(), " of classes()");
   }
 
   const Batch& next() {
