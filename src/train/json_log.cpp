@@ -50,7 +50,8 @@ void JsonLog::resume_at(std::int64_t step, bool evaluation_due) {
       if (damaged) continue;
       if (const auto s = value.find("step"); s != value.end() && s->is_number_integer()) {
         const auto its = s->get<std::int64_t>();
-        const bool undone = done || value.contains("ranks_before");  // comes after a checkpoint
+        const bool undone = done || value.contains("ranks_before") ||  // come after a checkpoint
+                            (evaluation_due && value.contains("validation_loss"));
         if (its > step || (its == step && undone)) return file_.cut(whole);
         done = evaluation_due && its == step;
       }

@@ -227,6 +227,10 @@ TEST_CASE("a log that a training goes on with has each step once", "[log]") {
   CHECK(resumed(three + line(3) + line(4), 2) == three);
   CHECK(resumed(three + line(3) + line(4), 2, true) == line(1) + line(2));
   CHECK(resumed(three + line(3), 3, true) == three + line(3));
+  // A log that begins with the evaluation which a resumed run began with.
+  const std::string evaluation = line(2, ", \"validation_loss\": 0.5");
+  CHECK(resumed(evaluation + line(3), 2, true) == "");
+  CHECK(resumed(line(1) + line(2) + evaluation, 2) == line(1) + line(2) + evaluation);
   const std::string resize = line(2, ", \"ranks_before\": 1, \"ranks\": 4");
   CHECK(resumed(three + resize, 2) == three);
   CHECK(resumed(three + resize + line(3), 3) == three + resize + line(3));
