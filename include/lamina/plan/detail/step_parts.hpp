@@ -125,7 +125,8 @@ struct StepParts {
   /// By vertex, who reads its y, as which of their inputs, in the order of forward.
   std::vector<std::vector<std::pair<int, int>>> readers;
   Gradients gradients;  ///< by vertex
-  /// By vertex, whether forward runs once more in backward: only of what is marked, and is read.
+  /// By vertex, whether forward runs once more in backward: of what is marked that which is read,
+  /// as on one rank.
   std::vector<bool> recomputed;
   Arrangements arrangements;
   Groups groups;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -63,7 +64,7 @@ inline int unknown(const MeasuredTimes& times, const std::vector<LocalLayer>& la
 
 /// Steps that were recorded, and how much of each of them a rank was denied its processor, at most.
 struct Recorded {
-  Profiler profiler{4096, 16};
+  std::optional<Profiler> profiler{std::in_place, 4096, 16};
   std::vector<double> denied = {};
 
   /// The middle of a cell's seconds, in those steps of which ranks were denied the least.
@@ -78,6 +79,7 @@ struct Recorded {
     for (const std::size_t i : order) all.push_back(i < cell.steps.size() ? cell.steps[i] : 0);
     return median(all);
   }
+  void forget() { profiler.emplace(4096, 16), denied.clear(); }
   bool calm() const {
     return std::size_t(std::ranges::count_if(
                denied, [](double part) { return part < disturbing; })) >= fewest;
@@ -85,7 +87,7 @@ struct Recorded {
 
   std::size_t fewest = 3;  // steps
   static constexpr std::size_t most = 16;
-  static constexpr double disturbing = 0.1, first_touch = 1e9;
+  static constexpr double disturbing = 0.1;
 };
 
 /// Runs steps without communication, on all ranks at once, until there are enough.
@@ -93,30 +95,28 @@ inline void record_steps(PlacedNetwork& placed, const Communicator& ranks, Recor
   constexpr double enough = 0.5, patience = 4, lengthy = 1;  // seconds
   Stream stream;
   stream.silence(true);
-  stream.record_to(&recorded.profiler);
+  stream.record_to(&*recorded.profiler);
   const Tensor targets = fill_made_up(placed);
   Context context{.stream = stream, .targets = targets};
   double spent = 0;
   const auto step = [&] {
     ranks.barrier();  // all are at work while one is
     const double denied = usage().denied;
-    recorded.profiler.begin_step();
+    recorded.profiler->begin_step();
     placed.forward(context), placed.backward(context), stream.wait();
-    recorded.profiler.end_step();
+    recorded.profiler->end_step();
     ++context.step;
-    const double took = recorded.profiler.seconds().back();
+    const double took = recorded.profiler->seconds().back();
     recorded.denied.push_back(
         ranks.all_reduce_value((usage().denied - denied) / took, ReduceOp::max));
     spent += ranks.all_reduce_value(took, ReduceOp::max);
   };
   step();
-  const bool is_long = spent > lengthy;  // so are its kernels, and first touch does not show
-  if (is_long)
+  if (spent > lengthy)  // so are its kernels, and first touch does not show
     recorded.fewest = 1;
   else
-    recorded.denied[0] = Recorded::first_touch, spent = 0;
-  const std::size_t least = recorded.fewest + !is_long;
-  while (recorded.denied.size() < least ||
+    recorded.forget(), spent = 0;
+  while (recorded.denied.size() < recorded.fewest ||
          (recorded.denied.size() < Recorded::most && spent < (recorded.calm() ? enough : patience)))
     step();
 }
@@ -144,7 +144,7 @@ inline std::vector<PassSeconds> seconds_of_steps(PlacedNetwork& placed, const Co
     for (std::size_t p = 0; p < passes.size(); ++p)
       if (steps[s].kind != Step::Kind::reshard)
         all[std::size_t(steps[s].vertex)][p] +=
-            seconds_of_layer(recorded, recorded.profiler.cell(int(s), passes[p]), passes[p]);
+            seconds_of_layer(recorded, recorded.profiler->cell(int(s), passes[p]), passes[p]);
   return all;
 }
 
