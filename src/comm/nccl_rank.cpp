@@ -205,11 +205,14 @@ void NcclRank::give_up(const std::exception_ptr& error) noexcept {
 
 /// On a thread of its own: kernels end at once, but NCCL does not return before the graphs are gone
 /// that have collectives of this communicator. They go where the error is thrown.
-void NcclRank::abort(ncclComm_t comm) {
-  aborts_.emplace_back([comm, device = device_] {
-    cudaSetDevice(device);
-    nccl().abort(comm);
-  });
+void NcclRank::abort(ncclComm_t comm) noexcept {
+  try {
+    aborts_.emplace_back([comm, device = device_] {
+      cudaSetDevice(device);
+      nccl().abort(comm);
+    });
+  } catch (...) {  // no thread can be had: its kernels are left to the peers' time limits
+  }
 }
 
 }  // namespace lamina::detail

@@ -76,7 +76,7 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
     if (error_) std::rethrow_exception(error_);
   }
   void drop_past();
-  void abort(ncclComm_t comm);
+  void abort(ncclComm_t comm) noexcept;
   Underway& at(std::uint64_t number) { return underway_[number % capacity]; }
 
   std::shared_ptr<Transport> peers_;
