@@ -160,6 +160,9 @@ std::int64_t last_step(const TrainOptions& o, std::int64_t per_epoch, const Prog
   if (o.steps == 0 || !o.epochs_given) return o.steps;
   std::int64_t in_epochs = at.step + (o.epochs - at.epoch) * per_epoch - at.batch;
   if (!world.late()) in_epochs = world.comm().all_gather_value(in_epochs)[0];
+  check(o.elastic.max_ranks <= world.started() || in_epochs == o.epochs * per_epoch,
+        "--steps with --epochs: the checkpoint was of other data, so that ranks which are started "
+        "later cannot know which ends first: expected one of the two");
   return std::min(o.steps, in_epochs);
 }
 
