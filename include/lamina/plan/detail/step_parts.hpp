@@ -27,7 +27,7 @@ struct OptionCost {
     double halo = 0, others = 0;
   };
   LayerSeconds kernels = {};
-  double sum = 0;  ///< of gradients, where several layers read y: before dx
+  double sum = 0;                         ///< of gradients, where several layers read y: before dx
   Messages forward = {}, recompute = {};  ///< others wait for the kernel, which waits for the halo,
   bool overlaps = false;                  ///< unless that travels beside it
   /// Of dx, beside the kernel of dw: parts, then a halo; but where the layer does not multiply,
