@@ -227,7 +227,7 @@ FitOptions fit_options(const Trainer& trainer, const Fitted& f, std::size_t& nex
     return due ? f.changes[next++].second : 0;
   };
   fit.on_step = [&f](const StepResult&) {  // or a training is over before anybody comes
-    if (!f.changes.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (!f.changes.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
   };
   return fit;
 }
@@ -351,7 +351,7 @@ TEST_CASE("a parked rank is heard while others evaluate") {
     fit.on_step = [&](const StepResult&) { evaluates = trainer.progress().evaluation_due; };
     fit.stop = [&] {
       if (world.rank() == 1) return evaluates.load();
-      if (evaluates) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (evaluates) std::this_thread::sleep_for(std::chrono::milliseconds(25));
       return false;
     };
     auto epochs = trainer.fit(*data, fit);
