@@ -351,7 +351,7 @@ TEST_CASE("a parked rank is heard while others evaluate") {
     fit.on_step = [&](const StepResult&) { evaluates = trainer.progress().evaluation_due; };
     fit.stop = [&] {
       if (world.rank() == 1) return evaluates.load();
-      if (evaluates) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      if (evaluates) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       return false;
     };
     auto epochs = trainer.fit(*data, fit);
