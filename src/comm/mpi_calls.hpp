@@ -15,6 +15,7 @@
 #include <numeric>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace lamina::detail {
@@ -51,19 +52,36 @@ class Lookout {
   virtual void look(const Operation& operation, double waited) = 0;
 };
 
-/// What a rank is about to call, as the others of its group can read it.
+/// What a rank is about to call, as the others of its group can read it, in their own processes.
 struct Called {
-  Operation operation;
-  char layer[64] = "";
+  Collective collective = Collective::barrier;
+  ReduceOp reduce = ReduceOp::sum;
+  DType dtype = DType::f32;
+  Pass pass = Pass::forward;
+  bool narrow = false;
+  std::int32_t layer = -1;
+  int to = -1, from = -1;
+  std::size_t count = 0, received = 0;
+  char layer_name[64] = "";
 
   void set(const Operation& op) {
-    operation = op;
-    std::strncpy(layer, op.layer_name, sizeof layer - 1);
+    collective = op.collective, reduce = op.reduce, dtype = op.dtype, pass = op.pass;
+    narrow = op.narrow, layer = op.layer, to = op.to, from = op.from;
+    count = op.count, received = op.received;
+    std::strncpy(layer_name, op.layer_name, sizeof layer_name - 1);
   }
   Operation get() const {
-    Operation op = operation;
-    op.layer_name = layer;
-    return op;
+    return {.collective = collective,
+            .reduce = reduce,
+            .dtype = dtype,
+            .pass = pass,
+            .layer = layer,
+            .layer_name = layer_name,
+            .to = to,
+            .from = from,
+            .count = count,
+            .received = received,
+            .narrow = narrow};
   }
 };
 
@@ -141,6 +159,7 @@ inline void wait(MPI_Request& request, const Operation& op, Lookout& lookout) {
 /// All ranks' values, by rank; for set-up.
 template <class T>
 std::vector<T> gather(MPI_Comm comm, const T& mine, const Operation& op, Lookout& lookout) {
+  static_assert(std::is_trivially_copyable_v<T>);
   int size = 1;
   MPI_Comm_size(comm, &size);
   std::vector<T> all(std::size_t(size), mine);

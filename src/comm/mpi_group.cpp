@@ -69,7 +69,9 @@ void MpiGroup::run(const Operation& op, bool may_ring) {
     default:
       break;
   }
-  check(op.count <= INT_MAX / std::size_t(size_), op, ": more elements than MPI can count");
+  const bool halo = op.collective == Collective::halo;  // one message, whatever the group
+  const std::size_t most = halo ? std::max(op.count, op.received) : all;
+  check(most <= INT_MAX, op, ": more elements than MPI can count");
   call(op);
 }
 

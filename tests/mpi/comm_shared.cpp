@@ -415,6 +415,27 @@ TEST_CASE("a group says what carries it") {
   CHECK(Communicator().carrier() == "nothing");
 }
 
+TEST_CASE("what lies on a device is summed by way of the host, behind what its stream does") {
+  struct AtOnce final : StreamQueue {
+    void push(std::unique_ptr<Work> work) override { work->run(); }
+    std::uint64_t mark() override { return ++marks; }
+    bool past(std::uint64_t) noexcept override { return true; }
+    void run_to(std::uint64_t) override {}
+    std::uint64_t marks = 0;
+  };
+  const Communicator& comm = test::world().comm();
+  HostMemory memory;  // stands for a device's
+  Stream stream;
+  stream.put_into(std::make_shared<AtOnce>());
+  for (const std::int64_t count : {1, 20'000, 300'000}) {
+    std::vector<float> data(std::size_t(count), 1.0F);
+    const View x(data.data(), {{count, 1, 1, 1}, DType::f32, {}}, &memory);
+    comm.all_reduce(stream, Pass::forward, x).wait(stream);
+    CHECK(std::ranges::count(data, float(comm.size())) == count);
+  }
+  CHECK(stream.queue().use_count() == 1);  // no other process has counted
+}
+
 TEST_CASE("plain MPI gives the same sums") {
   const Communicator& comm = test::world().comm();
   every_collective<float>(comm.plain(), world_ranks(comm), 5'001);
