@@ -180,8 +180,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return left_out() ? cudaSuccess : run_all(stream);
 }
+/// All functions of the process share a thread of the driver's, as far as they can tell.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return stream->put([=] { function(data); });
+  static std::mutex driver;
+  return stream->put([=] {
+    const std::lock_guard lock(driver);
+    function(data);
+  });
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* to, unsigned flags) {
   if (const cudaError_t why = refused()) return why;

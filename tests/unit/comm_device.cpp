@@ -100,6 +100,35 @@ TEST_CASE("what a device puts into streams allocates nothing, and has the stream
   CHECK(compute->works + compute->waits + transport->queue->waits == 0);
 }
 
+TEST_CASE("a Pending that goes waits until what a device runs is done, and recorded") {
+  struct Counts final : Recorder {
+    void record(const Span& s) override { moved += s.lane == Lane::communication; }
+    std::atomic<int> moved = 0;
+  };
+  const auto transport = std::make_shared<OnDevice>();
+  const Communicator comm(transport, std::make_shared<CommQueue>(transport));
+  Stream s;
+  s.put_into(std::make_shared<AtOnce>());
+  HostMemory memory;
+  float data[16] = {};
+  const View x(data, {{16, 1, 1, 1}, DType::f32, {}}, &memory);
+  for (int i = 0; i < 200; ++i) {
+    Counts counts;
+    s.record_to(&counts);
+    { const Pending dropped = comm.all_reduce(s, Pass::forward, x); }
+    CHECK(counts.moved == 1);
+    s.record_to(nullptr);
+  }
+  const int waits = transport->queue->waits;
+  {
+    Pending pending = comm.all_reduce(s, Pass::forward, x);
+    transport->lost = true;
+    while (!transport->given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK_THROWS_WITH(pending.wait(s), "lost");
+  }
+  CHECK(transport->queue->waits == waits + 1);  // buffers may go from here on
+}
+
 TEST_CASE("a peer that is lost ends what a device has put into streams, and what comes next") {
   const auto transport = std::make_shared<OnDevice>();
   const auto queue = std::make_shared<CommQueue>(transport);

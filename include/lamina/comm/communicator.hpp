@@ -294,8 +294,10 @@ class Communicator {
       if (!queue_) return group_->run(op), Pending();
       const bool by_device = op.space && group_->reaches(*op.space);
       if (op.space && !by_device) stream.only_once("collectives that go by way of the host");
-      if (by_device && !stream.recorder()) return Pending(queue_, queue_->put(*group_, op));
-      return Pending(queue_, queue_->start(group_, op, stream.recorder()), op, by_device);
+      if (!by_device) return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
+      Event done;
+      const auto ticket = queue_->put(group_, op, stream.recorder(), done);
+      return Pending(queue_, ticket, op, std::move(done));
     }
     each_own_part(op, rank_, [&](const void* from, void* to, std::size_t bytes) {
       (op.space ? *op.space : host_memory()).carry(stream, from, to, bytes);

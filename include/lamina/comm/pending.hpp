@@ -10,18 +10,16 @@ namespace lamina {
 class [[nodiscard]] Pending {
  public:
   Pending() = default;
-  /// `by_device`: that it runs in a stream of a device's, and the queue looks after it there.
+  /// `event`: of one that a device runs, when it is done there. Then the ticket is that of looking
+  /// after it, if it is recorded, or 0.
   Pending(std::shared_ptr<CommQueue> queue, CommQueue::Ticket ticket, const Operation& operation,
-          bool by_device)
+          Event event = {})
       : queue_(std::move(queue)),
+        event_(std::move(event)),
         ticket_(ticket),
         layer_(operation.layer),
         pass_(operation.pass),
-        collective_(operation.collective),
-        by_device_(by_device) {}
-  /// Of one that is done at `event`.
-  Pending(std::shared_ptr<CommQueue> queue, Event event)
-      : queue_(std::move(queue)), event_(std::move(event)) {}
+        collective_(operation.collective) {}
   ~Pending() { finish(); }
   Pending(Pending&&) = default;  // leaves the source finished
   Pending& operator=(Pending&& other) noexcept {
@@ -32,13 +30,10 @@ class [[nodiscard]] Pending {
     layer_ = other.layer_;
     pass_ = other.pass_;
     collective_ = other.collective_;
-    by_device_ = other.by_device_;
     return *this;
   }
 
-  bool done() const noexcept {
-    return !queue_ || (event_.queue ? event_.past() : queue_->done(ticket_));
-  }
+  bool done() const noexcept { return !queue_ || (event_.past() && queue_->done(ticket_)); }
 
   /// Waits for the result: of what a device runs, `stream` does, before what comes next on it; else
   /// the caller. (What lies on a device and goes by way of the host cannot be waited for there: a
@@ -47,30 +42,31 @@ class [[nodiscard]] Pending {
   /// Throws what the collective threw.
   void wait(Stream& stream) {
     if (!queue_) return;
-    if (event_.queue) {
-      queue_->check_health();
-      stream.follow(event_);
-      event_ = {};
-      queue_.reset();
-      return;
-    }
-    const auto wait = [queue = queue_, recorder = stream.recorder(), ticket = ticket_,
-                       layer = layer_, pass = pass_, what = name(collective_)] {
-      if (queue->done(ticket) || !recorder) return queue->wait(ticket);
-      const double begin = now();
-      queue->wait(ticket);
-      recorder->record({layer, pass, Lane::wait, what, begin, now(), 0});
-    };
-    by_device_ ? stream.then(wait) : wait();
-    queue_.reset();
+    Span span{layer_, pass_, Lane::wait, name(collective_), 0, 0, 0};
+    if (event_.queue) return follow(stream, span);
+    const auto queue = std::exchange(queue_, nullptr);
+    if (queue->done(ticket_) || !stream.recorder()) return queue->wait(ticket_);
+    span.begin = now();
+    queue->wait(ticket_);
+    span.end = now();
+    stream.recorder()->record(span);
   }
 
  private:
+  /// When the stream has come past it, the collective has been recorded, too. That is for the
+  /// communication thread to see, and for no other work of the host's or a device's: what waits in
+  /// the driver's one thread must not wait for what may be behind it there.
+  void follow(Stream& stream, const Span& span) {
+    queue_->check_health();
+    stream.time(span, [&] { stream.follow(event_); });
+    const auto queue = std::exchange(queue_, nullptr);
+    event_ = {};
+    if (ticket_ > 0) stream.then([queue, ticket = ticket_] { queue->wait(ticket); });
+  }
   void finish() noexcept {
-    if (queue_ && event_.queue)
-      wait_for_event();
-    else if (queue_)
-      queue_->wait_quietly(ticket_);
+    if (!queue_) return;
+    wait_for_event();
+    queue_->wait_quietly(ticket_);
     queue_.reset();
   }
   void wait_for_event() noexcept {
@@ -86,7 +82,6 @@ class [[nodiscard]] Pending {
   std::int32_t layer_ = -1;
   Pass pass_ = Pass::forward;
   Collective collective_ = Collective::barrier;
-  bool by_device_ = false;
 };
 
 }  // namespace lamina

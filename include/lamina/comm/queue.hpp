@@ -24,12 +24,14 @@ class CommQueue {
 
   /// Queues `operation`; blocks only while the ring is full. Allocates nothing. Records how long
   /// that took as waiting. Throws the error of the first job that failed, after which no job runs.
-  /// What the group puts into a stream is put there at once, and the job is done when that is.
   Ticket start(const std::shared_ptr<Transport>& group, const Operation& operation,
                Recorder* recorder);
 
-  /// Has the group put it into its stream (Transport::put), on this thread. Throws as start() does.
-  Event put(Transport& group, const Operation& operation);
+  /// Has the group put it into its stream (Transport::put), on this thread, where it is past at
+  /// `done`. With a recorder it is also a job, which is done when that is; else returns 0. Throws
+  /// as start() does.
+  Ticket put(const std::shared_ptr<Transport>& group, const Operation& operation,
+             Recorder* recorder, Event& done);
 
   /// Throws what went wrong first, if anything has.
   void check_health() const;

@@ -293,8 +293,12 @@ class Stream {
 
   template <class Work>
   void run(Pass pass, const char* what, Work&& work) {
+    time({layer_, this->pass(pass), Lane::compute, what, 0, 0, 0}, std::forward<Work>(work));
+  }
+  /// The same, where all but the times of `span` is known.
+  template <class Work>
+  void time(Span span, Work&& work) {
     if (!recorder_) return std::forward<Work>(work)();
-    Span span{layer_, this->pass(pass), Lane::compute, what, 0, 0, 0};
     if (queue_) return queue_->time(*recorder_, span, [&] { std::forward<Work>(work)(); });
     span.begin = now();
     std::forward<Work>(work)();

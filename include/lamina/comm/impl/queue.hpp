@@ -171,6 +171,7 @@ struct CommQueue::Impl {
     const bool in_place = op.in == op.out;
     void* const device_out = op.out;
     MemorySpace& space = *std::exchange(op.space, nullptr);
+    op.after = {};  // has been waited for, and is for no other process to see
     space.copy(op.in, stage(sent_, in_place ? std::max(in, out) : in), in);
     op.in = sent_.data();
     op.out = in_place ? sent_.data() : stage(got_, out);
@@ -238,9 +239,7 @@ LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport
   if (!recorder) return impl_->push({group, operation});
   // Waking the communication thread may cost the caller its processor.
   const double begin = now();
-  const bool by_device = operation.space && group->reaches(*operation.space);
-  Event done = by_device ? impl_->put(*group, operation) : Event();
-  const Ticket ticket = impl_->push({group, operation, recorder, std::move(done)});
+  const Ticket ticket = impl_->push({group, operation, recorder});
   // A device's kernels do not wait for it.
   if (!operation.space)
     recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
@@ -249,8 +248,11 @@ LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport
 LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {
   impl_->wait(impl_->push({nullptr, {}, nullptr, {}, invoke, work}));
 }
-LAMINA_INLINE Event CommQueue::put(Transport& group, const Operation& operation) {
-  return impl_->put(group, operation);
+LAMINA_INLINE CommQueue::Ticket CommQueue::put(const std::shared_ptr<Transport>& group,
+                                               const Operation& operation, Recorder* recorder,
+                                               Event& done) {
+  done = impl_->put(*group, operation);
+  return recorder ? impl_->push({group, operation, recorder, done}) : 0;
 }
 LAMINA_INLINE void CommQueue::check_health() const { impl_->check_health(); }
 LAMINA_INLINE void CommQueue::watch(std::shared_ptr<Transport> world) {
