@@ -338,11 +338,7 @@ Resumed load_checkpoint(const std::string& path, PlacedNetwork& network,
   });
   network.changed(), network.values_are_new();
   for (const Slot& slot : slots) load_slot(file, slot, network, ranks);
-  if (averaged.empty()) {
-    network.kept_is_known();
-    Stream stream;
-    network.average_kept(stream);  // which the file has, too: nothing changes
-  }
+  if (averaged.empty()) network.kept_is_known();
   return {to_progress(path, answer[0].get<std::map<std::string, std::string>>()),
           {averaged.begin(), averaged.end()}};
 }

@@ -91,7 +91,7 @@ class PlacedNetwork {
   /// To be called when values of parameters have been set from outside: all workers have these.
   void values_are_new() { kept_is_new_ = true, parameters_.changes->of_one_worker = false; }
   /// Or what workers keep: all_kept().
-  void kept_is_known() { kept_is_new_ = false, note_worker(); }
+  void kept_is_known() { kept_is_new_ = false; }
   /// All values of parameters, one after the other. They are this network's own.
   const View& values() const { return parameters_.values.view(); }
   /// See Parameters::squares.
@@ -165,6 +165,8 @@ class PlacedNetwork {
     note_worker();  // of a step that was recorded, too
     waiting_ = waiting_ ? std::optional(0) : std::nullopt;
   }
+  /// What is not trained is from here on what one of the workers has.
+  void note_worker() { parameters_.changes->of_one_worker |= !kept_.empty(); }
   /// No update is to take them.
   void drop_gradients() { waiting_ = 0; }
   /// Whether the ranks have been compared, as they are before the first update.
@@ -207,7 +209,6 @@ class PlacedNetwork {
   void plan_kept();
   void allocate_kept();
   void move_kept(Stream& stream, bool out);
-  void note_worker() { parameters_.changes->of_one_worker |= !kept_.empty(); }
   void learn_kept(Stream& stream);
   void recompute(Context& context, const Step& step);
   void run_layer(Context& context, std::size_t i, std::span<const View> xs, const View& y,

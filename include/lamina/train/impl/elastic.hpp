@@ -286,7 +286,7 @@ LAMINA_INLINE double Trainer::send_state(const Communicator& ranks, int from) {
     bytes += double(all.bytes()) * (ranks.size() - from);
   }
   for (Pending& s : sent) s.wait(stream_);
-  placed.changed(), placed.kept_is_known(), placed.note_compared();
+  placed.changed(), placed.kept_is_known(), placed.note_worker(), placed.note_compared();
   return bytes;
 }
 
