@@ -28,9 +28,10 @@ std::vector<fs::path> kept(const fs::path& path) {
     std::int64_t step = 0;
     const char *begin = name.data() + start.size(), *end = name.data() + name.size();
     const auto read = std::from_chars(begin, end, step);
-    if (begin == end || read.ec != std::errc() || read.ptr != end || !entry.is_regular_file())
+    std::error_code gone;  // a link to nowhere, say
+    if (begin == end || read.ec != std::errc() || read.ptr != end || !entry.is_regular_file(gone))
       continue;
-    found.emplace_back(entry.last_write_time(), step, path.parent_path() / name);
+    found.emplace_back(entry.last_write_time(gone), step, path.parent_path() / name);
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> paths;
@@ -38,13 +39,14 @@ std::vector<fs::path> kept(const fs::path& path) {
   return paths;
 }
 
-/// Another name of the same file; a copy where the file system has none. A file that has that name
-/// gives way at once.
+/// Another name of the same file, not of a link to it; a copy where the file system has none. A
+/// file that has that name gives way at once.
 void give_name(const fs::path& file, const fs::path& name) {
   const fs::path between = temporary_of(file.string());  // which the next save removes
   std::error_code failed;
+  if (fs::equivalent(file, name, failed)) return;
   fs::remove(between, failed);
-  fs::create_hard_link(file, between, failed);
+  fs::create_hard_link(fs::canonical(file), between, failed);
   if (failed) fs::copy_file(file, between, fs::copy_options::overwrite_existing);
   fs::rename(between, name);
   fs::remove(between, failed);  // a rename between two names of one file leaves both

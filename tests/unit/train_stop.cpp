@@ -259,6 +259,36 @@ TEST_CASE("the last checkpoints stay beside the last one") {
   CHECK(step_of(path) == 2);
 }
 
+TEST_CASE("what a link for the last checkpoint leads to is kept, and stays what it is") {
+  namespace fs = std::filesystem;
+  const Folder folder;
+  const fs::path path = folder / "run", second = folder / "run.step-000002";
+  const auto data = small_data();
+  const auto train_to = [&](std::int64_t steps) {
+    World world;
+    Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
+    if (fs::exists(path)) trainer.resume(path);
+    run_for(trainer, *data, {.steps = steps, .save = path, .save_every = 1, .keep = 9});
+  };
+  const auto go_back_to = [&](const char* name) {
+    fs::remove(path);
+    fs::create_symlink(name, path);
+    train_to(4);
+    CHECK_FALSE(fs::is_symlink(path));
+    CHECK_FALSE(fs::is_symlink(second));
+    CHECK(step_of(path) == 4);
+  };
+  train_to(3);
+  fs::create_symlink("nowhere", folder / "run.step-000009");  // what nobody can read is no matter
+  go_back_to("run.step-000002");
+  CHECK(step_of(second) == 2);
+  fs::rename(second, folder / "other");
+  go_back_to("other");
+  fs::rename(path, folder / "other");  // in its place comes another one
+  CHECK(step_of(second) == 2);
+  CHECK(step_of(folder / "run.step-000003") == 3);
+}
+
 TEST_CASE("what was no checkpoint is not kept, nor what has a name like one removed") {
   const Folder folder;
   const std::string path = folder / "run";
