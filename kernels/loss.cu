@@ -72,8 +72,9 @@ __global__ void add_rows(const std::int32_t* labels, const double* largest, cons
   for (std::int64_t r = thread; r < of.rows; r += warp * warps) {
     if (labels[r] < 0) continue;
     const double before = sums[2 * of.rows + r];
-    loss += largest[r] + log(sums[r]) - (1 - of.smoothing) * largest[of.rows + r] -
-            of.smoothing * sums[of.rows + r] / double(of.classes);
+    loss += largest[r] + log(sums[r]) - (1 - of.smoothing) * largest[of.rows + r];
+    // Not 0 * infinity.
+    if (of.smoothing > 0) loss -= of.smoothing * sums[of.rows + r] / double(of.classes);
     if (labels[r] >= of.classes) loss = std::numeric_limits<double>::quiet_NaN();
     top1 += before < 1, top5 += before < 5, count += 1;
   }

@@ -1,7 +1,7 @@
 // Maximum pooling on nChw8c and nChw16c, and which of our loops is taken. What oneDNN has for it
 // makes of a NaN -3.4e38, or another element. Below AVX-512 it also stores the places of maxima,
 // and channels that are padding, lane by lane: at a tenth of the speed of memory, and less; and on
-// plain images it has nothing but loops.
+// plain images it has nothing but loops. Where ours does not reach, the reference's are taken.
 #include "cpu/blocked.hpp"
 #include "cpu/onednn_core.hpp"
 #include "cpu/simd.hpp"

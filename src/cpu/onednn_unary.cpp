@@ -1,6 +1,8 @@
 // Activations, pooling, local response normalisation, softmax and reorders.
 #include "cpu/onednn_widened.hpp"
 
+#include <lamina/kernels/backends.hpp>
+
 #include <algorithm>
 
 namespace lamina::detail {
@@ -265,9 +267,12 @@ std::unique_ptr<UnaryKernel> make_activation(RuntimePtr runtime, const Activatio
       return std::make_unique<Rectifier>(0.0f, "relu", x);
     case Activation::Kind::leaky_relu:
       return std::make_unique<Rectifier>(float(a.slope), "leaky_relu", x);
-    case Activation::Kind::sigmoid:
+    case Activation::Kind::sigmoid: {
+      // Padding, which would become 0.5, oneDNN has nothing for but loops, which make a NaN 0.
+      const Form plain{x.shape, x.dtype, {}};
       return std::make_unique<Eltwise>(runtime, dnnl::algorithm::eltwise_logistic_use_dst_for_bwd,
-                                       "sigmoid", x);
+                                       "sigmoid", x.bytes() > plain.bytes() ? plain : x);
+    }
     case Activation::Kind::tanh:
       return std::make_unique<Eltwise>(runtime, dnnl::algorithm::eltwise_tanh_use_dst_for_bwd,
                                        "tanh", x);
@@ -278,6 +283,8 @@ std::unique_ptr<UnaryKernel> make_activation(RuntimePtr runtime, const Activatio
 std::unique_ptr<UnaryKernel> make_pool(RuntimePtr runtime, const PoolGeometry& g, const Form& x) {
   check_input(x, "pool");
   if (auto own = make_max_pool(g, x)) return own;
+  if (g.kind == PoolGeometry::Kind::max && x.dtype == DType::f32)
+    return reference_backend()->pool(g, {x.shape, x.dtype, {}});
   return std::make_unique<Pool>(runtime, g, x);
 }
 std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr runtime, const LrnGeometry& g, const Form& x) {

@@ -123,6 +123,26 @@ TEST_CASE("batch norm with an epilogue goes past the caches", "[host]") {
   check_norm(s, {2, 16, 300, 400});  // 15 MB
 }
 
+TEST_CASE("every activation lets a NaN through, also beside channels that are padding", "[isa]") {
+  using Kind = Activation::Kind;
+  const auto check_kinds = [](Setup& s) {
+    for (const Shape shape : {Shape{2, 3, 4, 5}, Shape{2, 20, 4, 5}, Shape{1, 32, 3, 3}})
+      for (const Kind kind : {Kind::relu, Kind::leaky_relu, Kind::sigmoid, Kind::tanh}) {
+        CAPTURE(shape, int(kind));
+        Values x = random_values(shape.size(), 3);
+        for (std::size_t i = 0; i < x.size(); i += 7) x[i] = std::nan("");
+        const auto kernel = s.backend.activation({kind}, s.form(shape));
+        const Tensor in = s.place(kernel->inputs[0], x), y = dirty(kernel->output);
+        kernel->forward(s.stream, in, y);
+        const Values found = s.read(y);
+        int wrong = 0;
+        for (std::size_t i = 0; i < x.size(); ++i) wrong += std::isnan(found[i]) != (i % 7 == 0);
+        CHECK(wrong == 0);
+      }
+  };
+  on_all(check_kinds, {DType::f32, DType::f64, DType::bf16});
+}
+
 TEST_CASE("an epilogue lets a NaN through, and no other activation than a rectifier in") {
   on_all([](Setup& s) {
     const Epilogue e{.add = true, .activation = Activation{Activation::Kind::relu}};

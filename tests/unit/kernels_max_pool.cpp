@@ -102,10 +102,11 @@ TEST_CASE("maximum pooling is exact in every type and layout", "[isa]") {
   compare({.window = 3, .stride = 2, .ceil = true}, {2, 32, 10, 12});
 }
 
-TEST_CASE("maximum pooling of ours, as of some channels in f32, keeps what is not a number",
-          "[isa]") {
-  const PoolGeometry g{.window = 3, .stride = 2, .pad = 1};
-  const Shape shape = GENERATE(Shape{2, 20, 9, 8}, Shape{4, 32, 1, 1}, Shape{9, 8, 1, 1});
+TEST_CASE("maximum pooling keeps what is not a number, in bf16 where it is ours", "[isa]") {
+  const Shape shape = GENERATE(Shape{2, 20, 9, 8}, Shape{4, 32, 1, 1}, Shape{9, 8, 1, 1},
+                               Shape{2, 3, 9, 8}, Shape{1, 16, 30, 31});
+  const bool small = shape.h < 30;
+  const PoolGeometry g{.window = small ? 3 : 17, .stride = small ? 2 : 7, .pad = 1};
   Values x = digits(shape.size(), 1, 2);
   for (std::size_t i = 0; i < x.size(); i += 23) x[i] = std::numeric_limits<double>::quiet_NaN();
   const Values dy = digits(g.output(shape).size(), 2, 1);
@@ -114,8 +115,7 @@ TEST_CASE("maximum pooling of ours, as of some channels in f32, keeps what is no
   const Results want = pooled(exact, g, shape, x, dy);
   on_onednn([&](Setup& s) {
     const bool ours = s.backend.pool(g, s.form(shape))->algorithm == "lamina:simd";
-    CHECK((ours || s.dtype == DType::bf16));
-    if (!ours) return;
+    if (!ours && s.dtype == DType::bf16) return;
     const Results got = pooled(s, g, shape, x, dy);
     int alike = 0, nans = 0;
     for (std::size_t i = 0; i < want.y.size(); ++i) {

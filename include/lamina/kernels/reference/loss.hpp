@@ -87,8 +87,8 @@ class ReferenceLoss final : public LossKernel {
           value = P(value / sum[n]);
         }
         if (label_of(labels, n) < 0) continue;
-        loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n] -
-                smoothing_ * logits[n] / double(classes_);
+        loss += top[n] + std::log(sum[n]) - (1 - smoothing_) * at_label[n];
+        if (smoothing_ > 0) loss -= smoothing_ * logits[n] / double(classes_);  // not 0 * infinity
         top1 += ahead[n] < 1;
         top5 += ahead[n] < 5;
         ++count;
