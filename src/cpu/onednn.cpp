@@ -106,6 +106,15 @@ class OneDnn final : public Backend {
   }
 
   void copy(const View& from, const View& to) const override;
+  void move(Stream& stream, Pass pass, const char* what,
+            std::span<const BoxMove> moves) const override {
+    stream.run(pass, what, [&] {
+      for (const BoxMove& m : moves)
+        in_pieces(std::size_t(m.box.size()), [&](std::size_t begin, std::size_t end) {
+          move_part(m, {std::int64_t(begin), std::int64_t(end - begin)});
+        });
+    });
+  }
 
   std::unique_ptr<UpdateKernel> update(const UpdateRule& rule,
                                        std::vector<UpdatePart> parts) const override {

@@ -5,6 +5,7 @@
 
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/dropout_mask.hpp>
+#include <lamina/kernels/threads.hpp>
 
 #include <cstring>
 #include <limits>
@@ -50,6 +51,19 @@ Loss loss(Setup& s, std::int64_t classes, const Values& logits, const Values& la
   kernel->mean(s.stream, totals, rows);
   kernel->input_grad(s.stream, p, label, rows, 0, dx);
   return {found, s.read(p), given, s.read(totals), s.read(dx)};
+}
+
+/// What is to be in the block that it goes to, whose values are `there`.
+Values moved(const Values& from, Values there, const BoxMove& m) {
+  const auto& [n, c, h, w] = m.box;
+  for (std::int64_t i = n.begin; i < n.end(); ++i)
+    for (std::int64_t j = c.begin; j < c.end(); ++j)
+      for (std::int64_t k = h.begin; k < h.end(); ++k)
+        for (std::int64_t l = w.begin; l < w.end(); ++l) {
+          double& to = there[std::size_t(m.to_block.offset(i, j, k, l))];
+          to = (m.from ? from[std::size_t(m.from_block.offset(i, j, k, l))] : 0) + (m.add ? to : 0);
+        }
+  return there;
 }
 
 }  // namespace
@@ -270,6 +284,8 @@ TEST_CASE("the loss is right for huge logits, skips rows without a label and sca
     CHECK(difference({r.mean[0]}, {std::log(2.0) / 2}) < 1e-6);
     CHECK(r.mean[3] == 2);
     CHECK(difference(r.mean_dx, {0.25, -0.25, 0, 0, 0, 0}) < 1e-6);
+    const double inf = std::numeric_limits<double>::infinity();  // a class that cannot be
+    CHECK(difference({loss(s, 3, {1, -inf, 2}, {2}).totals[0]}, {std::log1p(std::exp(-1))}) < 1e-6);
     const auto none = loss(s, 2, {1, 2}, {-1});
     CHECK(none.mean[0] == 0);
     CHECK(none.mean_dx == Values{0, 0});
@@ -383,6 +399,30 @@ TEST_CASE("copies keep every element and convert between f32 and f64") {
     CHECK(wide.as<double>()[0] == double(0.1f));
     CHECK_THROWS_AS(s.backend.copy(narrow, Tensor({2, 2, 1, 1}, DType::f32)), Error);
   });
+}
+
+TEST_CASE("boxes move as element by element, also those that threads share out") {
+  const Box from{{1, 3}, {0, 24}, {3, 31}, {0, 37}}, to{{0, 5}, {2, 40}, {0, 34}, {4, 33}};
+  const Box shorter_rows{{1, 3}, {2, 22}, {3, 31}, {4, 20}}, few{{2, 1}, {5, 3}, {4, 7}, {9, 11}};
+  const auto check_moves = [&](Setup& s) {
+    const auto form = [&](const Box& block) { return Form{block.shape(), s.dtype, {}}; };
+    const Tensor in = s.place(form(from), random_values(from.size(), 5));
+    for (const Box& box : {common(from, to), shorter_rows, few, Box()})
+      for (const auto& [zeros, adds] : {std::pair{false, false}, {false, true}, {true, false}})
+        for (const int n : {1, 2, 3}) {
+          CAPTURE(box.text(), zeros, adds, n);
+          const Tensor out = s.place(form(to), random_values(to.size(), 6));
+          const BoxMove move{zeros ? View() : in.view(), from, out, to, box, adds};
+          const Values want = moved(s.read(in), s.read(out), move);
+          set_threads(n);
+          s.backend.move(s.stream, Pass::forward, "move", {&move, 1});
+          s.stream.wait();
+          CHECK(difference(s.read(out), rounded(want, s.dtype)) == 0);
+        }
+  };
+  const int before = threads();
+  on_all(check_moves, {DType::f32, DType::f64, DType::bf16});
+  set_threads(before);
 }
 
 TEST_CASE("back ends refuse what cannot be, by name") {

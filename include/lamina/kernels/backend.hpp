@@ -229,6 +229,8 @@ struct BoxMove {
   bool add = false;  ///< to what is there
 };
 
+/// On the host, those of its elements, counted in n-c-h-w order.
+void move_part(const BoxMove& move, Part elements);
 /// One after the other, on the host.
 void move_boxes(std::span<const BoxMove> moves);
 

@@ -226,22 +226,12 @@ class Side {
   Tensor room_;
 };
 
-/// Moves pieces of a tensor from blocks that lie plain into others.
+/// Moves pieces of a tensor from blocks of one rank that lie plain into those of another.
 class Mover {
  public:
   explicit Mover(const Communicator& ranks) : ranks_(ranks) {}
 
-  /// Where both ranks are one, and both blocks have memory of their own.
-  static void copy(const Box& box, const View& from, const Box& had, const View& to,
-                   const Box& wanted) {
-    const std::size_t element = size_of(from.dtype);
-    for_runs(box, had, wanted, [&](std::int64_t i, std::int64_t j, std::int64_t length) {
-      std::memcpy(to.as<char>() + std::size_t(j) * element,
-                  from.as<char>() + std::size_t(i) * element, std::size_t(length) * element);
-    });
-  }
-
-  /// From one rank to another. All take part.
+  /// All take part.
   void send(const Piece& piece, DType t, const View& from, const Box& had, const View& to,
             const Box& wanted) {
     const bool sends = ranks_.rank() == piece.from, gets = ranks_.rank() == piece.to;
@@ -321,7 +311,8 @@ LAMINA_INLINE double hand_over(const PlacedNetwork* before, PlacedNetwork* after
         mover.send(p, c.dtype, from, had, to, wanted);
         bytes += double(p.box.size()) * double(size_of(c.dtype));
       } else if (me == p.to && !is_there) {
-        Mover::copy(p.box, from, had, to, wanted);
+        const BoxMove own{from, had, to, wanted, p.box};
+        move_boxes({&own, 1});
       }
     }
     if (to && !c.as_it_lies) write_slot(fresh.slots()[std::size_t(c.after)], *after, to);
