@@ -39,9 +39,11 @@ ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch
   training.evaluation_batch = 0;  // does nothing to a step
   const auto backend = make_backend(o.backend, training.dtype);
   Cluster cluster = measure_cluster(world, *backend);
-  if (o.memory > 0)
-    for (Nodes& nodes : cluster.nodes)
-      nodes.device.memory = memory_per_rank(world, backend->memory(), o.memory);
+  const double given = o.memory > 0 ? memory_per_rank(world, backend->memory(), o.memory) : 0;
+  for (Nodes& nodes : cluster.nodes) {
+    if (given > 0) nodes.device.memory = given;
+    nodes.device.memory *= 1 - MicroBatchOptions().reserve;  // for what is not predicted
+  }
   ChosenPlan chosen = lamina::plan(net, world, make_optimizer(o), std::move(training),
                                    std::move(cluster), {.ranks = ranks});
   if (world.rank() == 0) say(chosen, ranks < world.size() ? text(" on ", ranks) : "");

@@ -318,11 +318,13 @@ TEST_CASE("a redistribution takes its messages in rounds, each with the i-th ran
   CHECK_THAT(error_of([&] { time(1, {{0, 16, 1}}); }), ContainsSubstring("from 0 to 16"));
   CHECK_THAT(error_of([&] { time(1, {{3, 3, 1}}); }), ContainsSubstring("from 3 to 3"));
   CHECK_THAT(error_of([&] { redistribution_time(made(), 17, {}); }), ContainsSubstring("got 17"));
-  // Among many ranks only what each gets counts.
+  // Among many ranks what each gets counts, and what each gives.
   Cluster many = made();
   many.nodes[0].count = 5;
   CHECK(redistribution_time(many, 20, std::vector<Sent>{{0, 1, 80}, {0, 2, 0}, {1, 2, 8}}) ==
-        1 + 10);
+        1 + 10 + 1);
+  CHECK(redistribution_time(many, 20, std::vector<Sent>{{1, 0, 80}, {2, 0, 0}, {2, 1, 8}}) ==
+        1 + 10 + 1);
 }
 
 TEST_CASE("a redistribution takes what its messages were measured to take") {

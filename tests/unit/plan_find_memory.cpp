@@ -220,6 +220,19 @@ TEST_CASE("as few micro-batches as will do are bought") {
   CHECK(found.bought == Words{"2 micro-batches"});
   CHECK(found.placing.micro_batches == 2);
   CHECK(found.placing.batch == 8);
+
+  // A batch that has no halves.
+  const Network net = convolutions();
+  const auto bytes = [&](int parts, const std::vector<bool>& recompute = {}) {
+    const PlaceOptions o{.batch = 15 / parts, .recompute = recompute, .micro_batches = parts};
+    return fullest(net, o, 1, adam);
+  };
+  REQUIRE(bytes(3) < bytes(1, without_weights(net)));
+  REQUIRE(bytes(15) < bytes(3, without_weights(net)));
+  for (const int parts : {3, 15})
+    CHECK(find_plan(net, {.batch = 15}, adam, cluster_of(1, bytes(parts)), 1, {.most_splits = 1},
+                    seconds(1, 1))
+              .bought == Words{text(parts, " micro-batches")});
 }
 
 TEST_CASE("what was given is not bought") {
@@ -227,6 +240,15 @@ TEST_CASE("what was given is not bought") {
   const FoundPlan found = find_data(bytes_of(true, true), {.shard_optimizer = true});
   CHECK(found.bought == Words{recomputation});
   CHECK(found.placing.shard_optimizer);
+
+  std::vector<bool> given(convolutions().graph().size()), all = without_weights(convolutions());
+  given[1] = true;  // a convolution
+  REQUIRE(!all[1]);
+  all[1] = true;
+  const double needed = fullest(convolutions(), {.batch = 16, .recompute = all}, 2, adam);
+  const FoundPlan more = find_data(needed, {.recompute = given});
+  CHECK(more.bought == Words{recomputation});
+  CHECK(more.placing.recompute == all);
 }
 
 TEST_CASE("the plan's file says whether the optimizer is sharded") {

@@ -132,11 +132,21 @@ TEST_CASE("what was measured counts, and scales what was not") {
   CHECK(of(conv, conv_x[0]).weight_grad == 0.5);
 
   // Updates by their rate: momentum moves 20 bytes a parameter.
-  times.add_update("sgd 1", 4e9), times.add_update("sgd 1", 1e9), times.add_update("adam 2", 1);
-  CHECK(of(conv, conv_x[0]).update == Approx((8 * 4 * 9 + 8) * 20 / 4e9));
-  CHECK(update_name(rule) == "sgd 1");
-  CHECK(update_name({}) == "sgd 0");
-  CHECK(update_name({.kind = UpdateRule::Kind::adamw}) == "adamw 2");
+  const double bytes = (8 * 4 * 9 + 8) * 20;
+  times.add_update("sgd 1 f32 2^24", 4e9), times.add_update("sgd 1 f32 2^24", 1e9);
+  times.add_update("adam 2 f32 2^24", 1), times.add_update("sgd 1 f32 2^16", 5e10);
+  CHECK(of(conv, conv_x[0]).update == Approx(bytes / 4e9));
+  for (const auto& [parameters, rate] :
+       {std::pair(1 << 16, 5e10), {(1 << 15) + 1, 5e10}, {1 << 30, 4e9}}) {
+    times.updates_are_of(parameters);  // of a network that is in caches, or is not
+    CHECK(of(conv, conv_x[0]).update == Approx(bytes / rate));
+  }
+  times.updates_are_of(1 << 20);
+  CHECK(of(conv, conv_x[0]).update == plain(conv, conv_x[0]).update);
+  CHECK(update_name(rule, DType::f32, 1000) == "sgd 1 f32 2^10");
+  CHECK(update_name({}, DType::f32, 1) == "sgd 0 f32 2^0");
+  CHECK(update_name({.kind = UpdateRule::Kind::adamw}, DType::bf16, INT64_C(1) << 40) ==
+        text("adamw 2 ", Precision(DType::bf16).text(), " 2^24"));
 
   CHECK_THROWS_AS(times.add({.layer = local(conv, conv_x), .seconds = {0.0 / 0.0}}), Error);
   CHECK_THROWS_AS(times.add({}), Error);
@@ -162,7 +172,7 @@ TEST_CASE("a step of measured layers is their sum") {
     parameters += v.layer->cost(xs, {}, DType::f32).parameters;
     next *= 10;
   }
-  times->add_update("sgd 1", 20);
+  times->add_update("sgd 1 f32 2^24", 20);
   StepModel model(net, {.batch = 8}, rule, cluster, 1, times);
   const Selection only(net.graph().size(), 0);
   CHECK(model.seconds(only) == Approx(sum + parameters).epsilon(1e-12));
@@ -176,7 +186,7 @@ TEST_CASE("measured times as a file come back as they were") {
   LocalLayer join = local(relu, conv_x, {.height = 2, .width = 2});
   join.type = "odd \"type\"\n", join.xs.push_back({1, 2, 3, 4});
   times.add({.layer = join, .seconds = {1, 2, 3}, .formula = {4, 5, 6}});
-  times.add_update("sgd 1", 1e10 / 3);
+  times.add_update("sgd 1 f32 2^24", 1e10 / 3);
 
   MeasuredTimes again(slow_cluster(2));
   add_measured_json(again, measured_json(times));

@@ -10,6 +10,7 @@
 #include <lamina/layers/relu.hpp>
 #include <lamina/layers/softmax_cross_entropy.hpp>
 #include <lamina/network/models.hpp>
+#include <lamina/plan/detail/step_parts.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/plan/step_model.hpp>
 
@@ -128,6 +129,44 @@ TEST_CASE("what a plan moves between layers is what the formulas say") {
   CHECK(step.layers[2].collectives > 0);
   CHECK(step.layers[1].redistribution == 0);
   CHECK(step.total().seconds() == Approx(step.seconds).epsilon(1e-12));
+}
+
+TEST_CASE("among many ranks, too, what is shared out takes as long as what is gathered") {
+  const Shape whole{64, 6, 5, 4};
+  const double element = 4;
+  for (const int ranks : {16, 17, 32, 64}) {
+    const Cluster cluster = slow_cluster(ranks);
+    const Link link = cluster.across_with(1);
+    const auto message = [&](double bytes) { return link.latency + bytes / link.bandwidth; };
+    detail::Arrangements all(cluster);
+    const auto of = [&](const Split& split) {
+      return Blocks::of(whole, split, split.axes(), ranks);
+    };
+    const std::vector<Blocks> some = {of({}), of({.batch = ranks}), of({.channel = 2}),
+                                      of({.batch = ranks / 2, .channel = 2}), of({.batch = 3})};
+    CHECK(all.seconds(all.number(some[0]), all.number(some[1]), element) ==
+          Approx((ranks - 1) * message(element * double(whole.size()) / ranks)).epsilon(0.1));
+    // The busiest rank, by all that each gives and gets. Up to 16 ranks rounds make it longer.
+    for (const Blocks& held : some)
+      for (const Blocks& wanted : some) {
+        std::vector<double> gives(std::size_t(ranks), 0), gets = gives;
+        each_overlap(copies_of(held), copies_of(wanted),
+                     [&](const Copies& have, const Copies& want, const Box& both) {
+                       for (const int to : want.ranks) {
+                         const int from = have.nearest(to);
+                         if (from == to) continue;
+                         const double seconds = message(element * double(both.size()));
+                         gives[std::size_t(from)] += seconds, gets[std::size_t(to)] += seconds;
+                       }
+                     });
+        const double busiest =
+            std::max(*std::ranges::max_element(gives), *std::ranges::max_element(gets));
+        const double found = all.seconds(all.number(held), all.number(wanted), element);
+        CAPTURE(ranks, busiest, found);
+        CHECK(found <= (ranks > 16 ? 1 + 1e-12 : 3) * busiest);
+        CHECK(found >= (ranks > 16 ? 0.8 : 1 - 1e-12) * busiest);
+      }
+  }
 }
 
 TEST_CASE("what several layers want alike is brought once") {

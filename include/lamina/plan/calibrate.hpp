@@ -31,8 +31,8 @@ Cluster measure_cluster(const World& world, const Backend& backend);
 /// end in a loss.
 int measure_layers(MeasuredTimes& times, const Network& network, const PlaceOptions& options,
                    const std::vector<Split>& splits, const World& world);
-/// Measures the update of so many parameters, one array, where `times` does not know this rule.
-/// Collective.
+/// From now on updates are those of so many parameters: measured, as one array, where `times` does
+/// not know them. Collective.
 void measure_update(MeasuredTimes& times, const UpdateRule& rule, std::int64_t parameters,
                     const PlaceOptions& options, const World& world);
 

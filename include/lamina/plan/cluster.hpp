@@ -122,7 +122,7 @@ Cluster ready_cluster(std::string_view name);
 double collective_time(const Cluster& cluster, Collective op, double bytes,
                        const std::vector<int>& ranks);
 
-/// Of redistributions among more ranks, only what some of them get is looked at.
+/// Of redistributions among more ranks, only what some of them get, and some give, is looked at.
 constexpr int most_looked_at = 16;
 
 /// What one rank sends to another in a redistribution.
@@ -136,8 +136,8 @@ struct Sent {
 /// Where all links are of one kind, what was measured counts: of a single round exchanges between
 /// neighbours, and of several the part of an all_to_all of so many rounds, or of the next power of
 /// two ranks, since messages meet there. Among more than most_looked_at ranks each gets its
-/// messages one after the other, whoever sends them. Throws Error for ranks and bytes that cannot
-/// be.
+/// messages one after the other, and gives its own so, whoever is at the other end. Throws Error
+/// for ranks and bytes that cannot be.
 double redistribution_time(const Cluster& cluster, int ranks, std::span<const Sent> sent);
 
 /// A cluster as JSON; docs/planning.md describes it. Numbers have up to 15 digits there; what has

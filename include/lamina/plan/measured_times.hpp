@@ -25,15 +25,21 @@ struct LocalLayer {
 LocalLayer local_layer(const Layer& layer, std::span<const Shape> xs, const Split& split,
                        const Precision& precision);
 
-/// Which update it is, as far as its time goes: "sgd 1" has one state beside each weight.
-std::string update_name(const UpdateRule& rule);
+/// Which update it is, as far as its rate goes: "sgd 1 f32 2^20" has one state beside each weight,
+/// and up to 2^20 of them. Fewer may lie in caches; from 2^24 on they are all alike.
+std::string update_name(const UpdateRule& rule, const Precision& precision,
+                        std::int64_t parameters);
+
+/// More parameters take longer to update, at the same rate.
+inline constexpr std::int64_t most_updated = 1 << 24;
 
 /// A local layer that was measured takes as long as measured. Of any other, each pass takes what
 /// FormulaTimes says, times measured / formula of the nearest local layer of the same type whose
 /// pass was measured: that which differs least in the logarithms of the extents of x and y, where
 /// other options count as if one extent was 8 times as large. Without one, the formula alone.
 /// Recomputation, which is never measured, is the formula's times forward's measured / formula. An
-/// update goes at the rate that was measured of its rule, or else at that of the formula.
+/// update goes at the rate that was measured of its rule, its types and as many parameters as a
+/// whole network has, or else at that of the formula.
 class MeasuredTimes final : public LayerTimes {
  public:
   struct Entry {
@@ -60,6 +66,8 @@ class MeasuredTimes final : public LayerTimes {
   /// are no numbers, and for a layer without a type or inputs.
   void add(Entry entry);
 
+  /// From now on updates are of a network with so many; of 2^24 or more from the start.
+  void updates_are_of(std::int64_t parameters) { parameters_ = parameters; }
   /// Bytes/s, of update_work(), by update_name().
   const std::map<std::string, double>& updates() const { return updates_; }
   /// Likewise: the first one stays. Throws Error unless it is above 0.
@@ -72,6 +80,7 @@ class MeasuredTimes final : public LayerTimes {
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t> by_text_;
   std::map<std::string, double> updates_;
+  std::int64_t parameters_ = most_updated;
 };
 
 /// What was measured, as JSON. Numbers come back as they were.

@@ -237,7 +237,9 @@ LAMINA_INLINE int measure_layers(MeasuredTimes& times, const Network& network,
 LAMINA_INLINE void measure_update(MeasuredTimes& times, const UpdateRule& rule,
                                   std::int64_t parameters, const PlaceOptions& options,
                                   const World& world) {
-  const std::string name = update_name(rule);
+  times.updates_are_of(parameters);
+  parameters = std::min(parameters, most_updated);
+  const std::string name = update_name(rule, options.dtype, parameters);
   if (parameters < 1 || rule.kind == UpdateRule::Kind::custom || times.updates().contains(name))
     return;
   const Precision& p = options.dtype;
@@ -283,8 +285,7 @@ LAMINA_INLINE Calibration calibrate(const Network& network, const PlaceOptions& 
     if (v.layer)
       parameters += v.layer->cost(network.input_shapes(v, options.batch), {}, options.dtype.compute)
                         .parameters;
-  constexpr double most = 1 << 24;  // more takes longer, and tells nothing new
-  measure_update(*c.times, rule, std::int64_t(std::min(parameters, most)), options, world);
+  measure_update(*c.times, rule, std::int64_t(parameters), options, world);
   d::Plans plans(c, network, options, rule, world, how.seconds);
   for (const auto& [name, splits] : detail::possible_plans(network, options.batch, ranks))
     plans.measure(splits);

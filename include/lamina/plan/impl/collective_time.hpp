@@ -229,8 +229,12 @@ LAMINA_INLINE double redistribution_time(const Cluster& c, int ranks, std::span<
   const Link out = c.across_with(c.devices_per_node);
   std::vector<double> done(std::size_t(ranks), 0.0), ends;
   if (ranks > most_looked_at) {
-    for (const Sent& s : sent) done[std::size_t(s.to)] += detail::collectives::message(c, out, s);
-    return *std::ranges::max_element(done);
+    std::vector<double> given = done;
+    for (const Sent& s : sent) {
+      const double seconds = detail::collectives::message(c, out, s);
+      done[std::size_t(s.to)] += seconds, given[std::size_t(s.from)] += seconds;
+    }
+    return std::max(*std::ranges::max_element(done), *std::ranges::max_element(given));
   }
   std::vector<Sent> all(sent.begin(), sent.end());
   std::ranges::sort(all, {}, shift);

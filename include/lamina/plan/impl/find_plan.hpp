@@ -149,12 +149,21 @@ class Search {
   std::vector<PredictedPlan> built_in_;
 };
 
-/// All layers whose y others can make again quickly.
-inline std::vector<bool> cheap_layers(const Network& network) {
-  std::vector<bool> cheap;
-  for (const auto& v : network.graph())
-    cheap.push_back(v.layer && !v.layer->multiplies() && !v.layer->is_loss());
-  return cheap;
+/// All layers whose y others can make again quickly, beside those that are marked.
+inline std::vector<bool> with_cheap_layers(const Network& network, std::vector<bool> marked) {
+  marked.resize(std::max(marked.size(), network.graph().size()));
+  for (std::size_t i = 0; i < network.graph().size(); ++i) {
+    const Layer* const layer = network.graph()[i].layer.get();
+    if (layer && !layer->multiplies() && !layer->is_loss()) marked[i] = true;
+  }
+  return marked;
+}
+
+/// The next number of parts, at least twice as many, into which `all` can be cut; 0: there is none.
+inline int more_parts(std::int64_t all, int parts) {
+  for (std::int64_t n = 2 * std::int64_t(parts); n <= all; ++n)
+    if (all % n == 0) return int(n);
+  return 0;
 }
 
 /// The best of what `find` finds with the fewest micro-batches, and of these with the purchases
@@ -164,7 +173,7 @@ std::optional<FoundPlan> cheapest(const Network& network, const PlaceOptions& op
                                   Find&& find) {
   const int given = std::max(1, options.micro_batches);
   const std::int64_t all = options.batch * given;
-  for (int parts = given; all / parts >= 1 && all % parts == 0; parts *= 2) {
+  for (int parts = given; parts > 0; parts = more_parts(all, parts)) {
     std::optional<FoundPlan> best;
     for (Purchase bought : {Purchase{},
                             {.shards = true},
@@ -174,7 +183,7 @@ std::optional<FoundPlan> cheapest(const Network& network, const PlaceOptions& op
       PlaceOptions placing = options;
       placing.batch = all / parts, placing.micro_batches = parts;
       placing.shard_optimizer |= bought.shards;
-      if (bought.recomputes) placing.recompute = cheap_layers(network);
+      if (bought.recomputes) placing.recompute = with_cheap_layers(network, options.recompute);
       std::optional<FoundPlan> found = find(placing);
       if (found && (!best || found->best.step.seconds < best->best.step.seconds)) {
         best = std::move(found);

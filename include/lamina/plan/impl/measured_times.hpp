@@ -5,7 +5,9 @@
 #include <lamina/plan/measured_times.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -59,13 +61,16 @@ LAMINA_INLINE LocalLayer local_layer(const Layer& layer, std::span<const Shape> 
   return local;
 }
 
-LAMINA_INLINE std::string update_name(const UpdateRule& rule) {
+LAMINA_INLINE std::string update_name(const UpdateRule& rule, const Precision& precision,
+                                      std::int64_t parameters) {
   using Kind = UpdateRule::Kind;
   const char* kind = rule.kind == Kind::sgd     ? "sgd"
                      : rule.kind == Kind::adam  ? "adam"
                      : rule.kind == Kind::adamw ? "adamw"
                                                 : "custom";
-  return text(kind, rule.custom_name.empty() ? "" : " ", rule.custom_name, ' ', rule.states());
+  const auto many = std::uint64_t(std::clamp(parameters, INT64_C(1), most_updated));
+  return text(kind, rule.custom_name.empty() ? "" : " ", rule.custom_name, ' ', rule.states(), ' ',
+              precision.text(), " 2^", std::bit_width(many - 1));
 }
 
 LAMINA_INLINE const MeasuredTimes::Entry* MeasuredTimes::find(const LocalLayer& layer) const {
@@ -121,7 +126,7 @@ LAMINA_INLINE LayerSeconds MeasuredTimes::of(const Layer& layer, std::span<const
       s.*pass = formula.*pass * (like->seconds.*pass / like->formula.*pass);
   }
   if (formula.forward > 0) s.recompute = formula.recompute * (s.forward / formula.forward);
-  const auto update = updates_.find(update_name(rule));
+  const auto update = updates_.find(update_name(rule, precision, parameters_));
   if (update != updates_.end())
     s.update = update_work(rule, cost.parameters, precision).bytes / update->second;
   return s;

@@ -42,14 +42,28 @@ LAMINA_INLINE double Arrangements::seconds(int held, int wanted, double element)
   const std::uint64_t key = std::uint64_t(held) << 32 | std::uint64_t(wanted);
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
+  const Arrangement &has = all_[std::size_t(held)], &wants = all_[std::size_t(wanted)];
+  const int ranks = wants.blocks.ranks();
+  const auto send = [&](int from, int to, const Box& both) {
+    if (from != to) sent_.push_back({from, to, double(both.size()) * element});
+  };
   sent_.clear();
-  each_overlap(all_[std::size_t(held)].copies, all_[std::size_t(wanted)].looked_at,
+  each_overlap(has.copies, wants.looked_at,
                [&](const Copies& have, const Copies& want, const Box& both) {
-                 const int to = want.ranks[0], from = have.nearest(to);
-                 if (from != to) sent_.push_back({from, to, double(both.size()) * element});
+                 send(have.nearest(want.ranks[0]), want.ranks[0], both);
                });
-  const int ranks = all_[std::size_t(wanted)].blocks.ranks();
-  return known_[key] = redistribution_time(*cluster_, ranks, sent_);
+  double seconds = redistribution_time(*cluster_, ranks, sent_);
+  if (ranks > most_looked_at) {  // then not all that any of these ranks sends is among it
+    sent_.clear();
+    each_overlap(wants.copies, has.looked_at,
+                 [&](const Copies& want, const Copies& have, const Box& both) {
+                   const int from = have.ranks[0], block = has.blocks.number[std::size_t(from)];
+                   for (const int to : want.ranks)
+                     if (has.copies[std::size_t(block)].nearest(to) == from) send(from, to, both);
+                 });
+    seconds = std::max(seconds, redistribution_time(*cluster_, ranks, sent_));
+  }
+  return known_[key] = seconds;
 }
 
 LAMINA_INLINE int Groups::number(const Split& split, Axis axes) {
