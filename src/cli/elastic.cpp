@@ -3,9 +3,11 @@
 #include "base/descriptor.hpp"
 #include "flags.hpp"
 
+#include <lamina/base/clock.hpp>
 #include <lamina/base/folder_lock.hpp>
 #include <lamina/base/unbind_thread.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -80,12 +82,16 @@ bool lives_or_goes(const std::string& path, const sockaddr_un& address) {
   return false;
 }
 
-/// Without its end; empty where there is none in five seconds.
-std::string receive_line(int socket) {
-  const timeval patience{5, 0};
-  ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+/// Without its end; empty where there is none in five seconds, or `listening` is shut down.
+std::string receive_line(int socket, int listening = -1) {
+  const double limit = now() + 5;
   std::string line;
-  for (char c = 0; line.size() < longest_line && ::recv(socket, &c, 1, 0) == 1;) {
+  while (line.size() < longest_line) {
+    pollfd from[] = {{socket, POLLIN, 0}, {listening, 0, 0}};
+    const int left = int(1e3 * (limit - now()));
+    char c = 0;
+    if (left <= 0 || ::poll(from, 2, left) < 1 || from[1].revents != 0) return {};
+    if (::recv(socket, &c, 1, 0) != 1) return {};
     if (c == '\n') return line;
     line += c;
   }
@@ -162,7 +168,7 @@ struct JobSocket::Impl {
   }
 
   void answer(int caller) {
-    std::istringstream in(receive_line(caller));
+    std::istringstream in(receive_line(caller, listening.get()));
     std::string what, more;
     int ranks = 0;
     const bool read = bool(in >> what >> ranks) && !(in >> more) && what == "resize";

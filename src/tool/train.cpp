@@ -28,11 +28,11 @@ namespace lamina::cli {
 namespace {
 
 struct TrainOptions : RunOptions {
-  std::int64_t epochs = 1, steps = 0, limit = 0, save_every = 0;
+  std::int64_t epochs = 0, steps = 0, limit = 0, save_every = 0;
   int profile_steps = 10;
   int keep = 0;
   bool no_augment = false, no_shuffle = false, no_validation = false, not_strict = false;
-  bool keep_best = false, epochs_given = false;
+  bool keep_best = false;
   std::string save, resume, init, log;
   bool resumes = false;
   ElasticOptions elastic;
@@ -150,20 +150,6 @@ std::vector<Split> splits_on(int ranks, const TrainOptions& o, const Network& ne
         "--plan ", o.plan, ": to fit into memory it would have other micro-batches, recomputation ",
         "or optimizer than before");
   return splits_of(plan.decisions);
-}
-
-/// FitOptions::steps: where --steps and --epochs are both given, the earlier end. A checkpoint may
-/// have had other data, and so another number of steps in an epoch; ranks that train know where it
-/// stands, and tell those that are parked.
-std::int64_t last_step(const TrainOptions& o, std::int64_t per_epoch, const Progress& at,
-                       const World& world) {
-  if (o.steps == 0 || !o.epochs_given) return o.steps;
-  std::int64_t in_epochs = at.step + (o.epochs - at.epoch) * per_epoch - at.batch;
-  if (!world.late()) in_epochs = world.comm().all_gather_value(in_epochs)[0];
-  check(o.elastic.max_ranks <= world.started() || in_epochs == o.epochs * per_epoch,
-        "--steps with --epochs: the checkpoint was of other data, so that ranks which are started "
-        "later cannot know which ends first: expected one of the two");
-  return std::min(o.steps, in_epochs);
 }
 
 /// on_first(), without those that came when the others were done with it.
@@ -305,7 +291,7 @@ int train(TrainOptions& o, World& world) {
   StepRecorder recorder(trainer, o.profile_steps, trace.get());
   std::optional<ProgressBar> progress;
   FitOptions fit{.epochs = o.epochs,
-                 .steps = last_step(o, data->size() / batch, trainer.progress(), world),
+                 .steps = o.steps,
                  .validation = validation.get(),
                  .shuffle = !o.no_shuffle,
                  .augment = !o.no_augment,
@@ -431,7 +417,7 @@ Command train_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("train", "train a model and print what every layer cost");
   add_model_flags(*sub, *o);
   add_run_flags(*sub, *o);
-  count(*sub, "--epochs", o->epochs, 1, "passes over the data")->capture_default_str();
+  count(*sub, "--epochs", o->epochs, 1, "passes over the data; without --steps 1");
   count(*sub, "--steps", o->steps, 0,
         "end after this many steps in all, or after --epochs, if that is earlier");
   add_optimizer_flags(*sub, *o);
@@ -463,7 +449,6 @@ Command train_command(CLI::App& app) {
   add_output_flags(*sub, *o);
   return {sub, [o, sub](World& world) {
             o->resumes = sub->count("--resume") > 0;
-            o->epochs_given = sub->count("--epochs") > 0;
             TrainOptions mine = *o;  // it may be called again, on fewer ranks
             return train(mine, world);
           }};

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # Ranks that come and go under mpirun: losses and checkpoints are those of an undisturbed run, and
 # parked ranks sleep; what cannot be is one line, after which the training goes on.
+import contextlib
 import fcntl
 import json
 import os
@@ -16,8 +17,8 @@ import time
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.environ["LAMINA_SOURCE"] + "/tests/support")
 from elastic_jobs import (ask_to_end, elastic, end, ended, expect, finish, held_mb, lamina,
-                          largest_mappings, log_of, processes_of, resize, root, run, start,
-                          start_launched, ticks, training, wait_for)
+                          largest_mappings, log_of, processes_of, resize, root, run, run_launched,
+                          start, start_launched, ticks, training, wait_for)
 
 
 def events_leave_no_trace():
@@ -71,6 +72,13 @@ def profile_after_resizes():
     expect("there is no --trace of ranks that come and go" in out, "a trace", out)
 
 
+def send_slowly(to):
+    with contextlib.suppress(OSError):
+        while True:
+            to.send(b"r")
+            time.sleep(1)
+
+
 def asked_from_outside():
     job = root / "job"
     process = start(4, *training, *elastic, "--ranks", 1, "--steps", 100000, "--job", "job",
@@ -101,8 +109,13 @@ def asked_from_outside():
     expect(resize("job", 1).returncode == 0, "resize 1")
     expect(wait_for(lambda: len(log_of("o.log")[1]) == 2), "no second resize")
     resize("job", 2)
+    slow = socket.socket(socket.AF_UNIX)  # who asks for something, a letter a second
+    slow.connect(str(job))
+    letters = threading.Thread(target=send_slowly, args=(slow,))
+    letters.start()
     os.kill(ranks[0], signal.SIGTERM)  # in the middle of it
     out = end(process)
+    letters.join()
     expect("SIGTERM: ended after step" in out, "does not end in order", out)
     expect(not job.exists(), "the socket is left behind")
     done = len(log_of("o.log")[0])
@@ -183,9 +196,12 @@ def epochs_of_other_data():
              "--profile-steps", 0]
     run(1, *flags, "--workers", 4, "--limit", 480, "--epochs", 1, "--save", "more.save")
     (root / "once").write_text("22 2\n")
-    for most in ([], ["--steps", 100000]):
-        out = run(2, *flags, *elastic, "--limit", 48, "--epochs", 500, *most, "--ranks", 1,
-                  "--resume", "more.save", "--events", "once", "--log", "less.log")
+    late = ["--max-ranks", 2]  # such a rank comes when the others have resumed
+    for ranks, most in ((2, []), (2, ["--steps", 100000]), (1, late),
+                        (1, ["--steps", 100000, *late])):
+        out = run_launched(ranks, *flags, *elastic, "--limit", 48, "--epochs", 500, *most,
+                           "--ranks", 1, "--resume", "more.save", "--events", "once", "--log",
+                           "less.log")
         losses, resizes = log_of("less.log")
         expect(len(losses) == 499 * 2 and [r["ranks"] for r in resizes] == [2],
                f"{most}: {len(losses)} steps, {resizes}", out)

@@ -20,7 +20,7 @@ namespace {
 
 struct ParityOptions : cli::RunOptions {
   std::string weights, images, out;
-  std::int64_t train_images = 0, eval_images = 0, epochs = 1, steps = 0, random_plan = -1;
+  std::int64_t train_images = 0, eval_images = 0, epochs = 0, steps = 0, random_plan = -1;
   double width = 1;
 };
 
@@ -144,8 +144,8 @@ int main(int argc, char** argv) {
   cli::count(app, "--eval-images", o.eval_images, 1, "the next N are evaluated")->required();
   cli::word(app, "--out", o.out, "PREFIX", "write PREFIX.jsonl and PREFIX.safetensors")->required();
   cli::count(app, "--random-plan", o.random_plan, 0, "draw a plan, write it to the FILE of --plan");
-  cli::count(app, "--epochs", o.epochs, 1, "passes over the images");
-  cli::count(app, "--steps", o.steps, 0, "end after this many steps in all; 0 = after the epochs");
+  cli::count(app, "--epochs", o.epochs, 1, "passes over the images; without --steps 1");
+  cli::count(app, "--steps", o.steps, 0, "end after this many steps in all, if not before");
   cli::add_run_flags(app, o);
   cli::add_optimizer_flags(app, o);
   return cli::run(app, argc, argv, [&](World& world) { return train(o, world); });

@@ -4,6 +4,10 @@
 #include "support/random_plans.hpp"
 #include "support/training.hpp"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -47,7 +51,44 @@ void same(const Result& a, const Result& b, double tolerance) {
   CHECK(std::abs(a.evaluation.loss - b.evaluation.loss) <= 10 * tolerance * a.evaluation.loss);
 }
 
+/// Says whether two threads have been at its images at once; the first ones wait for that a while.
+class Shared final : public Dataset {
+ public:
+  explicit Shared(const Dataset& of) : Dataset("shared", of.classes(), of.transform()), of_(of) {}
+  std::int64_t size() const override { return of_.size(); }
+  void read(std::int64_t index, Sample& to) const override {
+    {
+      std::unique_lock lock(mutex_);
+      if (++inside_ > 1) were_two_ = true, came_.notify_all();
+      if (index < 3) came_.wait_for(lock, std::chrono::seconds(3), [&] { return were_two_; });
+      --inside_;
+    }
+    of_.read(index, to);
+  }
+  bool were_two() const { return were_two_; }
+
+ private:
+  const Dataset& of_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable came_;
+  mutable int inside_ = 0;
+  mutable bool were_two_ = false;
+};
+
 }  // namespace
+
+TEST_CASE("images of an evaluation are decoded by as many threads as those of training") {
+  const auto data = small_data(), images = small_data(50, false);
+  World world;
+  Trainer trainer(small_network(true), world, SGD{.rate = 0.05}, {.batch = 24});
+  const Shared validation(*images), other(*images);
+  for (const Epoch& epoch :
+       trainer.fit(*data, {.steps = 4, .validation = &validation, .loader_threads = 2}))
+    CHECK(epoch.validation->samples == 50);
+  CHECK(validation.were_two());
+  CHECK(trainer.evaluate(other, 2).samples == 50);
+  CHECK(other.were_two());
+}
 
 TEST_CASE("ranks that share a batch equal one rank") {
   const bool batch_norm = GENERATE(false, true);

@@ -242,6 +242,14 @@ TEST_CASE("after an epoch's end training goes on in epochs of other data") {
       const Rates counted = rates_of(*resumed(), *data, {.steps = 9});
       CHECK(counted.all == scheduled(schedule, per_epoch, per_epoch, per_epoch + 9 - before));
       CHECK(counted.total == 9);
+
+      // Of two limits the earlier one holds.
+      const std::int64_t in_epochs = before + 2 * per_epoch;
+      for (const std::int64_t steps : {before + 1, in_epochs - 1, in_epochs, std::int64_t(1000)})
+        CHECK(rates_of(*resumed(), *data, {.epochs = 3, .steps = steps}).total ==
+              std::min(steps, in_epochs));
+      Trainer anew(small_network(true), world, SGD{.rate = 0.05}, {.batch = batch});
+      CHECK(rates_of(anew, *data, {}).total == per_epoch);
     }
   }
 }

@@ -160,8 +160,9 @@ struct Epoch {
 };
 
 struct FitOptions {
-  std::int64_t epochs = 1;
-  std::int64_t steps = 0;               ///< end after this many steps in all, if above 0
+  /// End after this many epochs or steps in all, whichever is earlier; 0 of one: there is only the
+  /// other. Where both are 0, after an epoch.
+  std::int64_t epochs = 0, steps = 0;
   const Dataset* validation = nullptr;  ///< evaluated after each epoch
   bool shuffle = true, augment = true;
   int loader_threads = 1;
@@ -293,11 +294,13 @@ class Trainer {
 
   /// Over all samples of a data set that have a label, each counted once, without dropout and with
   /// running statistics. Training goes on as if it had not been.
-  Evaluation evaluate(const Dataset& data) {
-    return *evaluate_unless(data, [] { return false; });
+  Evaluation evaluate(const Dataset& data, int loader_threads = 1) {
+    return *evaluate_unless(
+        data, [] { return false; }, loader_threads);
   }
   /// The same, but nothing where `stop`, which is asked before each batch, says true on any rank.
-  std::optional<Evaluation> evaluate_unless(const Dataset& data, const std::function<bool()>& stop);
+  std::optional<Evaluation> evaluate_unless(const Dataset& data, const std::function<bool()>& stop,
+                                            int loader_threads = 1);
 
   /// Everything that resuming needs. On failure the file is what it was, and all ranks throw: also
   /// where a parameter is not finite, or has other values on ranks that should have the same, since

@@ -17,10 +17,13 @@ inline std::string images_to_judge_by(const FitOptions& o, const Dataset& data) 
   return text((o.validation ? *o.validation : data).size());
 }
 
-/// Steps in all when training ends. Counted from where it stands, since the epochs before may have
-/// been on other data, and had another number of batches.
+/// Steps in all when training ends. Those of epochs are counted from where it stands, since the
+/// epochs before may have been on other data, and had another number of batches.
 inline std::int64_t last_step(const FitOptions& o, const Progress& at, std::int64_t batches) {
-  return o.steps > 0 ? o.steps : at.step + (o.epochs - at.epoch) * batches - at.batch;
+  if (o.epochs == 0 && o.steps > 0) return o.steps;
+  const std::int64_t epochs = std::max<std::int64_t>(o.epochs, 1);
+  const std::int64_t in_epochs = at.step + (epochs - at.epoch) * batches - at.batch;
+  return o.steps > 0 ? std::min(o.steps, in_epochs) : in_epochs;
 }
 
 }  // namespace detail
@@ -46,7 +49,7 @@ LAMINA_INLINE Trainer::Fit::Fit(Trainer& trainer, std::unique_ptr<Dataset> owned
   if (!trainer.active()) return;
   loader_ = trainer.loader(data, true, options_);
   detail::check_alike(trainer.ranks_, options_, trainer.progress_);
-  if (options_.validation) trainer.loader(*options_.validation, false);  // fail now
+  if (options_.validation) trainer.loader(*options_.validation, false, options_);  // fail now
   prepare_saving();
 }
 
@@ -132,12 +135,14 @@ LAMINA_INLINE void Trainer::Fit::sum_up() {
 }
 
 LAMINA_INLINE void Trainer::Fit::evaluate() {
+  if (trainer_.before_) note_restart();  // all else was done before
   if (options_.validation) {
     const auto stop = [this] {
       if (leads()) hear();  // a parked rank may be asked
       return asked();
     };
-    epoch_.validation = trainer_.evaluate_unless(*options_.validation, stop);
+    epoch_.validation =
+        trainer_.evaluate_unless(*options_.validation, stop, options_.loader_threads);
     stopped_ = !epoch_.validation;
     if (stopped_) return;
   }

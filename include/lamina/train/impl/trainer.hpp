@@ -173,10 +173,11 @@ LAMINA_INLINE void Trainer::check_finished(const char* what) const {
   check(under_way() == 0, what, ": a step is under way: expected finish()");
 }
 
-LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
-    const Dataset& data, const std::function<bool()>& stop) {
+LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(const Dataset& data,
+                                                                 const std::function<bool()>& stop,
+                                                                 int loader_threads) {
   check_finished("evaluate");
-  Loader loader = this->loader(data, false);
+  Loader loader = this->loader(data, false, {.loader_threads = loader_threads});
   auto& apart = here().evaluation;
   PlacedNetwork& network = apart ? apart->network : here().network;
   if (apart) network.refresh();
@@ -195,6 +196,7 @@ LAMINA_INLINE std::optional<Evaluation> Trainer::evaluate_unless(
           found.rows, " rows of a batch of which ", most, " have a target: expected those alone");
     e.loss += found.loss * found.rows, e.top1 += found.top1, e.top5 += found.top5;
     e.samples += std::int64_t(found.rows);
+    if (snapshots_) snapshots_->done(progress_.step);
   }
   check(e.samples > 0, data.name(), ": has no image with a label to evaluate");
   for (double* sum : {&e.loss, &e.top1, &e.top5}) *sum /= double(e.samples);
