@@ -38,8 +38,8 @@ struct Board {
   // Of the ranks that there are now. The launcher clears these before it starts others.
   std::atomic<double> begun;        ///< when rank 0 was about to start MPI: seconds of now()
   std::atomic<std::int64_t> met;    ///< whether MPI has come up on all of them
-  std::atomic<std::int64_t> made;   ///< steps, since they met, or since some were lost
-  std::atomic<std::int64_t> ended;  ///< whether all have ended with status 0
+  std::atomic<std::int64_t> made;   ///< steps, also of evaluations, since they met or lost some
+  std::atomic<std::int64_t> ended;  ///< whether all have ended without an error, with one status
 
   std::atomic<std::int64_t> training;  ///< number, within the program, from 1
   std::atomic<std::int64_t> from;      ///< the step that they went on from

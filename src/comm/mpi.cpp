@@ -436,7 +436,10 @@ class MpiJob final : public Job {
       if (all_left_ || (code != 0 && (silent.empty() || now() > limit))) break;
       pause(1e-3);
     }
-    if (all_left_ && code == 0)
+    bool alike = all_left_ && error.empty();
+    for (int r = 0; r < s.size; ++r)
+      alike = alike && (r == s.rank || (s.heard(r).code == code && s.heard(r).says("")));
+    if (alike)
       if (const auto board = this->board()) board->ended = 1;
     if (error.empty()) return {};
     int same = 1;

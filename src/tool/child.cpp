@@ -53,6 +53,22 @@ bool has_variable(pid_t process, std::string_view name) {
   return false;
 }
 
+/// Whether it has a handler for that signal.
+bool catches(pid_t process, int signal) {
+  std::ifstream file(text("/proc/", process, "/status"));
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("SigCgt:"))
+      return std::strtoull(line.c_str() + 7, nullptr, 16) >> (signal - 1) & 1;
+  return false;
+}
+
+/// To this process and those below it, where they catch it. Returns whether any does.
+bool signal_catchers(pid_t process, int signal) {
+  bool any = catches(process, signal) && kill(process, signal) == 0;
+  for (const pid_t child : children_of(process)) any |= signal_catchers(child, signal);
+  return any;
+}
+
 [[noreturn]] void become(const std::vector<std::string>& command, pid_t parent, int errors) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // it went before it could be asked for
@@ -144,7 +160,8 @@ int Child::signal_children(int number, std::string_view variable) const {
   if (ended_) return 0;
   auto children = children_of(process_);
   std::erase_if(children, [&](pid_t child) { return !has_variable(child, variable); });
-  for (const pid_t child : children) kill(child, number);
+  for (const pid_t child : children)
+    if (number > 0 && !signal_catchers(child, number)) kill(child, number);
   return int(children.size());
 }
 

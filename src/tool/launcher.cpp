@@ -50,8 +50,9 @@ void set_environment(const std::string& memory, std::int64_t every) {
   setenv(lamina::detail::snapshot_variable, memory.c_str(), 1);
   unsetenv(lamina::detail::every_variable);
   if (every > 0) setenv(lamina::detail::every_variable, text(every).c_str(), 1);
-  // Open MPI waits twice so long, seconds, for ranks that are to end because one was lost.
-  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
+  // Open MPI waits twice so long, seconds, for ranks that are to end because one was lost. Whoever
+  // has set it wanted ranks to save what they have: here it is saved.
+  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
   // A host that says nothing more is given up after so many seconds; by default after minutes.
   for (const std::string starter : {"OMPI", "PRTE"}) {  // Open MPI up to version 4, and from 5 on
     const std::string of_hosts = starter + "_MCA_oob_tcp_keepalive_";
@@ -138,6 +139,7 @@ int Launcher::run() {
     const bool well = ended.status == 0 && !(outlive_ && ended.lost);
     if ((well || ended.told) && !ended.to_grow) return ended.status;
     if (ended.anew) continue;  // judged already
+    cut_ |= ended.cut;
     const Verdict verdict = judge(ended);
     if (!verdict.again) {
       World::say(verdict.why);
@@ -165,7 +167,7 @@ Launcher::Ended Launcher::watch(int ranks) {
     if (followed_ > before) passed_on = false;  // the program begins again
     if (!too_few && given_up.empty() && followed_ > 0 && ranks < options_.min)
       job.end(), too_few = true;  // there is room for more
-    if (!too_few) announce(ranks);
+    if (!too_few) announce(ranks, ended && job.status() == 0);
     if (ended) break;
     if (!lost_early && waits_for_lost(job, ranks)) job.end(), lost_early = true;
     // Ranks that are to go on from a snapshot can end in order, and save it, after a step.
@@ -191,7 +193,10 @@ Launcher::Ended Launcher::watch(int ranks) {
   }
   if (outlive_ && how.lost && how.status == 0)
     how.status = 128 + (passed_on ? signals_.received() : SIGKILL);
-  how.told = passed_on && !(how.lost && how.lost->signal != signals_.received());
+  const bool otherwise = how.lost && how.lost->signal != signals_.received();
+  const bool in_order = board.ended != 0 || !(how.made_steps || has_steps());
+  how.cut = signals_.received() != 0 && !otherwise && !in_order && !how.to_grow && !cut_;
+  how.told = passed_on && !otherwise && !how.cut;
   how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps && !how.lost);
   if (!given_up.empty()) how.status = 128 + SIGKILL;  // for all that is known of the lost rank
   return how;
@@ -223,13 +228,13 @@ void Launcher::note_restart(const std::string& why, Reached reached, double last
     restart_ = Restart{why, reached, last};
 }
 
-void Launcher::announce(int ranks) {
+void Launcher::announce(int ranks, bool done) {
   const lamina::detail::Board& board = memory_.board();
-  if (!restart_ || board.made == 0) return;
+  if (!restart_ || (board.made == 0 && !done)) return;
   std::string line = text("lamina launch: ", restart_->why, ": going on with ", ranks_text(ranks));
   const auto [training, step] = restart_->reached;
   if (step > 0) append(line, text(" from step ", board.from.load()));
-  if (step > 0 && training == board.training) {
+  if (step > 0 && training == board.training && board.made > 0) {
     const std::int64_t repeated = std::max(step - board.from, std::int64_t(0));
     append(line, text(", ", repeated, repeated == 1 ? " step" : " steps", " repeated, ",
                       format("%.1f s", board.first - restart_->last)));
@@ -301,6 +306,7 @@ Launcher::Verdict Launcher::judge(const Ended& ended) {
     before_growth_ = std::move(start_);
     return {true, "there is room again"};
   }
+  if (ended.cut) return judge_loss(text(name_of_signal(signals_.received()), " ended all ranks"));
   if (const std::string what = close_lost(ended, again); !what.empty()) return judge_loss(what);
   std::fputs(ended.notice.c_str(), stderr);
   return judge_error(ended, further);

@@ -60,6 +60,7 @@ class Launcher {
   struct Ended {
     int status = 0;
     bool told = false;  ///< to end, by a signal to us; nothing else ended it
+    bool cut = false;   ///< by a signal, with no time to end in order, and to save what it had
     std::optional<Lost> lost = {};
     std::string notice = {};  ///< of mpirun, where no host was lost
     bool mpirun_killed = false;
@@ -82,7 +83,8 @@ class Launcher {
   Ended watch(int ranks);
   /// Whether there is room for more ranks, once hosts that did not answer were asked again.
   bool can_grow(int ranks);
-  void announce(int ranks);
+  /// Where they have made a step, or are `done`.
+  void announce(int ranks, bool done);
 
   /// Whether ranks have been waiting for one that was lost before they had met, which they would
   /// for ever where mpirun lets them go on; or for one that does not come.
@@ -121,6 +123,7 @@ class Launcher {
   };
   std::optional<Start> start_, before_growth_;
   Reached furthest_;
+  bool cut_ = false;        ///< a job was: the next one is to save what there is
   int failed_growths_ = 0;  ///< in a row
   int stalled_ = 0;         ///< jobs in a row that came no further than those before
   int errors_ = 0;          ///< of the program, in a row

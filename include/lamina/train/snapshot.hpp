@@ -36,7 +36,7 @@ class Snapshots {
   virtual void go_on(const Communicator& ranks) = 0;
   /// That the training goes on from this step.
   virtual void begin(std::int64_t step) = 0;
-  /// That a step is done. Takes some stores.
+  /// That a step is done, or after it one of an evaluation. Takes some stores.
   virtual void done(std::int64_t step) = 0;
   /// Whether one is to be taken after this step: the same on all ranks.
   virtual bool due(std::int64_t step) const = 0;

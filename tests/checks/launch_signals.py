@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# `lamina launch` and signals: what asks it to end, whoever else gets it, has the training end in
+# order, with what is in memory saved; and what comes when all steps are done. With -v says what it
+# does; names of functions are those checks alone.
+import os
+import re
+import signal
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.environ["LAMINA_SOURCE"] + "/tests/support")
+from launched_jobs import (Job, check_restart, every, expect, finish, goes_on, lamina, patience,
+                           rank_1_lost, script, training)
+
+
+def ended_in_order(job):
+    """After a step that is the last one of the log, and with what came of it saved."""
+    out, steps = (job.folder / "out").read_text(), job.steps()
+    said = re.search(r"^# SIG[A-Z0-9]+: ended after step (\d+)$", out, re.M)
+    expect(said and steps == list(range(1, int(said[1]) + 1)), f"steps of the log are {steps}",
+           out + job.err())
+    expect(f'"step":"{steps[-1]}"' in job.saved()[:10000].decode(errors="replace"),
+           "another step was saved")
+
+
+def to_all_processes():
+    """As those who end a whole service send it: mpirun kills the ranks, which cannot save."""
+    for attempt in range(2):
+        job = Job(f"all{attempt}", ("--max", 2, "--snapshot-every", every), *training)
+        job.wait_for(lambda: job.logged() >= 120)
+        ranks = [p for rank in (0, 1) for p in job.processes(rank)]
+        for number, processes in ((signal.SIGSTOP, ranks),
+                                  (signal.SIGTERM, [job.process.pid, *job.processes()])):
+            for process in processes:
+                os.kill(process, number)
+        job.process.wait(patience)
+        quicker = not job.err()  # than mpirun, although they stood still
+        lines = [] if quicker else [goes_on("SIGTERM ended all ranks", "2 ranks")]
+        check_restart(job.ends(143, *lines))
+        ended_in_order(job)
+
+
+# Not by exec: mpirun's child is the shell.
+SHELL = """#!/bin/bash
+{}
+"$@"
+status=$?
+true
+exit $status
+"""
+
+
+def through_a_script():
+    for name, first in (("shell", "true"), ("trap", "trap : TERM USR1")):
+        program = script(f"{name}.sh", SHELL.format(first))
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            job = Job(f"{name}-{number}", ("--max", 2, "--snapshot-every", every), program,
+                      *training)
+            job.wait_for(lambda: job.logged() >= 120)
+            os.kill(job.process.pid, number)
+            job.ends(128 + number)
+            ended_in_order(job)
+
+
+def patient_mpirun():
+    """Time that ranks are to have when mpirun is asked to end them; not when one is lost."""
+    job = Job("patient", ("--max", 2, "--regrow", 1000, "--snapshot-every", every), *training,
+              OMPI_MCA_odls_base_sigkill_timeout="30")
+    job.kill(1, after=120)
+    begin = time.monotonic()
+    job.wait_for(lambda: "going on with" in job.err())
+    expect(time.monotonic() - begin < 20, "goes on late", job.err())
+    os.kill(job.process.pid, signal.SIGTERM)
+    check_restart(job.ends(143, goes_on(rank_1_lost, "1 rank")))
+    ended_in_order(job)
+
+
+def lost_in_the_last_evaluation():
+    """It is said, and a signal is heard, though no step is left to be done."""
+    steps = 5
+    for seconds in 1, 5, 25:  # until there is a snapshot, which comes right behind the checkpoint
+        job = Job(f"evaluation{seconds}", ("--max", 2, "--regrow", 0, "--snapshot-every", steps),
+                  lamina, "train", "--model", "resnet20", "--data", "synthetic", "--global-batch", 16,
+                  "--steps", steps, "--threads", 1, "--profile-steps", 0, "--log", "log", "--save",
+                  "save")
+        job.wait_for((job.folder / "save").exists)
+        time.sleep(seconds)
+        job.kill(1, after=steps)
+        job.wait_for(lambda: "going on with" in job.err())
+        os.kill(job.process.pid, signal.SIGTERM)
+        if f"from step {steps}, 0 steps" in job.ends(143, goes_on(rank_1_lost, "2 ranks")):
+            break
+    job.has_restarts((2, 2, rank_1_lost))
+    ended_in_order(job)
+
+
+finish((to_all_processes, through_a_script, patient_mpirun, lost_in_the_last_evaluation))
