@@ -1,10 +1,11 @@
 // bench_data: how many images one thread makes ready for a network in a second, from file to batch,
 // as each of a loader's threads does.
+#include "flags.hpp"
+
 #include <lamina/base/clock.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/train/data/dataset.hpp>
 
-#include <CLI/CLI.hpp>
 #include <turbojpeg.h>
 
 #include <algorithm>
@@ -120,7 +121,7 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     app.add_flag("--validation", validation, "as for validation: without augmentation");
-    CLI11_PARSE(app, argc, argv);
+    if (const auto status = cli::parse(app, argc, argv)) return *status;
     options.augment = !validation;
     std::optional<Photographs> made;
     if (source.empty()) {

@@ -1,4 +1,6 @@
 // Times single kernels of a back end: what each reaches by itself, without a network around it.
+#include "flags.hpp"
+
 #include <lamina/base/flush_denormals.hpp>
 #include <lamina/base/random.hpp>
 #include <lamina/kernels/backends.hpp>
@@ -7,7 +9,6 @@
 #include <lamina/network/models.hpp>
 #include <lamina/network/network.hpp>
 
-#include <CLI/CLI.hpp>
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -356,7 +357,7 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     app.allow_extras();
-    CLI11_PARSE(app, argc, argv);
+    if (const auto status = cli::parse(app, argc, argv)) return *status;
     set_threads(threads);
     bind_threads(), flush_denormals();  // as a whole step has them
 

@@ -211,14 +211,7 @@ int main(int argc, char** argv) {
   cli::count(app, "--resizes", o.resizes, 0, "so many, around the list; 0 = once around");
   cli::count(app, "--steps", o.steps, 1, "steps with each number of ranks")->capture_default_str();
   cli::add_optimizer_flags(app, o);
-  cli::set_help(app);
   // Ranks may be threads here, so the flags are read before there are any.
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);
-    std::fprintf(stderr, "lamina: error: %s\n", cli::usage_error(app, e).c_str());
-    return 2;
-  }
+  if (const auto status = cli::parse(app, argc, argv)) return *status;
   return lamina::run(argc, argv, [&](World& world) { return bench(o, world); });
 }

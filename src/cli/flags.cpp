@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -87,6 +88,7 @@ class Help final : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* o, bool) const override {
     std::string left = "  " + o->get_name(false, true);
+    if (const auto at = left.find("{false}"); at != left.npos) left.erase(at, 7);  // --no-NAME
     if (o->get_type_size() != 0) left += ' ' + o->get_type_name();
     std::string right = o->get_description();
     if (!o->get_default_str().empty()) right += text(" (default: ", o->get_default_str(), ')');
@@ -170,6 +172,18 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   for (char& c : what)
     if (c == '\n') c = ' ';
   return what + ": see --help";
+}
+
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  set_help(app);
+  try {
+    app.parse(argc, argv);
+    return {};
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    std::fprintf(stderr, "lamina: error: %s\n", usage_error(app, e).c_str());
+    return 2;
+  }
 }
 
 }  // namespace lamina::cli

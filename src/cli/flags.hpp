@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,5 +73,9 @@ void refuse_flags_as_values(CLI::App& app);
 
 /// What is wrong with a command line, in one line, with the nearest known flag or command.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
+
+/// Of a program without ranks, or before there are any: the exit status after --help, or after what
+/// is wrong was said; nothing where it goes on.
+std::optional<int> parse(CLI::App& app, int argc, char** argv);
 
 }  // namespace lamina::cli

@@ -211,8 +211,8 @@ void add_output_flags(CLI::App& app, RunOptions& o) {
   word(app, "--json", o.json, "FILE", "write the per-layer profile as JSON");
   word(app, "--csv", o.csv, "FILE", "write the per-layer profile as CSV");
   word(app, "--trace", o.trace, "FILE",
-       "write the recorded steps as a Chrome trace; a file per rank, FILE.RANK, where there are "
-       "some");
+       "write the recorded steps as a Chrome trace; where there are several ranks a file for each, "
+       "such as trace.0.json for trace.json");
   word(app, "--report", o.report, "DIR", "write the report: open DIR/index.html");
   word(app, "--plan-out", o.plan_out, "FILE", "write what is used as a plan");
   app.add_flag("--nvtx", o.nvtx, "mark layers as ranges of NVTX; steps then run kernel by kernel");

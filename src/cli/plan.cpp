@@ -5,6 +5,7 @@
 
 #include <lamina/base/file.hpp>
 #include <lamina/base/naming.hpp>
+#include <lamina/base/nearest.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/train/micro_batch.hpp>
@@ -25,8 +26,10 @@ namespace {
 /// The plan of a file, or the error that all ranks throw. Only rank 0 need see the file.
 Plan plan_in_file(const std::string& path, const World& world) {
   Plan plan = parse_plan(on_first(world.comm(), [&] {
-    if (!names_a_file(path))  // says which names there are
-      naming("--plan", [&] { built_in_plan(path, Network({.c = 1}), 1, 1); });
+    std::vector<std::string_view> names = plan_names();
+    names.emplace_back("auto");
+    check(names_a_file(path), "--plan: plan '", path, "' is not known", suggestion(path, names),
+          ": expected ", CLI::detail::join(names, ", "), " or a file");
     return for_flag("--plan", [&] { return plan_json(read_plan(path)); });
   }));
   const std::string origin = text("--plan ", path);
