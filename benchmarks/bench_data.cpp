@@ -108,18 +108,11 @@ int main(int argc, char** argv) {
     CLI::App app(
         "How many images one thread makes ready in a second: of --data, or of JPEGs that it makes");
     app.add_option("--data", source, "images:DIR, or any other source");
-    app.add_option("--width", width, "of the JPEGs")
-        ->capture_default_str()
-        ->check(CLI::Range(8, 8192));
-    app.add_option("--height", height, "of the JPEGs")
-        ->capture_default_str()
-        ->check(CLI::Range(8, 8192));
-    app.add_option("--limit", options.limit, "images at most")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
-    app.add_option("--rounds", rounds, "of all images; the fastest counts")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+    cli::count(app, "--width", width, 8, "of the JPEGs", 8192)->capture_default_str();
+    cli::count(app, "--height", height, 8, "of the JPEGs", 8192)->capture_default_str();
+    cli::count(app, "--limit", options.limit, 1, "images at most")->capture_default_str();
+    cli::count(app, "--rounds", rounds, 1, "of all images; the fastest counts")
+        ->capture_default_str();
     app.add_flag("--validation", validation, "as for validation: without augmentation");
     if (const auto status = cli::parse(app, argc, argv)) return *status;
     options.augment = !validation;

@@ -350,12 +350,8 @@ int main(int argc, char** argv) {
     app.add_option("--dtype", type, "f32 or bf16")->capture_default_str();
     app.add_option("--only", only,
                    "of oneDNN's and our own convolutions those that have this in their name");
-    app.add_option("--batch-size", batch, "samples")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
-    app.add_option("--threads", threads, "of the kernels")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+    cli::count(app, "--batch-size", batch, 1, "samples")->capture_default_str();
+    cli::count(app, "--threads", threads, 1, "of the kernels", 1024)->capture_default_str();
     app.allow_extras();
     if (const auto status = cli::parse(app, argc, argv)) return *status;
     set_threads(threads);

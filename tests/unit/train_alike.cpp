@@ -217,7 +217,7 @@ TEST_CASE("unlike data, and what is done with them, are named") {
   CHECK_THAT(unlike([](Run& run) { run.fit.augment = false; }), says("augment is true"));
   CHECK_THAT(unlike([](Run& run) { run.validate = false; }),
              says("validation is given on rank 0, but empty on rank 1"));
-  CHECK_THAT(unlike([](Run& run) { run.fit.epochs = 2; }), says("epochs is 1"));
+  CHECK_THAT(unlike([](Run& run) { run.fit.epochs = 2; }), says("epochs is 0"));
   CHECK_THAT(unlike([](Run& run) { run.fit.steps = 2; }), says("steps is 1"));
   CHECK_THAT(unlike([](Run& run) { run.fit.save = "/dev/null"; }), says("save is empty"));
   CHECK_THAT(unlike([](Run& run) { run.step = 3; }),
