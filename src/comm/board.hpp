@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 
 namespace lamina::detail {
@@ -35,11 +36,15 @@ struct Board {
   std::array<char, 256> why;         ///< there are other ranks, which the launcher started, ...
   std::atomic<std::int64_t> why_of;  ///< ... than before this snapshot: so many were taken then
 
+  std::atomic<std::int64_t> saves;  ///< the training that writes checkpoints to files; 0: none
+  std::atomic<std::int64_t> saved;  ///< the step of the last one; 0: there is none yet
+
   // Of the ranks that there are now. The launcher clears these before it starts others.
-  std::atomic<double> begun;        ///< when rank 0 was about to start MPI: seconds of now()
-  std::atomic<std::int64_t> met;    ///< whether MPI has come up on all of them
-  std::atomic<std::int64_t> made;   ///< steps, also of evaluations, since they met or lost some
-  std::atomic<std::int64_t> ended;  ///< whether all have ended without an error, with one status
+  std::atomic<double> begun;         ///< when rank 0 was about to start MPI: seconds of now()
+  std::atomic<std::int64_t> met;     ///< whether MPI has come up on all of them
+  std::atomic<std::int64_t> made;    ///< steps, also of evaluations, since they met or lost some
+  std::atomic<std::int64_t> ended;   ///< whether all have ended with status 0
+  std::atomic<std::int64_t> failed;  ///< whether any has ended with an error of its own
 
   std::atomic<std::int64_t> training;  ///< number, within the program, from 1
   std::atomic<std::int64_t> from;      ///< the step that they went on from
@@ -103,6 +108,19 @@ inline constexpr const char* every_variable = "LAMINA_SNAPSHOT_EVERY";  ///< ste
 inline const char* launcher_memory() {
   const char* const where = std::getenv(snapshot_variable);
   return where && *where ? where : nullptr;
+}
+
+/// The launcher's; none where no launcher watches over the job, or it cannot be reached: whoever
+/// wants snapshots says so.
+inline BoardMap reach_board() {
+  const char* const where = launcher_memory();
+  if (!where) return {};
+  const std::string path(where, std::strcspn(where, ","));
+  try {
+    return BoardMap(path.c_str());
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 }  // namespace lamina::detail

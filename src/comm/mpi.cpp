@@ -436,11 +436,12 @@ class MpiJob final : public Job {
       if (all_left_ || (code != 0 && (silent.empty() || now() > limit))) break;
       pause(1e-3);
     }
-    bool alike = all_left_ && error.empty();
-    for (int r = 0; r < s.size; ++r)
-      alike = alike && (r == s.rank || (s.heard(r).code == code && s.heard(r).says("")));
-    if (alike)
-      if (const auto board = this->board()) board->ended = 1;
+    if (const auto board = this->board()) {
+      if (all_left_ && code == 0) board->ended = 1;
+      bool failed = !error.empty();
+      for (int r = 0; r < s.size; ++r) failed = failed || !s.heard(r).says("");
+      if (failed) board->failed = 1;
+    }
     if (error.empty()) return {};
     int same = 1;
     for (int r = 0; r < s.size; ++r) {
@@ -501,16 +502,6 @@ class MpiJob final : public Job {
  private:
   /// Of the launcher that watches over the job; on rank 0, where it can be reached.
   BoardMap board() const { return session_->rank == 0 ? reach_board() : BoardMap(); }
-  static BoardMap reach_board() {
-    const char* const where = launcher_memory();
-    if (!where) return {};
-    const std::string path(where, std::strcspn(where, ","));
-    try {
-      return BoardMap(path.c_str());
-    } catch (const Error&) {  // whoever wants snapshots says so
-      return {};
-    }
-  }
 
   static void tell_losses(Board& board, const Session& before, const std::vector<int>& lost) {
     std::size_t n = std::size_t(board.lost);

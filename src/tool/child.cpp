@@ -156,12 +156,15 @@ void Child::signal(int number) const {
   if (!ended_) kill(process_, number);
 }
 
-int Child::signal_children(int number, std::string_view variable) const {
+int Child::signal_children(int number, std::string_view variable, bool* caught) const {
   if (ended_) return 0;
   auto children = children_of(process_);
   std::erase_if(children, [&](pid_t child) { return !has_variable(child, variable); });
-  for (const pid_t child : children)
-    if (number > 0 && !signal_catchers(child, number)) kill(child, number);
+  for (const pid_t child : children) {
+    const bool catches = number > 0 && signal_catchers(child, number);
+    if (catches && caught) *caught = true;
+    if (number > 0 && !catches) kill(child, number);
+  }
   return int(children.size());
 }
 

@@ -34,8 +34,8 @@ class Child {
   void signal(int number) const;
   /// To those that it has started itself with this variable in their environment; how many. Where
   /// one is a script, say, what it runs and what catches the signal gets it instead: a shell would
-  /// end, and leave that alone. Number 0 is for nobody.
-  int signal_children(int number, std::string_view variable) const;
+  /// end, and leave that alone. Number 0 is for nobody. `caught` becomes true where any catches it.
+  int signal_children(int number, std::string_view variable, bool* caught = nullptr) const;
   /// Whether all that it has started itself have ended, and it has not waited for the last ones.
   bool forgets_children() const;
   /// When it has ended, as shells tell it: 128 and more where a signal ended it.

@@ -74,7 +74,8 @@ LaunchMemory::LaunchMemory() {
 
 void LaunchMemory::begin() {
   board_->begun = 0;
-  board_->met = board_->made = board_->ended = board_->before.made = board_->lost = 0;
+  board_->met = board_->made = board_->ended = board_->failed = 0;
+  board_->before.made = board_->lost = 0;
   board_->before.training = board_->training.load(), board_->before.step = board_->step.load();
   board_->before.last = board_->last.load();
   for (auto& snapshot : board_->snapshots) snapshot.lost = 0;
@@ -167,7 +168,8 @@ Launcher::Ended Launcher::watch(int ranks) {
     if (followed_ > before) passed_on = false;  // the program begins again
     if (!too_few && given_up.empty() && followed_ > 0 && ranks < options_.min)
       job.end(), too_few = true;  // there is room for more
-    if (!too_few) announce(ranks, ended && job.status() == 0);
+    const bool well = ended && job.status() == 0 && (!outlive_ || board.ended != 0);
+    if (!too_few) announce(ranks, well);
     if (ended) break;
     if (!lost_early && waits_for_lost(job, ranks)) job.end(), lost_early = true;
     // Ranks that are to go on from a snapshot can end in order, and save it, after a step.
@@ -194,12 +196,20 @@ Launcher::Ended Launcher::watch(int ranks) {
   if (outlive_ && how.lost && how.status == 0)
     how.status = 128 + (passed_on ? signals_.received() : SIGKILL);
   const bool otherwise = how.lost && how.lost->signal != signals_.received();
-  const bool in_order = board.ended != 0 || !(how.made_steps || has_steps());
-  how.cut = signals_.received() != 0 && !otherwise && !in_order && !how.to_grow && !cut_;
+  const bool hears = !passed_on || job.heard();  // if it does not, it will not save anything
+  how.cut = signals_.received() != 0 && hears && !otherwise && board.failed == 0 && unsaved() &&
+            !how.to_grow && !cut_;
   how.told = passed_on && !otherwise && !how.cut;
   how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps && !how.lost);
   if (!given_up.empty()) how.status = 128 + SIGKILL;  // for all that is known of the lost rank
   return how;
+}
+
+bool Launcher::unsaved() const {
+  const lamina::detail::Board& board = memory_.board();
+  if (board.newest == 0 || board.saves == 0) return false;
+  const auto& newest = board.snapshots[std::size_t(board.newest - 1)];
+  return Reached(newest.training, newest.step) > Reached(board.saves, board.saved);
 }
 
 bool Launcher::can_grow(int ranks) {

@@ -60,7 +60,7 @@ class Launcher {
   struct Ended {
     int status = 0;
     bool told = false;  ///< to end, by a signal to us; nothing else ended it
-    bool cut = false;   ///< by a signal, with no time to end in order, and to save what it had
+    bool cut = false;   ///< by a signal, with no time to save what is in memory
     std::optional<Lost> lost = {};
     std::string notice = {};  ///< of mpirun, where no host was lost
     bool mpirun_killed = false;
@@ -83,6 +83,8 @@ class Launcher {
   Ended watch(int ranks);
   /// Whether there is room for more ranks, once hosts that did not answer were asked again.
   bool can_grow(int ranks);
+  /// Whether a training that writes checkpoints has a snapshot that is newer than the last one.
+  bool unsaved() const;
   /// Where they have made a step, or are `done`.
   void announce(int ranks, bool done);
 

@@ -122,9 +122,9 @@ std::optional<Lost> MpiJob::lost(bool as_noticed) const {
   return std::nullopt;
 }
 
-bool MpiJob::pass_on(int signal, bool were_there) const {
+bool MpiJob::pass_on(int signal, bool were_there) {
   // Not to what it reaches other hosts with.
-  if (child_.signal_children(signal, rank_variable) > 0) return true;
+  if (child_.signal_children(signal, rank_variable, &heard_) > 0) return true;
   if (!were_there) child_.signal(signal);
   return !were_there;
 }

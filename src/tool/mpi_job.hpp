@@ -56,7 +56,9 @@ class MpiJob {
   /// To the ranks of this host, which tell the others if they are Lamina's; where there are none
   /// yet, to mpirun. Where they have been there, mpirun is ending the job, and crashes at times if
   /// it gets a signal then: false.
-  bool pass_on(int signal, bool were_there) const;
+  bool pass_on(int signal, bool were_there);
+  /// Whether any rank of this host has a handler for what was passed on to it.
+  bool heard() const { return heard_; }
   /// How many ranks run on this host.
   int ranks_here() const { return child_.signal_children(0, rank_variable); }
   /// Has mpirun end all ranks.
@@ -78,6 +80,7 @@ class MpiJob {
   Notices notices_;
   double next_look_ = 0;  ///< seconds of now()
   bool forgot_ = false;   ///< at the last look
+  bool heard_ = false;
 };
 
 }  // namespace lamina::cli

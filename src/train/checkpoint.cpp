@@ -1,4 +1,7 @@
 // Checkpoints: a network's tensors to and from safetensors, in plain layout, one at a time.
+#include "comm/board.hpp"
+
+#include <lamina/base/file.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/network/placed.hpp>
 #include <lamina/train/checkpoint.hpp>
@@ -264,6 +267,15 @@ SafetensorsWriter writer_of(const std::string& path, const std::vector<Slot>& sl
   return {path, std::move(tensors), to_metadata(progress)};
 }
 
+/// That the training writes checkpoints, the last one of this step, or none yet: what a launcher of
+/// the job may count on.
+void tell_launcher(const std::string& path, std::int64_t step) {
+  const detail::BoardMap board = in_memory(path) ? detail::BoardMap() : detail::reach_board();
+  if (!board) return;
+  if (board->saves != board->training || step > 0) board->saved = step;
+  board->saves = board->training.load();
+}
+
 }  // namespace
 
 void try_checkpoint(const std::string& path, const PlacedNetwork& network,
@@ -271,6 +283,7 @@ void try_checkpoint(const std::string& path, const PlacedNetwork& network,
   const std::vector<Slot> slots = slots_of(network, true);
   from_first(ranks, [&] {
     writer_of(path, slots, {});
+    tell_launcher(path, 0);
     return nullptr;
   });
 }
@@ -307,6 +320,7 @@ void save_checkpoint(const std::string& path, const PlacedNetwork& network,
   from_first(ranks, [&] {
     fail();
     writer->commit();
+    tell_launcher(path, progress.step);
     return nullptr;
   });
 }

@@ -45,7 +45,7 @@ def expect(that, what, out=""):
 class Job:
     def __init__(self, folder, launch, *program, **environment):
         self.folder = root / folder
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.mark = f"LAUNCH_CHECK={self.folder}".encode()
         self.line = launch and [lamina, "launch", *map(str, launch), "--"] or []
         self.line += list(map(str, program))
