@@ -194,11 +194,16 @@ TEST_CASE("workers move between resizes, and ranks come and go while they are ab
     Trainer trainer(network(), world, SGD{.rate = 0.02}, options(true, 2));
     std::vector<std::pair<std::int64_t, int>> wanted = {{44, 2}, {40, 1}, {first, 3}};
     FitOptions fit{.steps = steps};
+    std::size_t asked = 0;
     fit.resize = [&] {
       if (wanted.empty() || trainer.progress().step < wanted.back().first) return 0;
       const int ranks = wanted.back().second;
-      wanted.pop_back();
+      wanted.pop_back(), ++asked;
       return ranks;
+    };
+    fit.on_step = [&](const StepResult&) {  // who is to join has time, whatever else runs here
+      const bool waits = world.rank() == 0 && resized.size() < asked;
+      if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     };
     fit.on_resize = [&](const Resize& r) {
       if (world.rank() != 0) return;
