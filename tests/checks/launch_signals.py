@@ -18,14 +18,18 @@ from launched_jobs import (Job, check_restart, every, expect, finish, goes_on, l
 long = ["24000" if word == "480" else word for word in training]
 
 
+def saved_step(job):
+    header = job.saved()[:10000].decode(errors="replace")
+    return int(re.search(r'"step":"(\d+)"', header)[1])
+
+
 def ended_in_order(job):
     """After a step that is the last one of the log, and with what came of it saved."""
     out, steps = (job.folder / "out").read_text(), job.steps()
     said = re.search(r"^# SIG[A-Z0-9]+: ended after step (\d+)$", out, re.M)
     expect(said and steps == list(range(1, int(said[1]) + 1)), f"steps of the log are {steps}",
            out + job.err())
-    expect(f'"step":"{steps[-1]}"' in job.saved()[:10000].decode(errors="replace"),
-           "another step was saved")
+    expect(saved_step(job) == steps[-1], "another step was saved")
 
 
 def to_all_processes():
@@ -43,11 +47,6 @@ def to_all_processes():
         lines = [] if quicker else [goes_on("SIGTERM ended all ranks", "2 ranks")]
         check_restart(job.ends(143, *lines))
         ended_in_order(job)
-
-
-def saved_step(job):
-    header = job.saved()[:10000].decode(errors="replace")
-    return int(re.search(r'"step":"(\d+)"', header)[1])
 
 
 def newer_on_disk():
