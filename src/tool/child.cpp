@@ -53,6 +53,13 @@ bool has_variable(pid_t process, std::string_view name) {
   return false;
 }
 
+/// Those with that variable in their environment.
+std::vector<pid_t> children_of(pid_t parent, std::string_view variable) {
+  auto children = children_of(parent);
+  std::erase_if(children, [&](pid_t child) { return !has_variable(child, variable); });
+  return children;
+}
+
 /// Whether it has a handler for that signal.
 bool catches(pid_t process, int signal) {
   std::ifstream file(text("/proc/", process, "/status"));
@@ -156,16 +163,20 @@ void Child::signal(int number) const {
   if (!ended_) kill(process_, number);
 }
 
-int Child::signal_children(int number, std::string_view variable, bool* caught) const {
-  if (ended_) return 0;
-  auto children = children_of(process_);
-  std::erase_if(children, [&](pid_t child) { return !has_variable(child, variable); });
+int Child::count_children(std::string_view variable) const {
+  return ended_ ? 0 : int(children_of(process_, variable).size());
+}
+
+std::optional<bool> Child::signal_children(int number, std::string_view variable) const {
+  const auto children = ended_ ? std::vector<pid_t>() : children_of(process_, variable);
+  if (children.empty()) return {};
+  bool any = false;
   for (const pid_t child : children) {
-    const bool catches = number > 0 && signal_catchers(child, number);
-    if (catches && caught) *caught = true;
-    if (number > 0 && !catches) kill(child, number);
+    const bool caught = signal_catchers(child, number);
+    if (!caught) kill(child, number);
+    any = any || caught;
   }
-  return int(children.size());
+  return any;
 }
 
 bool Child::forgets_children() const {

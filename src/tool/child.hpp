@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,10 +33,12 @@ class Child {
   /// What it has said since; "" where nothing.
   std::string said();
   void signal(int number) const;
-  /// To those that it has started itself with this variable in their environment; how many. Where
-  /// one is a script, say, what it runs and what catches the signal gets it instead: a shell would
-  /// end, and leave that alone. Number 0 is for nobody. `caught` becomes true where any catches it.
-  int signal_children(int number, std::string_view variable, bool* caught = nullptr) const;
+  /// How many it has started itself with this variable in their environment.
+  int count_children(std::string_view variable) const;
+  /// To these: whether any has a handler for it; nothing where there are none. Where one is a
+  /// script, say, what it runs and what catches the signal gets it instead: a shell would end, and
+  /// leave that alone.
+  std::optional<bool> signal_children(int number, std::string_view variable) const;
   /// Whether all that it has started itself have ended, and it has not waited for the last ones.
   bool forgets_children() const;
   /// When it has ended, as shells tell it: 128 and more where a signal ended it.

@@ -124,7 +124,10 @@ std::optional<Lost> MpiJob::lost(bool as_noticed) const {
 
 bool MpiJob::pass_on(int signal, bool were_there) {
   // Not to what it reaches other hosts with.
-  if (child_.signal_children(signal, rank_variable, &heard_) > 0) return true;
+  if (const auto heard = child_.signal_children(signal, rank_variable)) {
+    heard_ = *heard;
+    return true;
+  }
   if (!were_there) child_.signal(signal);
   return !were_there;
 }

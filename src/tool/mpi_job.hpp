@@ -60,7 +60,7 @@ class MpiJob {
   /// Whether any rank of this host has a handler for what was passed on to it.
   bool heard() const { return heard_; }
   /// How many ranks run on this host.
-  int ranks_here() const { return child_.signal_children(0, rank_variable); }
+  int ranks_here() const { return child_.count_children(rank_variable); }
   /// Has mpirun end all ranks.
   void end() const { child_.signal(SIGTERM); }
   int status() const { return child_.status(); }
