@@ -36,8 +36,9 @@ struct Board {
   std::array<char, 256> why;         ///< there are other ranks, which the launcher started, ...
   std::atomic<std::int64_t> why_of;  ///< ... than before this snapshot: so many were taken then
 
-  std::atomic<std::int64_t> saves;  ///< the training that writes checkpoints to files; 0: none
-  std::atomic<std::int64_t> saved;  ///< the step of the last one; 0: there is none yet
+  std::atomic<std::int64_t> saves;   ///< the training that writes checkpoints to files; 0: none
+  std::atomic<std::int64_t> saved;   ///< the step of the last one; 0: there is none yet
+  std::array<char, 4096> save_path;  ///< whole; "" where it is longer
 
   // Of the ranks that there are now. The launcher clears these before it starts others.
   std::atomic<double> begun;         ///< when rank 0 was about to start MPI: seconds of now()

@@ -92,6 +92,34 @@ std::string LaunchMemory::where() const {
   return text(files_[0].path(), ',', files_[1].path(), ',', files_[2].path());
 }
 
+bool LaunchMemory::unsaved() const {
+  if (board_->newest == 0) return false;
+  const auto& newest = board_->snapshots[std::size_t(board_->newest - 1)];
+  return newest.training == board_->saves && newest.step > board_->saved;
+}
+
+void LaunchMemory::keep_unsaved() const {
+  const std::string saved = board_->save_path.data();
+  if (!unsaved() || saved.empty()) return;
+  const std::string path = saved + ".newest";
+  try {
+    const File snapshot(files_[board_->newest].path(), File::Mode::read);
+    NewFile file(path);
+    std::vector<char> part(std::size_t(1) << 20);
+    for (std::uint64_t at = 0, size = snapshot.size(); at < size; at += part.size()) {
+      part.resize(std::size_t(std::min<std::uint64_t>(part.size(), size - at)));
+      snapshot.read(part.data(), part.size(), at);
+      file.write(part.data(), part.size());
+    }
+    file.commit();
+    const auto& newest = board_->snapshots[std::size_t(board_->newest - 1)];
+    std::fprintf(stderr, "lamina launch: step %lld is saved as %s\n",
+                 static_cast<long long>(newest.step), path.c_str());
+  } catch (const Error& e) {
+    World::say(text("launch: ", e.what()));
+  }
+}
+
 // ---- jobs ------------------------------------------------------------------------------------
 
 Launcher::Launcher(LaunchOptions options)
@@ -133,6 +161,12 @@ std::vector<std::string> Launcher::command(int ranks) const {
 }
 
 int Launcher::run() {
+  const int status = supervise();
+  if (status != 0) memory_.keep_unsaved();
+  return status;
+}
+
+int Launcher::supervise() {
   while (true) {
     const Ended ended = watch(std::min(options_.max, hosts_.room(now())));
     World::say(ended.given_up);
@@ -197,19 +231,12 @@ Launcher::Ended Launcher::watch(int ranks) {
     how.status = 128 + (passed_on ? signals_.received() : SIGKILL);
   const bool otherwise = how.lost && how.lost->signal != signals_.received();
   const bool hears = !passed_on || job.heard();  // if it does not, it will not save anything
-  how.cut = signals_.received() != 0 && hears && !otherwise && board.failed == 0 && unsaved() &&
-            !how.to_grow && !cut_;
+  how.cut = signals_.received() != 0 && hears && !otherwise && board.failed == 0 &&
+            memory_.unsaved() && !how.to_grow && !cut_;
   how.told = passed_on && !otherwise && !how.cut;
   how.anew = too_few || (followed_ > 0 && how.status != 0 && !how.made_steps && !how.lost);
   if (!given_up.empty()) how.status = 128 + SIGKILL;  // for all that is known of the lost rank
   return how;
-}
-
-bool Launcher::unsaved() const {
-  const lamina::detail::Board& board = memory_.board();
-  if (board.newest == 0 || board.saves == 0) return false;
-  const auto& newest = board.snapshots[std::size_t(board.newest - 1)];
-  return Reached(newest.training, newest.step) > Reached(board.saves, board.saved);
 }
 
 bool Launcher::can_grow(int ranks) {

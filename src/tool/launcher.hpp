@@ -33,6 +33,10 @@ class LaunchMemory {
   const lamina::detail::Board& board() const { return *board_; }
   /// As it is when ranks are started.
   void begin();
+  /// Whether a training that writes checkpoints has a snapshot that is newer than the last one.
+  bool unsaved() const;
+  /// Where unsaved(), writes it to a file beside the checkpoint, and says so.
+  void keep_unsaved() const;
   /// Why others are to be started than those before.
   void note(const std::string& why);
   /// "/proc/PID/fd/N,...": the board, two snapshots.
@@ -80,11 +84,11 @@ class Launcher {
     double last = 0;  ///< when they made their last step: seconds of now()
   };
 
+  /// As run(), with what is in memory left there.
+  int supervise();
   Ended watch(int ranks);
   /// Whether there is room for more ranks, once hosts that did not answer were asked again.
   bool can_grow(int ranks);
-  /// Whether a training that writes checkpoints has a snapshot that is newer than the last one.
-  bool unsaved() const;
   /// Where they have made a step, or are `done`.
   void announce(int ranks, bool done);
 

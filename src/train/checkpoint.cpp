@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
@@ -273,6 +275,9 @@ void tell_launcher(const std::string& path, std::int64_t step) {
   const detail::BoardMap board = in_memory(path) ? detail::BoardMap() : detail::reach_board();
   if (!board) return;
   if (board->saves != board->training || step > 0) board->saved = step;
+  const std::string whole = std::filesystem::absolute(path).string();
+  const bool fits = whole.size() < board->save_path.size();
+  std::snprintf(board->save_path.data(), board->save_path.size(), "%s", fits ? whole.c_str() : "");
   board->saves = board->training.load();
 }
 

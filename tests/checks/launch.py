@@ -116,6 +116,24 @@ def given_up():
     job.leaves_nothing()
 
 
+def given_up_saved():
+    """What is newer in memory than on the disk goes on from a file."""
+    long = ["24000" if word == "480" else word for word in training]  # a save after 1,000 steps
+    job = Job("saved", ("--min", 2, "--max", 2, "--snapshot-every", every), *long)
+    job.kill(1, after=every + 10)
+    out = job.ends(137, rf"lamina: error: {rank_1_lost}: 1 rank left, expected .*",
+                   r"lamina launch: step \d+ is saved as .*/saved/save\.newest")
+    step = int(re.search(r"step (\d+) is saved", out)[1])
+    on = Job("saved", (), *long, "--resume", "save.newest", "--steps", step + 3)
+    on.ends(0)
+    expect(step % every == 0 and on.steps()[-3:] == [step + 1, step + 2, step + 3],
+           f"saved was step {step}", f"{on.steps()}")
+    job = Job("on-disk", ("--min", 2, "--max", 2, "--snapshot-every", every), *training,
+              "--save-every", 1)
+    job.kill(1, after=every + 10)
+    job.ends(137, rf"lamina: error: {rank_1_lost}: 1 rank left, expected .*")
+
+
 class Elastic(Job):
     """Whose ranks come and go."""
 
@@ -470,7 +488,7 @@ def lost_host():
     expect(steps == list(range(1, len(steps) + 1)), f"steps of the log are {steps}")
 
 
-finish((same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up,
+finish((same_ranks, asked_while_a_rank_is_replaced, fewer_and_more, given_up, given_up_saved,
         fewer_than_train_first, uneven_shares, lost_meanwhile, all_at_once, at_random,
         split_at_random, in_place, killed_launcher, stuck_mpirun, never_comes, tries_again,
         cannot_grow, lost_host))
