@@ -210,6 +210,29 @@ TEST_CASE("statistics of other workers than those of a checkpoint start from the
   CHECK(four.step(again, 9).loss == other.step(same_loader, 9).loss);
 }
 
+TEST_CASE("what workers keep is in a checkpoint of before their first step, too") {
+  const Folder folder;
+  World world;
+  const auto make = [&](int workers) {
+    return Trainer(local_network(), world, SGD{}, {.batch = 24, .workers = workers});
+  };
+  const auto data = small_data();
+  Trainer two = make(2), four = make(4), other = make(4);
+  const auto comes_back = [&](const std::string& path) {
+    four.save(path);
+    CHECK(other.resume(path).empty());
+    CHECK(other.evaluate(*data).loss == four.evaluate(*data).loss);
+  };
+  comes_back(folder / "fresh");
+  auto loader = two.loader(*data, true);
+  two.step(loader, 9);
+  two.save(folder / "two");
+  CHECK(four.resume(folder / "two").size() == 4);
+  comes_back(folder / "resumed");
+  four.network().initialize(7);
+  comes_back(folder / "anew");
+}
+
 namespace {
 
 /// fit() on ranks that change when rank 0 has done so many steps.

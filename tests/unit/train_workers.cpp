@@ -39,8 +39,12 @@ struct Run {
   int started = 1, active = 0, workers = 8;
   std::vector<Change> changes = {};
   bool fast = true;
+  std::optional<Precision> dtype = {};  ///< by default f32 where it is fast, else f64
+  bool fuse = false;
+  std::vector<bool> recompute = {};
   Optimizer optimizer = SGD{.rate = 0.05, .momentum = 0.9};
   std::int64_t batch = 32, steps = 12;
+  bool profiled = false;  ///< before the first step, between two, and when workers were averaged
 };
 
 Result train(const Run& run, std::vector<Resize>* resizes = nullptr) {
@@ -53,12 +57,20 @@ Result train(const Run& run, std::vector<Resize>* resizes = nullptr) {
                      .workers = run.workers,
                      .active = run.active,
                      .backend = run.fast ? "auto" : "reference",
-                     .dtype = run.fast ? DType::f32 : DType::f64,
+                     .dtype = run.dtype.value_or(run.fast ? DType::f32 : DType::f64),
+                     .recompute = run.recompute,
+                     .fuse = run.fuse,
                      .schedule = parse_schedule("cosine")});
+    const auto measure = [&] {
+      if (run.profiled)
+        profile(trainer.network(), trainer.ranks(), {.warmup = 1, .steps = 1, .alone = false});
+    };
+    measure();
     Changes changes{trainer, run.changes};
     FitOptions fit{.steps = run.steps, .validation = validation.get()};
     fit.resize = std::ref(changes);
     fit.on_step = [&](const StepResult& r) {
+      if (r.step == 5) measure();
       if (world.rank() != 0) return;
       result.losses.push_back(r.loss);
       // Steps of this network are over before anybody could get ready.
@@ -71,6 +83,7 @@ Result train(const Run& run, std::vector<Resize>* resizes = nullptr) {
       if (world.rank() == 0 && epoch.validation) result.validation = *epoch.validation;
     if (!trainer.active()) return;
     trainer.network().average_kept(trainer.stream());
+    measure();
     if (world.rank() == 0) result.weights = weights(trainer.network());
   });
   return result;
@@ -92,6 +105,31 @@ TEST_CASE("losses, weights and statistics are the same bits on 1, 2, 4 and 8 ran
     CAPTURE(ranks);
     CHECK(train(run) == one);
   }
+}
+
+TEST_CASE("so they are in narrow types, fused, and where layers are computed again") {
+  const int which = GENERATE(0, 1, 2, 3);
+  Run run;
+  if (which == 0) run.dtype = DType::bf16;
+  if (which == 1) run.fast = false, run.dtype = DType::f16;
+  if (which == 2) {
+    run.dtype = DType::bf16, run.fuse = true;
+    run.optimizer = Optimizer(AdamW{}).clip_norm(0.5);
+  }
+  if (which == 3) run.recompute = {false, false, true, true, false, false, true, false};
+  CAPTURE(which);
+  const Result one = train(run);
+  REQUIRE(one.losses.size() == 12);
+  for (const int ranks : {2, 4}) {
+    run.started = ranks;
+    CAPTURE(ranks);
+    CHECK(train(run) == one);
+  }
+}
+
+TEST_CASE("a profile leaves workers what they keep") {
+  const Result one = train({.started = 2});
+  CHECK(train({.started = 2, .profiled = true}) == one);
 }
 
 TEST_CASE("on three ranks the sums round otherwise, and no more") {

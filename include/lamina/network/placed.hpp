@@ -88,6 +88,8 @@ class PlacedNetwork {
   /// have the same.
   View kept_of(const Parameter& p) const;
   const View& all_kept() const { return kept_values_.view(); }
+  /// Whether all_kept() is what workers have: at first that is the parameters' values.
+  bool knows_kept() const { return !kept_is_new_; }
   /// To be called when values of parameters have been set from outside: all workers have these.
   void values_are_new() { kept_is_new_ = true, parameters_.changes->of_one_worker = false; }
   /// Or what workers keep: all_kept().

@@ -137,7 +137,7 @@ LAMINA_INLINE void PlacedNetwork::exchange_kept(Stream& stream) {
 }
 
 LAMINA_INLINE void PlacedNetwork::average_kept(Stream& stream) {
-  if (kept_is_new_) return;
+  if (kept_is_new_) return learn_kept(stream);  // the values are the mean already
   exchange_kept(stream);
   const int workers = options_.workers.count;
   for (const Kept& k : kept_) {

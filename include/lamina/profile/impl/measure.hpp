@@ -175,11 +175,15 @@ LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
   const Tensor targets = detail::fill_made_up(network);
   MemorySpace& memory = network.placing().backend->memory();
 
-  // Running averages would move towards those of the made-up samples.
+  // Running averages would move towards those of the made-up samples, and so those of workers.
   std::vector<std::pair<View, Tensor>> kept;
+  const auto keep = [&](const View& v) {
+    copy_bytes(v, kept.emplace_back(v, Tensor(v.form(), memory)).second);
+  };
   for (const auto& named : network.parameters())
-    if (const View& v = named.parameter->value; !named.parameter->trained)
-      copy_bytes(v, kept.emplace_back(v, Tensor(v.form(), memory)).second);
+    if (!named.parameter->trained) keep(named.parameter->value);
+  const bool by_worker = network.knows_kept(), of_one = network.changes()->of_one_worker;
+  if (const View& all = network.all_kept(); all && by_worker) keep(all);
 
   Stream stream;
   Context context{.stream = stream, .targets = targets};
@@ -192,6 +196,8 @@ LAMINA_INLINE Profile profile(PlacedNetwork& network, const Communicator& ranks,
   };
   Profile result = profile_steps(network, stream, ranks, {}, options, step);
   for (const auto& [value, before] : kept) copy_bytes(before, value);
+  if (!of_one) network.values_are_new();
+  if (!of_one && by_worker) network.kept_is_known();
   network.drop_gradients();
   return result;
 }
