@@ -252,8 +252,11 @@ LAMINA_INLINE void Trainer::Fit::refuse(const std::string& why) {
 LAMINA_INLINE void Trainer::Fit::get_ready() {
   if (coming_.at != at().step + 1) return;
   const double begin = now();
-  if (rehearsal_.valid()) end_rehearsal();  // called off, and still at this rank's reserve
   const int from = trainer_.ranks_.size(), to = coming_.ranks, me = trainer_.ranks_.rank();
+  if (rehearsal_.valid() && to == from && !called_off_)
+    rehearsal_.wait();  // workers move in between; rank 0 is told later what came of it
+  else if (rehearsal_.valid())
+    end_rehearsal();  // called off, and still at this rank's reserve
   const bool ends = at().batch + 1 >= batches_;
   const std::int64_t epoch = at().epoch + ends, batch = ends ? 0 : at().batch + 1;
   if (leads()) tell(from, to, text("join ", to, ' ', from, ' ', epoch, ' ', batch));
