@@ -41,6 +41,7 @@ int bench(BenchOptions& o, World& world) {
   const SignalThread apart;
   const bool first = world.rank() == 0;
   if (cli::lists_models(o, world)) return 0;
+  cli::check_recorded(o, o.profile_steps);
   cli::prepare(o, world);
   const auto data = cli::open(o, {});
   const Network net = cli::make_network(o, *data);
@@ -50,6 +51,7 @@ int bench(BenchOptions& o, World& world) {
   Trainer trainer(net, world, cli::make_optimizer(o), cli::trainer_options(o, global_batch, plan));
   trainer.stream().listen_with(ranges.get());
   cli::write_plan_out(o, plan, world);
+  const auto trace = cli::open_trace(o, world, trainer.network());
   // Synthetic data: one batch, again and again, so that making images costs nothing. Real data are
   // loaded as a training would.
   Loader loader = trainer.loader(*data, true, {.augment = o.data != "synthetic"});
@@ -107,7 +109,6 @@ int bench(BenchOptions& o, World& world) {
 
   if (o.profile_steps > 0 && !stopped) {
     ProfileOptions options{.warmup = 1, .steps = o.profile_steps};
-    const auto trace = cli::open_trace(o, world, trainer.network());
     if (trace) options.on_step = [&](const Profiler& p) { trace->step(p); };
     struct Stopped {};
     const auto end = [&] {

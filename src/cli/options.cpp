@@ -34,14 +34,15 @@ void add_model_flags(CLI::App& app, RunOptions& o) {
   app.add_flag("--list-models", o.list_models, "print the models and end");
   count(app, "--image-size", o.image_size, 0, "height and width of the input; 0 = the model's own",
         65535);
-  count(app, "--classes", o.classes, 0, "outputs of the model; 0 = the data set's classes");
+  count(app, "--classes", o.classes, 0,
+        "outputs of the model; 0 = the data set's classes, or the model's own");
   app.add_flag("--global-norm", o.global_norm,
                "batch norm over the global batch, not per rank; not for workers");
   number(app, "--label-smoothing", o.label_smoothing, "of the loss", 0, 0.99);
 }
 
 void add_batch_flags(CLI::App& app, RunOptions& o) {
-  count(app, "--batch-size", o.batch_size, 1, "samples per rank (with --scaling strong: in all)");
+  count(app, "--batch-size", o.batch_size, 1, "samples per rank");
   count(app, "--global-batch", o.global_batch, 1, "samples over all ranks");
   app.add_option_function<std::string>(
          "--micro-batch",

@@ -13,6 +13,7 @@
 #include <lamina/network/models.hpp>
 #include <lamina/plan/add_predicted.hpp>
 #include <lamina/profile/report.hpp>
+#include <lamina/profile/roofline.hpp>
 #include <lamina/profile/table.hpp>
 
 #include <fcntl.h>
@@ -28,6 +29,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -67,6 +69,12 @@ std::string obstacle(const OutputFile& file) {
   return {};
 }
 
+/// A pipe or /dev/null takes what anybody writes.
+bool is_device(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_other(path, error);
+}
+
 /// Makes the folder of the report, where rank 0 finds that it can.
 std::string obstacle_of_report(const std::string& folder) {
   std::error_code error;
@@ -80,9 +88,15 @@ std::string obstacle_of_report(const std::string& folder) {
 void check_outputs(const std::vector<OutputFile>& files, const std::string& report,
                    const World& world) {
   on_first(world.comm(), [&] {
+    std::map<std::string, const char*> flags;  // by what they name
     for (const OutputFile& file : files) {
       const std::string why = file.path.empty() ? "" : obstacle(file);
       check(why.empty(), file.flag, ' ', file.path, ": cannot be written: ", why);
+      std::error_code error;
+      const auto whole = std::filesystem::weakly_canonical(file.path, error);
+      if (file.path.empty() || error || is_device(whole)) continue;
+      const auto [before, alone] = flags.emplace(whole.string(), file.flag);
+      check(alone, before->second, " and ", file.flag, ": both name ", file.path);
     }
     const std::string why = report.empty() ? "" : obstacle_of_report(report);
     check(why.empty(), "--report ", report, ": cannot be written: ", why);
@@ -227,6 +241,14 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   for (const auto& [flag, given] :
        {std::pair("--plan auto", o.plan == "auto"), std::pair("--micro-batch auto", o.fits_memory)})
     if (given) expect_one_backend(flag, world.comm(), o.backend, parse_dtype(o.dtype));
+}
+
+void check_recorded(const RunOptions& o, int steps) {
+  const bool shows = !o.json.empty() || !o.csv.empty() || !o.trace.empty() || !o.report.empty();
+  check(steps > 0 || !shows,
+        "--profile-steps 0: --json, --csv, --trace and --report are of recorded steps");
+  check(o.sort != "wasted" || o.ceilings != "none",
+        "--sort wasted: expected --ceilings auto or measure, with which time is compared");
 }
 
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data) {
@@ -499,19 +521,24 @@ void show_profile(Profile profile, const RunOptions& o, const RunPlan& plan,
     profile.machine = ceilings(o, world, *network.placing().backend);
   add_predicted(profile, network, plan.plan);
   if (!first) return;
+  if (!o.json.empty()) write_profile_json(o.json, profile);
+  if (!o.csv.empty()) write_profile_csv(o.csv, profile);
+  if (!o.report.empty()) write_report(o.report, profile);
+  std::string sort = o.sort;
+  if (sort == "wasted" && !has_ceilings(profile)) {
+    std::fputs(remark("--sort wasted: there are no ceilings, sorted by time").c_str(), stdout);
+    sort = "time";
+  }
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
   const std::string lines =
       table(profile, {.width = table_width(),
                       .wide = o.wide,
-                      .sort = parse_sort(o.sort),
+                      .sort = parse_sort(sort),
                       .group = parse_group(o.group),
                       .top = o.top,
                       .colour = terminal_columns() > 0 && !(no_colour && *no_colour)});
   std::printf("\n%s\n", lines.c_str());
   std::fflush(stdout);
-  if (!o.json.empty()) write_profile_json(o.json, profile);
-  if (!o.csv.empty()) write_profile_csv(o.csv, profile);
-  if (!o.report.empty()) write_report(o.report, profile);
 }
 
 bool lists_models(const RunOptions& o, const World& world) {

@@ -27,6 +27,9 @@ struct OutputFile {
 /// that came late.
 void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs = {});
 
+/// Of a run that is to record so many steps. Throws Error where flags want what is then not known.
+void check_recorded(const RunOptions& o, int steps);
+
 /// A data set in the shape that the model takes. Synthetic data have as many classes as the model.
 std::unique_ptr<Dataset> open(const RunOptions& o, DataOptions data);
 

@@ -38,7 +38,8 @@ std::vector<std::string> write_report(const std::string& folder, const Profile& 
   // What may fail for the profile's sake comes before the first file; the page comes last, so that
   // what it shows is there.
   const std::vector<std::pair<const char*, std::string>> contents = {
-      {"roofline.svg", has_ceilings(profile) ? roofline_svg(profile, other) : ""},
+      {"roofline.svg",
+       has_ceilings(profile) || has_ceilings(last) ? roofline_svg(profile, other) : ""},
       {"communication.svg", detail::draw_communication(profile, other, alone)},
       {"timeline.svg", detail::draw_timeline(last, alone)},
       {"memory.svg", detail::draw_memory(last, alone)},

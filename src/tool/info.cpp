@@ -148,6 +148,10 @@ int info(const InfoOptions& o, World& world) {
   check(!o.fused || !o.model.empty(), "--fused: expected --model NAME with it");
   check(o.model.empty() || !(o.machine || o.measure),
         "--model and --machine or --measure: expected one of the two");
+  check(!o.model.empty() || (o.image_size == 0 && o.classes == 0),
+        "--image-size and --classes: expected --model NAME with them");
+  check(o.backend == "auto" || o.machine || o.measure || o.fused,
+        "--backend: expected --machine, --measure, or --model NAME --fused with it");
   if (o.machine || o.measure) return print_machine(o, world), 0;
   const auto hosts = world.comm().all_gather_text(
       text(world.hosts()[std::size_t(world.rank())], ", device cpu, ", threads(),

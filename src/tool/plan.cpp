@@ -149,6 +149,14 @@ std::string convergence_csv(const Prediction& p) {
   return s;
 }
 
+/// A word of a command line, as it is to be typed.
+std::string for_shell(const std::string& word) {
+  if (word.find_first_of(" \t\n\"'\\$`*?[](){}<>|&;#~!") == word.npos) return word;
+  std::string s = "'";
+  for (const char c : word) s += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return s + "'";
+}
+
 void write_files(const Prediction& p, const FoundPlan& found, const Options& o) {
   if (!o.json.empty())
     naming(
@@ -169,7 +177,7 @@ void write_files(const Prediction& p, const FoundPlan& found, const Options& o) 
       "--plan-out", [&] { write_plan(o.plan_out, plan_of(found, o.model)); }, " ");
   const std::string command = text("mpirun -n ", p.devices, " bench_network --model ", o.model,
                                    o.for_training, o.dtype == "f32" ? "" : " --dtype " + o.dtype,
-                                   " --global-batch ", p.batch, " --plan ", o.plan_out);
+                                   " --global-batch ", p.batch, " --plan ", for_shell(o.plan_out));
   std::printf("# to run it: %s\n", command.c_str());  // in one line, to be copied
 }
 
@@ -269,8 +277,17 @@ void check_said(const CLI::App& app, const Options& o) {
   const bool measures = o.calibrate || o.validate;
   for (const char* flag : {"--plans", "--rounds", "--longest"})
     check(o.validate || app.count(flag) == 0, flag, " needs --validate, which runs plans");
-  check(measures || app.count("--backend") == 0,
-        "--backend needs --calibrate or --validate, which measure its kernels");
+  for (const char* flag : {"--backend", "--threads"})
+    check(measures || app.count(flag) == 0, flag,
+          " needs --calibrate or --validate, which measure kernels");
+  check(o.scaling || !o.sweep.empty() || app.count("--most-devices") == 0,
+        "--most-devices needs --scaling or --sweep, which go up to there");
+  const std::string& searcher = o.planner.searcher;
+  for (const char* flag : {"--swarm-size", "--swarm-iterations", "--inertia"})
+    check(searcher == "swarm" || app.count(flag) == 0, flag, " needs --search swarm, got ",
+          searcher);
+  check(searcher == "swarm" || searcher == "mcmc" || !o.unseeded,
+        "--unseeded needs --search swarm or mcmc, got ", searcher);
   check(!measures || app.count("--cluster") == 0,
         "--cluster: --calibrate and --validate plan for the ranks there are");
   check(!o.calibrate || !o.validate, "--calibrate and --validate: expected one of the two");
@@ -289,7 +306,7 @@ std::string flags_for_training(const CLI::App& said) {
     if (flag->count() == 0 || name == "--model" || !training.get_option_no_throw(name)) continue;
     append(all, ' ' + name);
     if (flag->get_items_expected_max() == 0) continue;  // true
-    for (const std::string& value : flag->results()) append(all, ' ' + value);
+    for (const std::string& value : flag->results()) append(all, ' ' + for_shell(value));
   }
   return all;
 }

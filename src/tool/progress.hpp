@@ -25,7 +25,7 @@ class ProgressBar {
 
   void step(const StepResult& r, std::int64_t batch) {
     if (!shown_) return;
-    if (first_ == 0) first_ = r.step - 1;
+    if (first_ < 0) first_ = r.step - 1;
     images_ += batch, seconds_ += r.seconds;
     // Exponentially forgotten, so that the figure follows the run without jumping.
     loss_ = loss_ < 0 ? r.loss : 0.95 * loss_ + 0.05 * r.loss;
@@ -66,7 +66,7 @@ class ProgressBar {
  private:
   bool shown_, open_ = false;  // open: the cursor is behind the bar
   int columns_;                // of the terminal; 0 = none
-  std::int64_t total_, first_ = 0, images_ = 0;
+  std::int64_t total_, first_ = -1, images_ = 0;
   double start_, printed_ = 0, seconds_ = 0, loss_ = -1;
 };
 

@@ -172,6 +172,10 @@ def help_and_usage():
     usage("--device.*auto.*cpu", "train", "--device", "gpu")
     usage("--comm.*auto.*mpi", "train", "--comm", "gloo")
     usage("--sort.*order.*time", "train", "--sort", "size")
+    bad("--sort wasted: expected --ceilings auto or measure", *train("--sort", "wasted"),
+        "--ceilings", "none")
+    bad("--backend: expected --machine", "info", "--backend", "reference")
+    bad("--image-size and --classes: expected --model", "info", "--classes", "7")
     usage("--iters", "--iters", "0", program="bench_network")
     usage("--scaling", "--scaling", "odd", program="bench_network")
     usage("--op: expected all_reduce.*scan", "--op", "scan", program="bench_collectives")
@@ -381,6 +385,16 @@ def outputs():
         bad("--save /dev/null: cannot save here: expected a regular file or none",
             *train("--save", "/dev/null", *more))
     bad("--save /dev/null: cannot save here", *train("--save", "/dev/null"), ranks=2)
+    same = root / "same"
+    bad(f"--save and --json: both name {same}", *train("--save", same, "--json", same))
+    bad("--log and --csv: both name .*same", *train("--log", same, "--csv", f"{root}/./same"))
+    fine(*train("--limit", "16", "--no-validation", "--json", "/dev/null", "--csv", "/dev/null"))
+    for flag in "--json", "--report", "--trace":
+        bad("--profile-steps 0: --json, --csv, --trace and --report are of recorded steps",
+            "--model", "lenet", "--profile-steps", "0", flag, same, program="bench_network")
+    (root / "trace.1.json").mkdir()
+    bad("rank 1: .*trace.1.json: expected a regular file", "--model", "lenet", "--trace",
+        root / "trace.json", "--iters", "100000000", program="bench_network", ranks=2, silent=False)
     notes = data.write(root / "notes", b"remember the milk\n")
     bad("--log .*notes: line 1 is no JSON object: expected a log",
         *train("--log", notes, "--resume", *save))

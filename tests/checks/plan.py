@@ -307,9 +307,16 @@ impossible("--validate runs many plans as they are: expected no --devices, --sca
 bad("--svg needs --scaling", "--svg", "kept.svg", program=planner, ranks=1)
 impossible("--rounds needs --validate", "--rounds", "2")
 impossible("--backend needs --calibrate or --validate", "--backend", "reference")
+impossible("--threads needs --calibrate or --validate", "--threads", "2")
+impossible("--most-devices needs --scaling or --sweep", written=("--most-devices", "8"))
+impossible("--swarm-size needs --search swarm, got exact", "--swarm-size", "5")
+impossible("--unseeded needs --search swarm or mcmc, got brute", "--search", "brute", "--unseeded")
 impossible("--workers: layers are split by samples there", "--workers", "4")
 impossible("--cluster: --calibrate and --validate plan for the ranks there are", "--calibrate",
            "--cluster", "h100-ndr", ranks=2)
+out = fine("--model", "lenet", "--cluster", "h100-ndr", "--devices", "2", "--plan-out",
+           "it's a plan", program=planner, ranks=1)
+expect(r" --plan 'it'\''s a plan'" in out, "not to be copied", out)
 told = ("--image-size", "32", "--optimizer", "adam", "--bucket-mb", "5")
 out = fine("--model", "lenet", *told, "--dtype", "bf16", "--cluster", "h100-ndr", "--devices", "2",
            "--batch-size", "4", "--plan-out", "told.plan", program=planner, ranks=1)
