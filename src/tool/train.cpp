@@ -15,12 +15,14 @@
 #include <lamina/train/json_log.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lamina::cli {
@@ -37,6 +39,37 @@ struct TrainOptions : RunOptions {
   bool resumes = false;
   ElasticOptions elastic;
 };
+
+/// Of a list "sgd, rate 0.1" what another one does not have; "nothing" where it has all.
+std::string parts_without(const std::string& list, const std::string& other) {
+  constexpr std::string_view comma = ", ";
+  std::string s;
+  for (std::size_t at = 0, end = 0; at < list.size(); at = end + comma.size()) {
+    end = std::min(list.find(comma, at), list.size());
+    const std::string part = text(comma, list.substr(at, end - at));
+    if (text(comma, other, comma).find(part + std::string(comma)) == std::string::npos)
+      append(s, part);
+  }
+  return s.empty() ? "nothing" : s.substr(comma.size());
+}
+
+/// Lines that say which of the run's options are otherwise than in the checkpoint that it resumes.
+std::string other_options(const Trainer& trainer) {
+  std::string lines;
+  for (const auto& [name, mine] : trainer.own_options()) {
+    const auto saved = trainer.progress().options.find(name);
+    if (saved == trainer.progress().options.end() || saved->second == mine) continue;
+    const std::string other = parts_without(mine, saved->second);
+    const std::string others = parts_without(saved->second, mine);
+    const bool in_order = other == others;  // in which groups of parameters were given, say
+    append(lines, remark(text(name, ": ", in_order ? mine : other, ", where the checkpoint has ",
+                              in_order ? saved->second : others)));
+  }
+  if (trainer.progress().options.empty() && trainer.progress().rate != trainer.optimizer().rate())
+    append(lines, remark(text("learning rate ", trainer.optimizer().rate(),
+                              ", where the checkpoint has ", trainer.progress().rate)));
+  return lines;
+}
 
 /// Records some steps in the middle of a training: the first few are left out, and no step at the
 /// end of an epoch is followed into the evaluation. Until it has them, steps do not overlap.
@@ -83,9 +116,7 @@ void check_flags(const TrainOptions& o) {
   check(!o.not_strict || !o.init.empty(), "--init-partly needs --init FILE");
   check(o.init.empty() || !o.resumes,
         "--init and --resume: a checkpoint has all parameters: expected one of the two");
-  const bool shows = !o.json.empty() || !o.csv.empty() || !o.trace.empty() || !o.report.empty();
-  check(o.profile_steps > 0 || !shows,
-        "--profile-steps 0: --json, --csv, --trace and --report are of recorded steps");
+  check_recorded(o, o.profile_steps);
   const ElasticOptions& e = o.elastic;
   check(e.on || (e.ranks == 0 && e.max_ranks == 0 && e.events.empty() && e.job.empty()),
         "--ranks, --max-ranks, --events and --job need --elastic");
@@ -362,10 +393,7 @@ int train(TrainOptions& o, World& world) {
                           "; ask with: lamina resize ", requests->job(), " N"));
     if (o.resumes || trainer.progress().step > 0)
       more += remark(text("resumed at step ", trainer.progress().step));
-    if (const double rate = trainer.progress().rate;
-        o.resumes && rate != trainer.optimizer().rate())
-      more += remark(
-          text("learning rate ", trainer.optimizer().rate(), ", where the checkpoint has ", rate));
+    if (o.resumes) more += other_options(trainer);
     if (const Unmatched& u = unmatched; !u.empty()) {
       const std::size_t all = trainer.network().all_parameters().size();
       more += remark(text("--init ", o.init, ": ", all - u.missing.size() - u.reshaped.size(),
@@ -387,6 +415,9 @@ int train(TrainOptions& o, World& world) {
   if (o.comm != "none" || world.size() == 1) signals.emplace();
   for (const Epoch& epoch : epochs) {
     progress->say(epoch.text());
+    if (epoch.validation && !std::isfinite(epoch.validation->loss))
+      progress->say(remark(text("the loss of this evaluation is ",
+                                std::isnan(epoch.validation->loss) ? "not a number" : "infinite")));
     if (log && epoch.validation) log_evaluation(*log, epoch, trainer.progress().step);
   }
   if (const std::string unmet = requests ? requests->end() : ""; !unmet.empty())

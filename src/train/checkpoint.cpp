@@ -29,7 +29,7 @@ using nlohmann::json;
 
 constexpr const char* version_key = "lamina.checkpoint";
 constexpr const char* version = "1";
-constexpr std::string_view setting_prefix = "setting.";
+constexpr std::string_view setting_prefix = "setting.", option_prefix = "option.";
 constexpr std::int64_t piece = 1 << 21;  ///< elements that are read and sent at a time
 
 /// What `work` returns on rank 0, on all ranks; what it throws there, all ranks throw.
@@ -79,6 +79,7 @@ std::map<std::string, std::string> to_metadata(const Progress& p) {
   if (p.images > 0) m.emplace("epoch.images", digits(p.images));
   if (p.evaluation_due) m.emplace("evaluation", "due");
   for (const auto& [key, value] : p.settings) m.emplace(text(setting_prefix, key), value);
+  for (const auto& [key, value] : p.options) m.emplace(text(option_prefix, key), value);
   if (p.loss_scale)
     for (const auto& [key, member] : loss_scale_keys) m.emplace(key, digits(*p.loss_scale.*member));
   if (!p.score) return m;
@@ -129,6 +130,8 @@ Progress to_progress(const std::string& path, const std::map<std::string, std::s
   for (const auto& [key, value] : metadata)
     if (key.starts_with(setting_prefix))
       p.settings.emplace(key.substr(setting_prefix.size()), value);
+    else if (key.starts_with(option_prefix))
+      p.options.emplace(key.substr(option_prefix.size()), value);
   if (const auto of = metadata.find("score.of"); of != metadata.end()) {
     p.score = {.validated = of->second == "validation"};
     parse(path, metadata, "score.loss", p.score->loss);
@@ -274,7 +277,9 @@ SafetensorsWriter writer_of(const std::string& path, const std::vector<Slot>& sl
 void tell_launcher(const std::string& path, std::int64_t step) {
   const detail::BoardMap board = in_memory(path) ? detail::BoardMap() : detail::reach_board();
   if (!board) return;
-  if (board->saves != board->training || step > 0) board->saved = step;
+  const bool first = board->saves != board->training;
+  if (first || step > 0) board->saved = step;
+  if (!first) return;  // of files under other names the best one is not meant
   const std::string whole = std::filesystem::absolute(path).string();
   const bool fits = whole.size() < board->save_path.size();
   std::snprintf(board->save_path.data(), board->save_path.size(), "%s", fits ? whole.c_str() : "");

@@ -116,8 +116,17 @@ if not all((root / f).exists() for f in ("log", "save", "json")) or (root / "els
     fail([], "not the files of rank 0", out, "")
 out = alike((*train, "--resume", "save", "--lr", "0.5"),
             (*train, "--resume", "nowhere", "--lr", "0.5"))
-if "# learning rate 0.5, where the checkpoint has 0.01\n" not in out:
+if "# optimizer: rate 0.5, where the checkpoint has rate 0.01\n" not in out:
     fail([], "not said that the rate is another", out, "")
+out = alike((*train, "--resume", "save", "--clip-norm", "2", "--schedule", "cosine"),
+            (*train, "--resume", "save", "--clip-norm", "2", "--schedule", "cosine"))
+for line in ("# optimizer: clipped to norm 2, where the checkpoint has nothing\n",
+             "# schedule: cosine, where the checkpoint has constant\n"):
+    if line not in out:
+        fail([], f"not said: {line}", out, "")
+out = alike((*train, "--resume", "save"), (*train, "--resume", "save"))
+if "where the checkpoint has" in out:
+    fail([], "said that something is otherwise", out, "")
 alike(("+DNNL_MAX_CPU_ISA=SSE41", *train), ("+DNNL_MAX_CPU_ISA=AVX2", *train))
 alike(("+LAMINA_CHECK_COLLECTIVES=1", *train), train)
 alike(("+LAMINA_SHM=0", *train), train)

@@ -151,7 +151,8 @@ const Progress progress{.step = 1234567890123,
                         .evaluation_due = true,
                         .seed = ~std::uint64_t(0),
                         .rate = 0.1 / 3,
-                        .settings = {{"model", "small \"one\""}, {"optimizer", "adam"}}};
+                        .settings = {{"model", "small \"one\""}, {"optimizer", "adam"}},
+                        .options = {{"schedule", "step every 3 by 0.1"}}};
 
 }  // namespace
 

@@ -249,6 +249,8 @@ class Trainer {
   /// Where training stands; what a checkpoint carries beside tensors.
   Progress& progress() { return progress_; }
   const Progress& progress() const { return progress_; }
+  /// Progress::options of this run; those of progress() are of whoever saved last.
+  std::map<std::string, std::string> own_options() const;
 
   /// Asks all ranks to end the training after the next step to be started, whose StepResult::stop
   /// they find set: it is known with its loss, so that they agree and no step takes longer. Where

@@ -487,6 +487,11 @@ LAMINA_INLINE void Trainer::describe() {
   progress_.settings["global_batch"] = text(options_.batch);
   progress_.settings.erase("frozen");
   if (!options_.frozen.empty()) progress_.settings["frozen"] = in_words(options_.frozen);
+  progress_.options = own_options();
+}
+
+LAMINA_INLINE std::map<std::string, std::string> Trainer::own_options() const {
+  return {{"optimizer", optimizer_.text()}, {"schedule", detail::in_words(options_.schedule)}};
 }
 
 }  // namespace lamina
