@@ -169,6 +169,23 @@ TEST_CASE("AvgPool2D counts padding unless told otherwise, as PyTorch does") {
   CHECK(std::equal(one.run.y().begin(), one.run.y().end(), counted.run.y().begin()));
 }
 
+TEST_CASE("windows of AvgPool2D that ceil adds beyond the padding count no padding") {
+  const auto shape = [](const AvgPool2D::Options& o, std::int64_t size) {
+    const std::vector<Shape> xs = {{1, 1, size, size}};
+    return AvgPool2D(o).output(xs);
+  };
+  CHECK_THROWS_WITH(shape({.window = 3, .stride = 2, .ceil = true}, 6),
+                    ContainsSubstring("expected count_padding = false, or more pad"));
+  CHECK_THROWS_AS(shape({.window = 3, .stride = 2, .pad = {0, 0, 1, 0}, .ceil = true}, 6), Error);
+  CHECK(shape({.window = 3, .stride = 2, .ceil = true}, 7) == Shape{1, 1, 3, 3});
+  CHECK(shape({.window = 3, .stride = 2, .pad = {0, 0, 1, 1}, .ceil = true}, 6) ==
+        Shape{1, 1, 3, 3});
+  CHECK(shape({.window = 3, .stride = 2, .ceil = true, .count_padding = false}, 6) ==
+        Shape{1, 1, 3, 3});
+  CHECK_THROWS_WITH(AvgPool2D({.window = 9, .outputs = 2}),
+                    ContainsSubstring("expected one of the two"));
+}
+
 TEST_CASE("averages to a number of outputs") {
   SECTION("one: global") {
     One<GlobalAvgPool> one({});

@@ -45,6 +45,16 @@ TEST_CASE("a layer whose output nobody reads is named") {
   }
 }
 
+TEST_CASE("names in more than one line, and layers without inputs, are refused") {
+  Network net({.c = 3, .h = 8, .w = 8});
+  CHECK_THROWS_WITH(net.add<ReLU>({}, "a\nb"),
+                    "layer 'a?b': expected a name without control characters, here ?");
+  CHECK_THROWS_WITH(net.join<Add>({}, {}, "sum"),
+                    "layer 'sum': expected an input or more, got none");
+  net.add<Linear>({.features = 10}, "\xc3\xa9t\xc3\xa9").add<SoftmaxCrossEntropy>();
+  CHECK(placing(net).empty());
+}
+
 TEST_CASE("a network whose every output is read is placed") {
   Network net({.c = 3, .h = 8, .w = 8});
   const Node stem = net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1});

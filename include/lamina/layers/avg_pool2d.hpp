@@ -14,14 +14,20 @@ class AvgPool2D final : public PoolLayer {
     Pair window = 2;
     Pair stride = 0;  ///< 0: the window
     Pad pad = 0;
-    bool ceil = false;          ///< round the number of positions up
-    bool count_padding = true;  ///< divide by the whole window also where it covers padding
+    bool ceil = false;  ///< round the number of positions up
+    /// Divide by the whole window also where it covers padding. It must not reach beyond that, as
+    /// the last one may with `ceil`: output() throws Error then.
+    bool count_padding = true;
     /// If set, y has this height and width; the window and the stride follow from the input, which
     /// must be a multiple.
     Pair outputs = 0;
   };
 
+  /// Throws Error for `outputs` with options that follow from it.
   explicit AvgPool2D(Options o) : o_(o) {
+    check(o.outputs == Pair(0) || (o.window == Options().window && o.stride == Pair(0) &&
+                                   o.pad == Pad(0) && !o.ceil && o.count_padding),
+          "AvgPool2D: window, stride and padding follow from `outputs`: expected one of the two");
     if (o_.stride == Pair(0)) o_.stride = o_.window;
   }
 

@@ -50,6 +50,8 @@ LAMINA_INLINE Node Network::append(std::vector<int> inputs, std::unique_ptr<Laye
                                    std::string name) {
   if (name.empty()) name = unique_name(layer->type());
   for (const Vertex& v : graph_) check(v.name != name, "two layers are named '", name, "'");
+  detail::check_one_line("layer", name);
+  check(!inputs.empty(), "layer '", name, "': expected an input or more, got none");
   Vertex vertex{std::move(layer), std::move(name), std::move(inputs), {}};
   vertex.shape =
       naming(detail::title(vertex), [&] { return vertex.layer->output(input_shapes(vertex, 1)); });

@@ -47,6 +47,7 @@ LAMINA_INLINE void Placer::check_parameters(const Step& step, bool trained) {
           " is trained: expected Cost::parameters above zero");
     check(std::ranges::find(names, p->name) == names.end(), "two parameters are named '", p->name,
           "': files could not tell them apart");
+    detail::check_one_line("parameter", p->name);
     names.push_back(p->name);
   }
 }
