@@ -216,8 +216,8 @@ TEST_CASE("options reach the layers") {
 }
 
 TEST_CASE("features of small images reach the classifier as they are") {
-  const auto first_linear = [](std::string_view model, std::int64_t size) {
-    const Network net = make_model(model, {.input = {.c = 3, .h = size, .w = size}});
+  const auto first_linear = [](std::string_view model, std::int64_t h, std::int64_t w = 0) {
+    const Network net = make_model(model, {.input = {.c = 3, .h = h, .w = w > 0 ? w : h}});
     for (const auto& v : net.graph())
       if (v.layer && v.layer->type() == "Linear") return net.input_shapes(v, 1)[0].size();
     return std::int64_t(0);
@@ -226,6 +226,9 @@ TEST_CASE("features of small images reach the classifier as they are") {
   CHECK(first_linear("alexnet", 96) == 256 * 2 * 2);
   CHECK(first_linear("vgg11", 32) == 512);
   CHECK(first_linear("vgg11", 64) == 512 * 2 * 2);
+  CHECK(first_linear("vgg11", 64, 128) == 512 * 2 * 4);
+  CHECK(first_linear("vgg11", 160, 128) == 512 * 5 * 4);
+  CHECK(first_linear("vgg11", 448, 160) == 512 * 7 * 5);
 }
 
 TEST_CASE("a model that is not known, or an input that does not fit, is refused") {

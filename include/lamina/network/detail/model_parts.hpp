@@ -25,7 +25,7 @@ inline std::int64_t widened(const ModelOptions& o, std::int64_t channels) {
 /// they stay, and the layer behind has fewer weights.
 inline void average_to(Network& net, std::int64_t most) {
   const Shape x = net.graph().back().shape;
-  net.add<AvgPool2D>({.outputs = int(std::min({most, x.h, x.w}))}, "avgpool");
+  net.add<AvgPool2D>({.outputs = {std::min(most, x.h), std::min(most, x.w)}}, "avgpool");
 }
 
 /// Ends a model: every one ends in the layer "loss".
