@@ -159,6 +159,16 @@ void Cuda::copy(const View& from, const View& to) const {
   if (!to.space) memory_->copy(there.data, to.data, to.bytes());
 }
 
+/// Why there are no GPUs.
+std::string why_not(cudaError_t status) {
+  if (status != cudaErrorInsufficientDriver) return cudaGetErrorString(status);
+  int driver = 0, runtime = 0;  // 13020: CUDA 13.2
+  cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);
+  if (driver == 0) return "there is no NVIDIA driver";
+  return lamina::text("the driver is for CUDA ", driver / 1000, '.', driver % 1000 / 10,
+                      ", expected ", runtime / 1000, ".0 or newer");
+}
+
 }  // namespace
 
 }  // namespace cuda
@@ -173,7 +183,7 @@ int cuda_devices() {
 std::shared_ptr<const Backend> cuda_backend(int device, Choice choice) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  check(status == cudaSuccess, "no GPU can be used: ", cudaGetErrorString(status));
+  check(status == cudaSuccess, "no GPU can be used: ", cuda::why_not(status));
   check(device >= 0 && device < count, "GPU ", device, ": expected one from 0 to ", count - 1);
   return std::make_shared<const cuda::Cuda>(device, std::move(choice));
 }

@@ -42,7 +42,7 @@ void Queue::settle() {
 void Queue::run(void* data) {
   const std::unique_ptr<Job> job(static_cast<Job*>(data));
   {
-    const std::lock_guard lock(job->queue->mutex_);
+    const std::lock_guard lock(job->queue->error_mutex_);
     if (job->queue->error_) return;
   }
   try {
@@ -146,7 +146,7 @@ void Queue::follow(const Event& event) {
 }
 
 void Queue::fail(const std::exception_ptr& error) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(error_mutex_);
   if (!error_) error_ = error;
 }
 
@@ -158,7 +158,7 @@ Queue::Mark* Queue::find(std::uint64_t number) const {
 }
 
 void Queue::rethrow() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(error_mutex_);
   if (error_) std::rethrow_exception(error_);
 }
 

@@ -116,6 +116,8 @@ class Queue final : public StreamQueue {
   std::uint64_t count_ = 0;
   bool marked_ = false;  // nothing has come since the last mark
   bool has_graphs_ = false;
+  // The driver's thread must not wait for who waits, in a call of CUDA, for room in the stream.
+  std::mutex error_mutex_;
   std::exception_ptr error_;
 };
 

@@ -7,9 +7,30 @@
 
 namespace lamina::cuda {
 
+/// Whether all that this process asks of the GPU fails from then on.
+inline bool ends_gpu(cudaError_t status) {
+  switch (status) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// Throws Error unless the call that was for `what` succeeded.
 inline void ok(cudaError_t status, const char* what) {
-  check(status == cudaSuccess, "CUDA: ", what, ": ", cudaGetErrorString(status));
+  check(status == cudaSuccess, "CUDA: ", what, ": ", cudaGetErrorString(status),
+        ends_gpu(status) ? ": the GPU was lost, or a kernel failed on it" : "");
 }
 
 }  // namespace lamina::cuda

@@ -10,8 +10,18 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInsufficientDriver = 35,
   cudaErrorInvalidDevice = 101,
+  cudaErrorECCUncorrectable = 214,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorInvalidAddressSpace = 717,
+  cudaErrorInvalidPc = 718,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotPermitted = 800,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -20,7 +30,8 @@ enum cudaError_t {
   cudaErrorStreamCaptureUnmatched = 903,
   cudaErrorStreamCaptureUnjoined = 904,
   cudaErrorStreamCaptureIsolation = 905,
-  cudaErrorCapturedEvent = 907
+  cudaErrorCapturedEvent = 907,
+  cudaErrorUnknown = 999
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
@@ -60,6 +71,8 @@ struct cudaMemAccessDesc {
 
 const char* cudaGetErrorString(cudaError_t);
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int device);
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);

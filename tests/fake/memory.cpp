@@ -4,6 +4,8 @@
 #include "catch.hpp"
 #include "fake/runtime.hpp"
 #include "gpu/round_trip.hpp"
+#include "support/training.hpp"
+#include "unit/checkpoint_files.hpp"
 
 #include <lamina/lamina.hpp>
 
@@ -58,6 +60,49 @@ TEST_CASE("a GPU that is full gives no memory, one that is lost is told") {
   std::vector<double> got(count);
   lose_device(true);
   CHECK_THROWS_WITH(memory.copy(a.get(), got.data(), bytes),
-                    "CUDA: choose a GPU: unspecified launch failure");
+                    "CUDA: choose a GPU: unspecified launch failure: the GPU was lost, or a kernel "
+                    "failed on it");
   lose_device(false);
+}
+
+TEST_CASE("a training whose GPU is lost ends with a line, and its checkpoint stays") {
+  const checkpoint_files::Folder folder;
+  const std::string path = folder / "kept";
+  const auto data = small_data();
+  World world;
+  auto trainer = std::make_unique<Trainer>(small_network(), world, SGD{},
+                                           TrainerOptions{.batch = 24, .backend = "cuda"});
+  Loader loader = trainer->loader(*data, true);
+  trainer->step(loader, 9);
+  trainer->save(path);
+  const std::string kept = checkpoint_files::read(path);
+  lose_device(true);
+  const std::string step = error_of([&] { trainer->step(loader, 9); });
+  trainer.reset();  // what it has on the GPU can no longer be given back
+  lose_device(false);
+  CHECK_THAT(step, ContainsSubstring("unspecified launch failure: the GPU was lost"));
+  CHECK(checkpoint_files::read(path) == kept);
+}
+
+TEST_CASE("parameters that a GPU has no room for say so") {
+  Network net({.c = 3});
+  net.add<Linear>({.features = 1 << 16});
+  fake_memory(std::size_t(1) << 20);
+  CHECK_THROWS_WITH(net.place({.batch = 1, .backend = cuda_backend(0)}),
+                    ContainsSubstring("parameters and gradients: not enough memory of cuda:0 for a "
+                                      "tensor of ") &&
+                        ContainsSubstring(", and 0 MiB are free"));
+  fake_memory(std::size_t(1) << 34);
+}
+
+TEST_CASE("no driver, and one that is too old, are two causes") {
+  const auto says = [](int driver, const char* line) {
+    fake_driver(driver);
+    CHECK(cuda_devices() == 0);
+    CHECK_THROWS_WITH(cuda_backend(0), line);
+    fake_driver(fake_cuda);
+  };
+  says(0, "no GPU can be used: there is no NVIDIA driver");
+  says(12020, "no GPU can be used: the driver is for CUDA 12.2, expected 13.0 or newer");
+  CHECK(cuda_devices() == 1);
 }

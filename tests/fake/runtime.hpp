@@ -21,6 +21,9 @@ void fake_memory(std::size_t bytes);
 void lose_device(bool gone);
 /// Which of the machine's GPUs the calling thread sees as number 0: 0 if nobody says.
 void see_gpu(int number);
+/// What the driver says it is for: fake_cuda from the start, as the runtime; 0 = there is none.
+void fake_driver(int version);
+inline constexpr int fake_cuda = 13000;  ///< CUDA 13.0
 /// How many GPUs each thread sees, that one and those behind it: 1 from the start.
 void fake_gpus(int count);
 /// The number of the one that the calling thread computes on.

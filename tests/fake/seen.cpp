@@ -15,6 +15,7 @@ namespace {
 thread_local int seen = 0;    // of the machine's, number 0 here
 thread_local int chosen = 0;  // of those that are seen
 std::atomic<int> gpus = 1;
+std::atomic<int> driver = lamina::test::fake_cuda;
 
 constexpr int most = 8;
 CUmemPoolHandle_st pools[most];
@@ -27,6 +28,7 @@ bool there(int number) { return number >= 0 && number < gpus; }
 
 void lamina::test::see_gpu(int number) { seen = number; }
 void lamina::test::fake_gpus(int count) { gpus = count; }
+void lamina::test::fake_driver(int version) { driver = version; }
 int lamina::test::chosen_gpu() { return chosen; }
 bool lamina::test::reaches(int gpu, int other) {
   const std::lock_guard lock(guard);
@@ -34,7 +36,15 @@ bool lamina::test::reaches(int gpu, int other) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = gpus;
+  *count = driver < lamina::test::fake_cuda ? 0 : gpus;
+  return driver < lamina::test::fake_cuda ? cudaErrorInsufficientDriver : cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = driver;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = lamina::test::fake_cuda;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int number) {

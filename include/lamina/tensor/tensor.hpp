@@ -81,9 +81,7 @@ class Tensor {
   explicit Tensor(Form form, MemorySpace& space = host_memory())
       : view_(nullptr, std::move(form), space.on_host() ? nullptr : &space) {
     buffer_ = space.allocate(view_.bytes());
-    check(buffer_ || view_.bytes() == 0, "not enough memory",
-          space.on_host() ? "" : " of " + space.name(), " for a tensor of ", shape(),
-          ", which needs ", view_.bytes() >> 20, " MiB");
+    if (!buffer_ && view_.bytes() > 0) throw Error(lacks(space));
     view_.data = buffer_.get();
   }
   explicit Tensor(Shape shape, DType dtype, MemorySpace& space = host_memory())
@@ -105,6 +103,14 @@ class Tensor {
   }
 
  private:
+  std::string lacks(const MemorySpace& space) const {
+    const bool host = space.on_host();
+    return lamina::text(
+        "not enough memory", host ? "" : " of " + space.name(), " for a tensor of ", shape(),
+        ", which needs ", bytes() >> 20, " MiB",
+        host ? "" : lamina::text(", and ", space.free_bytes() >> 20, " MiB are free"));
+  }
+
   std::shared_ptr<void> buffer_;
   View view_;
 };

@@ -238,7 +238,8 @@ LAMINA_INLINE void PlacedNetwork::allocate(Tensor gradients) {
   check(!allocated_, "the network has its buffers already");
   options_.backend->make_room();
   allocate_activations();
-  parameters_.allocate(options_, memory_, std::move(gradients));
+  naming("parameters and gradients",
+         [&] { parameters_.allocate(options_, memory_, std::move(gradients)); });
   numbers_ = StepNumbers(options_.backend->memory());
   set_loss_scale({.scale = options_.loss_scaling.start});
   allocate_kept();
