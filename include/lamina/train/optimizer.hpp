@@ -81,8 +81,8 @@ class Optimizer {
   /// also that of what decay_weights_only() leaves out.
   Optimizer& group(std::string pattern, ParameterGroup group);
   /// Gradients are scaled down to this norm, over all parameters, where theirs is larger; 0 =
-  /// never.
-  Optimizer& clip_norm(double norm) { return clip_norm_ = norm, *this; }
+  /// never. Throws Error for a number below zero.
+  Optimizer& clip_norm(double norm);
 
   const std::string& name() const { return name_; }
   /// With all options, to their last digit: what ranks must agree on.

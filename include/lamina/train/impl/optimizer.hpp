@@ -48,6 +48,12 @@ LAMINA_INLINE void Optimizer::validate() const {
         rule_.momentum);
   for (const double beta : {rule_.beta1, rule_.beta2})
     check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
+  check(rule_.epsilon >= 0, "epsilon must not be negative, got ", rule_.epsilon);
+}
+
+LAMINA_INLINE Optimizer& Optimizer::clip_norm(double norm) {
+  check(norm >= 0, "the norm to clip to must not be negative, got ", norm);
+  return clip_norm_ = norm, *this;
 }
 
 LAMINA_INLINE void Optimizer::settle() {
