@@ -90,6 +90,17 @@ TEST_CASE("time that two spans share is counted once") {
   CHECK(p.cell(1, Pass::forward).kernels[0].calls == 1);
 }
 
+TEST_CASE("a step that is begun anew leaves nothing to the next one, however much it had") {
+  Profiler p(2, 1);  // room for two spans
+  for (const int layer : {1, 2}) {
+    p.begin_step();
+    for (int i = 0; i < 5; ++i) p.record(kernel(layer, Pass::forward, "relu", i, i + 1));
+  }
+  p.end_step();
+  CHECK(seconds(p, 1, Pass::forward) == 0);
+  CHECK(seconds(p, 2, Pass::forward) == Approx(5));
+}
+
 TEST_CASE("only what runs within a step is kept") {
   Profiler p;
   const auto record = [&] { p.record(kernel(0, Pass::forward, "relu", 1, 2)); };

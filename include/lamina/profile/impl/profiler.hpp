@@ -35,7 +35,7 @@ LAMINA_INLINE void Profiler::next_step() {
 
 LAMINA_INLINE void Profiler::stop() {
   if (!stream_) return;
-  close();
+  close(), overflow_.clear();
   try {
     stream_->wait();  // a device may be about to record
   } catch (...) {     // whoever wants to know asks the stream
@@ -59,7 +59,7 @@ LAMINA_INLINE void Profiler::record(const Span& span) {
 }
 
 LAMINA_INLINE void Profiler::begin_step() {
-  close();
+  close(), overflow_.clear();
   written_.store(0, std::memory_order_relaxed);
   time_from(0);
   begin_ = now();  // when that has read what there is to read
