@@ -115,6 +115,7 @@ Child::Child(const std::vector<std::string>& command, bool silent) {
   errors_ = lamina::detail::Descriptor(ends[0]);
   const lamina::detail::Descriptor theirs(ends[1]);
   if (errors_) fcntl(errors_.get(), F_SETFL, O_NONBLOCK);
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, as whoever started us may, nobody can wait
   const pid_t self = getpid();
   process_ = fork();
   check(process_ >= 0, command[0], ": cannot be started: ", std::strerror(errno));

@@ -101,6 +101,7 @@ bool LaunchMemory::unsaved() const {
 void LaunchMemory::keep_unsaved() const {
   const std::string saved = board_->save_path.data();
   if (!unsaved() || saved.empty()) return;
+  const auto& newest = board_->snapshots[std::size_t(board_->newest - 1)];
   const std::string path = saved + ".newest";
   try {
     const File snapshot(files_[board_->newest].path(), File::Mode::read);
@@ -112,11 +113,11 @@ void LaunchMemory::keep_unsaved() const {
       file.write(part.data(), part.size());
     }
     file.commit();
-    const auto& newest = board_->snapshots[std::size_t(board_->newest - 1)];
     std::fprintf(stderr, "lamina launch: step %lld is saved as %s\n",
                  static_cast<long long>(newest.step), path.c_str());
   } catch (const Error& e) {
-    World::say(text("launch: ", e.what()));
+    std::fprintf(stderr, "lamina launch: step %lld is lost: %s\n",
+                 static_cast<long long>(newest.step), e.what());
   }
 }
 

@@ -86,8 +86,12 @@ void Notices::notice(const std::string& words) {
 void Notices::take(const std::string& said) {
   rest_ += said;
   std::size_t at = 0;
-  for (std::size_t end; (end = rest_.find('\n', at)) != rest_.npos; at = end + 1)
+  // A bar that grows begins anew with each '\r'.
+  for (std::size_t end; (end = rest_.find_first_of("\r\n", at)) != rest_.npos; at = end + 1) {
+    if (rest_[end] == '\r' && end + 1 == rest_.size()) break;  // '\n' may follow
+    if (rest_[end] == '\r' && rest_[end + 1] == '\n') ++end;
     line(std::string_view(rest_).substr(at, end + 1 - at));
+  }
   rest_.erase(0, at);
 }
 

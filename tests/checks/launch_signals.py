@@ -49,6 +49,16 @@ def to_all_processes():
         ended_in_order(job)
 
 
+def ignored_children():
+    """Who starts it may ignore that children end: nobody can wait for them then."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        job = Job("ignored", ("--max", 1), "true")
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    job.ends(0)
+
+
 def newer_on_disk():
     """What is in memory takes the place of nothing that is newer."""
     job = Job("newer", ("--max", 2, "--snapshot-every", 100), *long, "--save-every", 7)
@@ -137,5 +147,5 @@ def lost_in_the_last_evaluation():
     ended_in_order(job)
 
 
-finish((to_all_processes, newer_on_disk, cannot_be_saved, through_a_script, patient_mpirun,
-        lost_in_the_last_evaluation))
+finish((ignored_children, to_all_processes, newer_on_disk, cannot_be_saved, through_a_script,
+        patient_mpirun, lost_in_the_last_evaluation))
