@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where ranks have more threads than there are processors, the lines before a run say so, and what
-# would fit.
+# would fit. Where a rank is alone and has as many, each is bound to one of them.
 set -euo pipefail
 tool=$LAMINA_BUILD/bin/lamina
 unset OMP_NUM_THREADS
@@ -34,5 +34,33 @@ if "$tool" info | grep -q 'Open MPI'; then
     mpirun -n 2 "$tool" "${train[@]}" --threads "$processors"
   expect 1 "and at most $processors of the ranks" \
     mpirun -n $((processors + 1)) "$tool" "${train[@]}" --threads 1
+fi
+
+# bound N COMMAND...: so many threads of a rank that trains may run on one processor only
+log=$(mktemp) program=
+trap 'rm -f "$log"; [[ ! $program ]] || kill "$program"' EXIT
+bound() {
+  : >"$log"
+  "${@:2}" train --model lenet --steps 1000000 --no-validation --profile-steps 0 --log "$log" \
+    --threads "$threads" >/dev/null 2>&1 &
+  program=$!
+  local rank=$program found
+  for _ in {1..300}; do [[ ! -s $log ]] && sleep 0.1 || break; done
+  [[ $2 != mpirun ]] || rank=$(pgrep -P "$program" | head -n 1 || true)
+  found=$(grep -hs '^Cpus_allowed_list:' /proc/"$rank"/task/*/status | grep -cE '\s[0-9]+$' || true)
+  kill "$program" && wait "$program" || true
+  program=
+  [[ -s $log && $found == "$1" ]] || {
+    printf '%s: threads with one processor: %s, expected %s\n' "${*:2}" "$found" "$1"
+    failed=1
+  }
+}
+if ((processors > 1)); then
+  threads=$processors bound "$processors" "$tool"
+  OMP_PROC_BIND=false threads=$processors bound 0 "$tool"
+  threads=1 bound 0 "$tool"
+  if "$tool" info | grep -q 'Open MPI'; then
+    threads=1 bound 0 mpirun --bind-to none -n 2 "$tool"
+  fi
 fi
 exit $failed

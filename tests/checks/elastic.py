@@ -34,6 +34,17 @@ def events_leave_no_trace():
     saves = [(root / f"{name}.save").read_bytes() for name in ("1", "2", "e")]
     expect(saves[0] == saves[1] == saves[2], "checkpoints differ", out)
     expect([r["ranks"] for r in resizes] == [4, 1, 2], f"resized: {resizes}", out)
+    # With other rules, and in bf16, fused: on 1 rank, and on ranks that come and go.
+    (root / "sooner").write_text("20 4\n60 1\n")
+    for how in (("--optimizer", "adamw"), ("--optimizer", "lars", "--clip-norm", "0.5"),
+                ("--dtype", "bf16", "--fuse")):
+        more = (*training, *how, "--steps", 400)
+        run(1, *more, "--workers", 4, "--save", "how1")
+        out = run(4, *more, *elastic, "--ranks", 2, "--events", "sooner", "--log", "how.log",
+                  "--save", "how4")
+        expect((root / "how1").read_bytes() == (root / "how4").read_bytes(),
+               f"{how}: checkpoints differ", out)
+        expect([r["ranks"] for r in log_of("how.log")[1]] == [4, 1], f"{how}: resizes", out)
     # MPI alone would add up in another order; and between nodes, of which there are two here.
     for name, value in (("LAMINA_SHM", "0"), ("LAMINA_NODE_SIZE", "2")):
         os.environ[name] = value

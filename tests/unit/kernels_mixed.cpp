@@ -45,7 +45,7 @@ bool has_both() {
       has_onednn() && onednn_backend()->arithmetic(DType::bf16) == DType::bf16 &&
       onednn_backend()->conv(three, {image, DType::f32, {}})->algorithm.find("wino") !=
           std::string::npos;
-  if (!both) WARN("no bf16 by the processor, or no Winograd: nothing to choose");
+  if (!both) WARN("no bf16 by the processor, or no Winograd: nothing to test");
   return both;
 }
 
