@@ -66,10 +66,12 @@ int bench(BenchOptions& o, World& world) {
   for (const float v : logits.elements<float>())
     check(std::isfinite(v), "bench_inference: ", o.model, " computes ", v);
   std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double part) { return seconds[std::size_t(part * double(o.iters - 1))]; };
+  const auto within = [&](double part) {
+    return seconds[std::size_t(std::ceil(part * double(o.iters))) - 1];
+  };
   const double middle = median(seconds);
   std::printf("latency ms: %.3f  (least %.3f, 95 %% within %.3f, most %.3f)\n", 1e3 * middle,
-              1e3 * seconds.front(), 1e3 * at(0.95), 1e3 * seconds.back());
+              1e3 * seconds.front(), 1e3 * within(0.95), 1e3 * seconds.back());
   std::printf("images/sec: %.2f\n", double(o.batch_size) / middle);
   return 0;
 }

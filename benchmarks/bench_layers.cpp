@@ -216,57 +216,90 @@ void add_norm(const Target& on, Shape shape, const Epilogue& e = {}) {
     o->count = double(shape.size() / shape.c);
     return o;
   };
-  const std::string name = text("batch_norm", e.add ? "_add" : "", e.activation ? "_relu" : "");
-  add(text(name, '/', shape, "/forward"), [=] {
+  const std::string name =
+      text("batch_norm", e.add ? "_add" : "", e.activation ? "_relu" : "", '/', shape, '/');
+  add(name + "statistics", [=] {
     const auto o = place();
     return Ready{[o] {
                    o->kernel->statistics(o->stream, o->x, o->sums);
                    o->kernel->finish(o->stream, o->sums, o->count, 1e-5, 0.1, o->mean, o->inv_std,
                                      o->running_mean, o->running_var);
+                 },
+                 {0, bytes(o->x)},
+                 o->kernel->algorithm};
+  });
+  add(name + "normalize", [=] {
+    const auto o = place();
+    return Ready{[o] {
                    o->kernel->normalize(o->stream, o->x, o->mean, o->inv_std, o->w, o->b, o->y,
                                         o->added, o->signs);
                  },
-                 {0, bytes(o->x, o->x, o->added, o->y, o->signs)},
+                 {0, bytes(o->x, o->added, o->y, o->signs)},
                  o->kernel->algorithm};
   });
-  add(text(name, '/', shape, "/backward"), [=] {
+  add(name + "gradients", [=] {
     const auto o = place();
-    const bool add = e.add;  // dy behind the activation is written then, and read again
-    return Ready{[o, add] {
-                   const Tensor& dy = add ? o->dadded : o->dy;
+    return Ready{[o] {
                    o->kernel->gradients(o->stream, o->x, o->mean, o->inv_std, o->dy, o->sums, o->w,
                                         o->b, o->signs, o->dadded);
-                   o->kernel->input_grad(o->stream, o->x, o->mean, o->inv_std, o->w, dy, o->sums,
-                                         o->count, o->dx, add ? View() : o->signs.view());
                  },
-                 {0, bytes(o->x, o->x, o->dy, o->dy, o->dx, o->signs, o->dadded)},
+                 {0, bytes(o->x, o->dy, o->signs, o->dadded)},
+                 o->kernel->algorithm};
+  });
+  add(name + "input_grad", [=] {
+    const auto o = place();
+    const bool add = e.add;  // dy behind the activation was written then
+    return Ready{[o, add] {
+                   o->kernel->input_grad(o->stream, o->x, o->mean, o->inv_std, o->w,
+                                         add ? o->dadded : o->dy, o->sums, o->count, o->dx,
+                                         add ? View() : o->signs.view());
+                 },
+                 {0, bytes(o->x, o->dy, o->dx) + (add ? 0 : bytes(o->signs))},
                  o->kernel->algorithm};
   });
 }
 
-void add_sum(const Target& on, Shape shape) {
+void add_dropout(const Target& on, Shape shape) {
+  struct Operands {
+    std::unique_ptr<DropoutKernel> kernel;
+    Tensor now{Passed<StepValues>::form()}, x, y;
+    Stream stream;
+  };
+  add(text("dropout/", shape), [=] {
+    auto o = std::make_shared<Operands>();
+    const Form form = native(on, shape);
+    o->kernel = on->dropout(0.5, form, shape, Box::of(shape));
+    o->x = random_tensor(on, form, 1), o->y = Tensor(form);
+    return Ready{[o] { o->kernel->apply(o->stream, Pass::forward, o->now, 0, o->x, o->y); },
+                 {0, bytes(o->x, o->y)},
+                 o->kernel->algorithm};
+  });
+}
+
+/// Of two tensors of that shape: their sum, or one behind the other.
+void add_join(const Target& on, bool sum, Shape shape) {
   struct Operands {
     std::unique_ptr<NaryKernel> kernel;
     Tensor x1, x2, y;
     std::vector<View> xs;
     Stream stream;
   };
-  add(text("sum/", shape, "/forward"), [=] {
+  add(text(sum ? "sum/" : "concat/", shape, "/forward"), [=] {
     auto o = std::make_shared<Operands>();
     const std::vector<Form> forms(2, native(on, shape));
-    o->kernel = on->sum(forms);
+    o->kernel = sum ? on->sum(forms) : on->concat(forms);
     o->x1 = random_tensor(on, forms[0], 1), o->x2 = random_tensor(on, forms[0], 2);
-    o->y = Tensor(forms[0]);
+    o->y = Tensor(o->kernel->output);
     o->xs = {o->x1, o->x2};
     return Ready{[o] { o->kernel->forward(o->stream, o->xs, o->y); },
-                 {double(shape.size()), bytes(o->x1, o->x2, o->y)},
+                 {sum ? double(shape.size()) : 0, bytes(o->x1, o->x2, o->y)},
                  o->kernel->algorithm};
   });
 }
 
 void add_update(const Target& on, const std::string& name, UpdateRule rule, std::int64_t size) {
   struct Operands {
-    Tensor w, dw;
+    Tensor w, dw, rounded;
     std::vector<Tensor> states;
     std::unique_ptr<UpdateKernel> kernel;
     Stream stream;
@@ -276,11 +309,13 @@ void add_update(const Target& on, const std::string& name, UpdateRule rule, std:
     const Form form{{size, 1, 1, 1}, wide(on.dtype), {}};
     o->w = random_tensor(on, form, 1), o->dw = random_tensor(on, form, 2);
     UpdatePart part{.w = o->w, .dw = o->dw};
+    if (on.dtype != form.dtype)  // w are master weights
+      part.rounded = o->rounded = Tensor({{size, 1, 1, 1}, on.dtype, {}});
     for (int i = 0; i < rule.states(); ++i) part.states.push_back(o->states.emplace_back(form));
     o->kernel = on->update(rule, {part});
     // All but the gradient are read and written.
     return Ready{[o] { o->kernel->run(o->stream, {.rate = 1e-3, .weight_decay = 1e-4}); },
-                 {0, bytes(o->dw) * (3 + 2 * rule.states())},
+                 {0, bytes(o->dw) * (3 + 2 * rule.states()) + bytes(o->rounded)},
                  ""};
   });
 }
@@ -313,7 +348,9 @@ void add_all(const Target& on, std::int64_t n) {
   const Activation relu{Activation::Kind::relu};
   for (const Epilogue& e : {Epilogue{}, Epilogue{false, relu}, Epilogue{true, relu}})
     add_norm(on, wide, e);
-  add_norm(on, {n, 512, 7, 7});
+  for (const Shape shape : {Shape{n, 64, 112, 112}, {n, 256, 56, 56}, {n, 512, 7, 7}})
+    add_norm(on, shape);
+  add_dropout(on, {n, 4096, 1, 1}), add_dropout(on, {n, 256, 28, 28});
   add_unary(on, text("relu/", wide),
             [=]() -> std::shared_ptr<UnaryKernel> { return on->activation({}, native(on, wide)); });
   const auto pool = [&](const std::string& name, PoolGeometry g, Shape x) {
@@ -324,7 +361,7 @@ void add_all(const Target& on, std::int64_t n) {
   pool("max_pool_3x3_s2/", {.kind = Kind::max, .window = 3, .stride = 2, .pad = 1},
        {n, 64, 112, 112});
   pool("average_pool/", {.kind = Kind::average, .window = 7, .stride = 1}, {n, 2048, 7, 7});
-  add_sum(on, {n, 256, 56, 56});
+  for (const bool sum : {true, false}) add_join(on, sum, {n, 256, 56, 56});
 
   constexpr std::int64_t parameters = 4 << 20;
   add_update(on, "sgd", {}, parameters);

@@ -115,17 +115,17 @@ for _ in range(o.warmup):
     step()
 settle()
 times = []
-if on_gpu:  # which runs behind its caller: all steps are one time
+if o.inference and not on_gpu:  # the median, as bench_inference
+    for _ in range(o.steps):
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+else:  # all steps, as bench_network
     begin = time.perf_counter()
     for _ in range(o.steps):
         step()
     settle()
     times.append((time.perf_counter() - begin) / o.steps)
-else:
-    for _ in range(o.steps):
-        begin = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - begin)
 found = {"rate": o.batch / statistics.median(times)}
 if on_gpu:
     found["gpu"] = torch.cuda.get_device_name()

@@ -1,6 +1,8 @@
 // The fastest plan, found and timed on the ranks that are there: start it with mpirun -n 2, or
-// -n 4. The first run measures, and writes what it decided to fastest_plan.json; the next ones read
-// that. The profile at the end has what was predicted of each layer beside what was measured.
+// -n 4. The first run measures, and writes what it decided to fastest_plan.json; the next ones on
+// as many ranks read that. The profile at the end has what was predicted of each layer beside what
+// was measured.
+#include <lamina/comm/alike.hpp>
 #include <lamina/lamina.hpp>
 #include <lamina/plan/add_predicted.hpp>
 #include <lamina/train/choose_plan.hpp>
@@ -15,9 +17,12 @@ int main(int argc, char** argv) {
     const lamina::Optimizer optimizer = lamina::SGD{.rate = 0.05, .momentum = 0.9};
     lamina::TrainerOptions options{.batch = 64};
 
-    lamina::Plan plan;
-    if (std::filesystem::exists(file)) {
-      plan = lamina::read_plan(file);
+    // What rank 0 sees is what counts: it alone reads and writes the file.
+    const std::string kept = lamina::on_first(world.comm(), [&] {
+      return std::filesystem::exists(file) ? plan_json(lamina::read_plan(file)) : std::string();
+    });
+    lamina::Plan plan = kept.empty() ? lamina::Plan() : lamina::parse_plan(kept);
+    if (!kept.empty() && plan.ranks == world.size()) {
       const auto decisions = decide(plan, net, options.batch);
       options.splits = splits_of(decisions), options.recompute = recompute_of(decisions);
       options.shard_optimizer = plan.shard_optimizer;

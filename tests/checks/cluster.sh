@@ -59,6 +59,18 @@ if [[ -x $bin/mpi_tests ]]; then  # MPI is built in
   { compare || { (($? == 124)) && compare; }; } &&
     grep -Eq '^owt is [0-9.]+ times as fast as data$' "$out" &&
     (($(grep -Ec '^(# (data|owt)$|layer )' "$out") == 4)) || wrong "compare_plans: status $?"
+
+  # What reads the lines of programs, as docs/elastic.md has it run.
+  row='^lenet:2 +2 +1gbit( +[0-9]+\.[0-9]+){2} +owt +[0-9.]+$'
+  scale() {
+    "$LAMINA_SOURCE/benchmarks/scalability" --build "$LAMINA_BUILD" --models lenet:2 --hosts 2 \
+      --rates 1gbit --plans owt --iters 2 --timeout 60 >"$out" 2>&1 && grep -Eq "$row" "$out"
+  }
+  scale || scale || wrong "scalability: another table"
+  rows='^(1 -> 2|2 -> 1) +[0-9.]+ .* % .* [0-9.]+$'
+  on --rate 1gbit --alone -- "$LAMINA_SOURCE/benchmarks/resize_costs" --build "$LAMINA_BUILD" \
+    --ranks 1,2,1 --hosts host0,host1 --model lenet --global-batch 32 >"$out" 2>&1 &&
+    (($(grep -Ec "$rows" "$out") == 2)) || wrong "resize_costs: status $?"
 fi
 
 # Two runs at once; ranks in order on their hosts; exit statuses.
