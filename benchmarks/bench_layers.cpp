@@ -269,7 +269,7 @@ void add_dropout(const Target& on, Shape shape) {
     auto o = std::make_shared<Operands>();
     const Form form = native(on, shape);
     o->kernel = on->dropout(0.5, form, shape, Box::of(shape));
-    o->x = random_tensor(on, form, 1), o->y = Tensor(form);
+    o->x = random_tensor(on, o->kernel->inputs[0], 1), o->y = Tensor(o->kernel->output);
     return Ready{[o] { o->kernel->apply(o->stream, Pass::forward, o->now, 0, o->x, o->y); },
                  {0, bytes(o->x, o->y)},
                  o->kernel->algorithm};

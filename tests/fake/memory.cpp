@@ -70,7 +70,7 @@ TEST_CASE("a training whose GPU is lost ends with a line, and its checkpoint sta
   const std::string path = folder / "kept";
   const auto data = small_data();
   World world;
-  auto trainer = std::make_unique<Trainer>(small_network(), world, SGD{},
+  auto trainer = std::make_unique<Trainer>(small_network(true), world, SGD{},
                                            TrainerOptions{.batch = 24, .backend = "cuda"});
   Loader loader = trainer->loader(*data, true);
   trainer->step(loader, 9);
@@ -85,13 +85,13 @@ TEST_CASE("a training whose GPU is lost ends with a line, and its checkpoint sta
 }
 
 TEST_CASE("parameters that a GPU has no room for say so") {
-  Network net({.c = 3});
-  net.add<Linear>({.features = 1 << 16});
-  fake_memory(std::size_t(1) << 20);
+  Network net({.c = 4096});
+  net.add<Linear>({.features = 4096});
+  fake_memory(std::size_t(8) << 20);
   CHECK_THROWS_WITH(net.place({.batch = 1, .backend = cuda_backend(0)}),
                     ContainsSubstring("parameters and gradients: not enough memory of cuda:0 for a "
                                       "tensor of ") &&
-                        ContainsSubstring(", and 0 MiB are free"));
+                        ContainsSubstring(" MiB are free"));
   fake_memory(std::size_t(1) << 34);
 }
 

@@ -36,7 +36,7 @@ bool lamina::test::reaches(int gpu, int other) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = driver < lamina::test::fake_cuda ? 0 : gpus;
+  *count = driver < lamina::test::fake_cuda ? 0 : gpus.load();
   return driver < lamina::test::fake_cuda ? cudaErrorInsufficientDriver : cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
