@@ -202,8 +202,9 @@ TEST_CASE("workers move between resizes, and ranks come and go while they are ab
       wanted.pop_back(), ++asked;
       return ranks;
     };
-    fit.on_step = [&](const StepResult&) {  // who is to join has time, whatever else runs here
-      const bool waits = world.rank() == 0 && resized.size() < asked;
+    fit.on_step = [&](const StepResult& r) {  // who is to join has time, whatever else runs here
+      const bool soon = fewer && r.step < first + 4;  // so that getting ready outlasts a step
+      const bool waits = world.rank() == 0 && resized.size() < asked && !soon;
       if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     };
     fit.on_resize = [&](const Resize& r) {
