@@ -124,7 +124,7 @@ double relative_error(const Values& got, const Values& want) {
 
 /// And says so where it is not.
 bool available() {
-  if (!Winograd::available()) WARN("the processor has no AVX-512, for Winograd: nothing to test");
+  if (!Winograd::available()) WARN("the processor has no AVX2, for Winograd: nothing to test");
   return Winograd::available();
 }
 

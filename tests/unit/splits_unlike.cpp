@@ -144,7 +144,10 @@ TEST_CASE("layers cut into uneven channels equal one rank on any instruction set
 TEST_CASE("Conv2D under every split equals one rank at sizes where Winograd is chosen") {
   if (!has_onednn()) return;
   const std::string with = onednn_backend()->description();  // oneDNN 3 has none for training
-  if (!with.starts_with("oneDNN 2") || with.find("AVX-512") == std::string::npos) return;
+  if (!with.starts_with("oneDNN 2") || with.find("AVX-512") == std::string::npos) {
+    WARN("no Winograd of oneDNN's on this processor: nothing to test");
+    return;
+  }
   const auto build = [] {
     Network net({.c = 16, .h = 34, .w = 16});
     net.add<Conv2D>({.channels = 16, .kernel = 3, .pad = 1}, "first");
