@@ -132,7 +132,7 @@ TEST_CASE("AvgPool2D under every split equals one rank") {
     check_all(between<AvgPool2D>({.window = 2}), {.channel = 8, .height = 4, .width = 4});
   }
   SECTION("counting the padding") {
-    check_all(between<AvgPool2D>({.window = 3, .stride = 2, .pad = 1, .ceil = true}),
+    check_all(between<AvgPool2D>({.window = 3, .stride = 2, .pad = {1, 1, 1, 2}, .ceil = true}),
               {.channel = 8, .height = 5, .width = 5});
   }
   SECTION("not counting the padding") {

@@ -297,6 +297,10 @@ TEST_CASE("a training that ends while ranks get ready ends well, and another one
     if (world.rank() == 0) held = false;
     const int before = trainer.ranks().size();
     FitOptions fit = fit_options(trainer, second, then, 60);
+    fit.on_step = [&](const StepResult&) {  // they take their time, and longer where much else runs
+      const bool waits = world.rank() == 0 && resizes.empty();
+      if (waits) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    };
     fit.on_resize = [&](const Resize& r) {
       if (world.rank() == 0) resizes.push_back(r);
     };
