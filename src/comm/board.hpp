@@ -32,6 +32,11 @@ struct Board {
   std::array<Snapshot, 2> snapshots;
   std::atomic<std::int64_t> newest;  ///< of these, from 1; 0: there is none
   std::atomic<std::int64_t> taken;   ///< how many snapshots were
+  /// Null where there is none.
+  const Snapshot* newest_snapshot() const {
+    const std::int64_t number = newest;
+    return number > 0 ? &snapshots[std::size_t(number - 1)] : nullptr;
+  }
 
   std::array<char, 256> why;         ///< there are other ranks, which the launcher started, ...
   std::atomic<std::int64_t> why_of;  ///< ... than before this snapshot: so many were taken then

@@ -93,15 +93,14 @@ std::string LaunchMemory::where() const {
 }
 
 bool LaunchMemory::unsaved() const {
-  if (board_->newest == 0) return false;
-  const auto& newest = board_->snapshots[std::size_t(board_->newest - 1)];
-  return newest.training == board_->saves && newest.step > board_->saved;
+  const auto* const newest = board_->newest_snapshot();
+  return newest && newest->training == board_->saves && newest->step > board_->saved;
 }
 
 void LaunchMemory::keep_unsaved() const {
   const std::string saved = board_->save_path.data();
   if (!unsaved() || saved.empty()) return;
-  const auto& newest = board_->snapshots[std::size_t(board_->newest - 1)];
+  const auto step = static_cast<long long>(board_->newest_snapshot()->step);
   const std::string path = saved + ".newest";
   try {
     const File snapshot(files_[board_->newest].path(), File::Mode::read);
@@ -113,11 +112,9 @@ void LaunchMemory::keep_unsaved() const {
       file.write(part.data(), part.size());
     }
     file.commit();
-    std::fprintf(stderr, "lamina launch: step %lld is saved as %s\n",
-                 static_cast<long long>(newest.step), path.c_str());
+    std::fprintf(stderr, "lamina launch: step %lld is saved as %s\n", step, path.c_str());
   } catch (const Error& e) {
-    std::fprintf(stderr, "lamina launch: step %lld is lost: %s\n",
-                 static_cast<long long>(newest.step), e.what());
+    std::fprintf(stderr, "lamina launch: step %lld is lost: %s\n", step, e.what());
   }
 }
 

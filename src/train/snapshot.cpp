@@ -60,7 +60,7 @@ class Memory {
   }
   Snapshots::Before before() const {
     const detail::Board& b = *board;
-    const detail::Board::Snapshot& of = b.snapshots[std::size_t(b.newest - 1)];
+    const detail::Board::Snapshot& of = *b.newest_snapshot();
     Snapshots::Before all{.ranks = int(of.ranks),
                           .seconds = now() - (b.lost > 0 ? b.before.last : b.last),
                           .bytes = double(std::filesystem::file_size(newest())),
@@ -93,8 +93,8 @@ class Memory {
 
  private:
   std::int64_t newest_training() const {
-    const std::int64_t newest = board->newest;
-    return newest > 0 ? board->snapshots[std::size_t(newest - 1)].training.load() : 0;
+    const detail::Board::Snapshot* const newest = board->newest_snapshot();
+    return newest ? newest->training.load() : 0;
   }
   std::size_t next_slot() const { return board->newest == 1; }
 

@@ -189,14 +189,20 @@ TEST_CASE("ranks may change before the first step, and right after a checkpoint 
   same(train(how, late, expected.saved), train(how, undisturbed(late), expected.saved));
 }
 
+namespace {
+
+Trainer with_workers(World& world, int workers) {
+  return {local_network(), world, SGD{}, {.batch = 24, .workers = workers}};
+}
+
+}  // namespace
+
 TEST_CASE("statistics of other workers than those of a checkpoint start from their mean") {
   const Folder folder;
   World world;
-  const auto make = [&](int workers) {
-    return Trainer(local_network(), world, SGD{}, {.batch = 24, .workers = workers});
-  };
   const auto data = small_data();
-  Trainer four = make(4), two = make(2), other = make(4);
+  Trainer four = with_workers(world, 4), two = with_workers(world, 2),
+          other = with_workers(world, 4);
   auto loader = four.loader(*data, true);
   four.step(loader, 9);
   four.save(folder / "four");
@@ -213,11 +219,9 @@ TEST_CASE("statistics of other workers than those of a checkpoint start from the
 TEST_CASE("what workers keep is in a checkpoint of before their first step, too") {
   const Folder folder;
   World world;
-  const auto make = [&](int workers) {
-    return Trainer(local_network(), world, SGD{}, {.batch = 24, .workers = workers});
-  };
   const auto data = small_data();
-  Trainer two = make(2), four = make(4), other = make(4);
+  Trainer two = with_workers(world, 2), four = with_workers(world, 4),
+          other = with_workers(world, 4);
   const auto comes_back = [&](const std::string& path) {
     four.save(path);
     CHECK(other.resume(path).empty());
