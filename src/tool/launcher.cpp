@@ -173,6 +173,9 @@ int Launcher::supervise() {
     if ((well || ended.told) && !ended.to_grow) return ended.status;
     if (ended.anew) continue;  // judged already
     cut_ |= ended.cut;
+    // Whoever asked it to end may have ended mpirun, too: nothing is newer than what was saved.
+    const bool asked = signals_.received() != 0 && !ended.lost && !ended.cut;
+    if (asked && memory_.board().saved > 0 && !memory_.unsaved()) return 128 + signals_.received();
     const Verdict verdict = judge(ended);
     if (!verdict.again) {
       World::say(verdict.why);
