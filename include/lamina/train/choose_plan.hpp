@@ -15,9 +15,10 @@ struct ChooseOptions {
   PlannerOptions planner = {};
   /// For the first so many ranks, while the others wait; 0 = for all.
   int ranks = 0;
-  int plans = 3;   ///< that are timed, beside `data`
-  int rounds = 3;  ///< in each, every plan is placed and timed, in turns
-  int steps = 3;   ///< of each plan in a round, after one that does not count
+  int plans = 3;       ///< that are timed, beside `data`
+  int rounds = 3;      ///< in each, every plan is placed and timed, in turns
+  int steps = 3;       ///< of each plan in a round, after one that does not count
+  double seconds = 2;  ///< after which a plan has no further step in a round
   /// The part of a step by which a plan must be faster than `data` to be taken in its stead.
   double margin = 0.02;
 };
@@ -43,7 +44,8 @@ struct ChosenPlan {
 /// Searches plans for a training (find_plan), takes the best ones for this cluster, for one with
 /// links of half the speed and for one with twice that, then the built-in ones, as long as they
 /// differ and fit; trains on `data` with each of them and with `data` for some steps, and chooses
-/// the fastest by the median of its steps. Splits of the options do not count, nor does their
+/// the fastest by the median of its steps. One whose fastest step takes more than twice the best
+/// one's median has no further rounds. Splits of the options do not count, nor does their
 /// back end in the search. Rank 0 plans, and all choose the same. `times` says how long kernels
 /// take; FormulaTimes if it is null. Collective, also where it is for some of the ranks; throws
 /// Error, on all of them, as find_plan() and Trainer do.

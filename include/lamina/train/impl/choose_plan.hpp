@@ -3,9 +3,9 @@
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/inline.hpp>
-#include <lamina/base/median.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/train/choose_plan.hpp>
+#include <lamina/train/detail/take_turns.hpp>
 
 #include <algorithm>
 #include <iomanip>
@@ -146,17 +146,18 @@ inline Candidates candidates(const Network& network, const UpdateRule& rule,
 /// Seconds of some steps, each of the rank that took longest. Collective.
 inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
                  const Communicator& ranks, const Optimizer& optimizer, TrainerOptions options,
-                 int steps) {
+                 const ChooseOptions& choose) {
   options.splits = plan.splits();
   Trainer trainer(network, ranks, optimizer, std::move(options));
   Loader loader = trainer.loader(data, true, {.augment = false});
   const Batch& batch = loader.next();
-  for (int i = 0; i <= steps; ++i) {
+  double all = 0;
+  for (int i = 0; i <= choose.steps && (i < 2 || all < choose.seconds); ++i) {
     ranks.barrier();
     const double begin = now();
     trainer.step(batch, loader.batches(), loader.batches());
     const double took = ranks.all_reduce_value(now() - begin, ReduceOp::max);
-    if (i > 0) plan.seconds.push_back(took);
+    if (i > 0) plan.seconds.push_back(took), all += took;
   }
 }
 
@@ -164,10 +165,9 @@ inline void time(TimedPlan& plan, const Network& network, const Dataset& data,
 inline void time(Candidates& c, const Network& network, const Dataset& data,
                  const Communicator& ranks, const Optimizer& optimizer,
                  const TrainerOptions& options, const ChooseOptions& choose) {
-  for (int round = 0; round < choose.rounds; ++round)
-    for (TimedPlan& plan : c.plans)
-      time(plan, network, data, ranks, optimizer, options, choose.steps);
-  for (TimedPlan& plan : c.plans) plan.median = median(plan.seconds);
+  take_turns(c.plans, choose.rounds, [&](TimedPlan& plan) {
+    time(plan, network, data, ranks, optimizer, options, choose);
+  });
   const double data_takes = c.plans[0].median;
   const bool is_data = c.plans[0].name == "data";
   std::ranges::stable_sort(c.plans, {}, [&](const TimedPlan& plan) {
