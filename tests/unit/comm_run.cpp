@@ -1,7 +1,9 @@
 // Ranks of a program as threads, by LAMINA_RANKS.
 #include "catch.hpp"
 
-#include <lamina/comm/world.hpp>
+#include <lamina/comm/threads.hpp>
+
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -41,6 +43,27 @@ TEST_CASE("a thread's status or error is that of the program") {
           world.comm().barrier();  // ends, since rank 1 will not come
           return 0;
         }) == 1);
+}
+
+TEST_CASE("what is no std::exception ends all ranks, too") {
+  CHECK_THROWS_AS(run_ranks(2,
+                            [](World& world) {
+                              if (world.rank() == 1) throw 7;
+                              world.comm().barrier();
+                            }),
+                  int);
+}
+
+TEST_CASE("a rank whose thread cannot be had is an error") {
+  pthread_attr_t before, huge;
+  REQUIRE(pthread_getattr_default_np(&before) == 0);
+  REQUIRE(pthread_attr_init(&huge) == 0);
+  REQUIRE(pthread_attr_setstacksize(&huge, std::size_t(1) << 50) == 0);
+  REQUIRE(pthread_setattr_default_np(&huge) == 0);
+  CHECK_THROWS_WITH(run_ranks(2, [](World&) {}),
+                    Catch::Matchers::StartsWith("no thread could be started for rank 0 of 2: "));
+  REQUIRE(pthread_setattr_default_np(&before) == 0);
+  pthread_attr_destroy(&huge), pthread_attr_destroy(&before);
 }
 
 TEST_CASE("LAMINA_RANKS is refused where it makes no ranks") {

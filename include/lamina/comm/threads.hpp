@@ -168,8 +168,58 @@ class ThreadTransport final : public Transport {
         return text("rank ", group_->members[0], " called ", *posted[0], ", but rank ",
                     group_->members[r], " called ", *posted[r]);
     return posted[0]->collective == Collective::halo
-               ? stray_message(size(), [&](int r) -> const Operation& { return *posted[r]; })
+               ? stray_message(size(),
+                               [&](int r) -> const Operation& { return *posted[std::size_t(r)]; })
                : std::string();
+  }
+
+  static constexpr std::size_t piece = 256;  // elements, so that nothing is allocated
+
+  /// As the others get it.
+  template <class T>
+  static Wide<T> sent(const Operation& op, Wide<T> v) {
+    return op.narrow ? Wide<T>(float(BF16(double(v)))) : v;
+  }
+  struct Ranks {
+    std::size_t first, count;
+  };
+  template <class T>
+  void add_up(const Operation& op, Ranks r, std::size_t begin, std::size_t n, Wide<T>* sums) const {
+    if (r.count == 1) {
+      const T* in = static_cast<const T*>(group_->posted[r.first]->in) + begin;
+      for (std::size_t i = 0; i < n; ++i) sums[i] = sent<T>(op, Wide<T>(in[i]));
+      return;
+    }
+    const std::size_t left = added_first(r.count);
+    add_up<T>(op, {r.first, left}, begin, n, sums);
+    Wide<T> right[piece];
+    add_up<T>(op, {r.first + left, r.count - left}, begin, n, right);
+    for (std::size_t i = 0; i < n; ++i)
+      sums[i] = op.reduce == ReduceOp::sum   ? Wide<T>(sums[i] + right[i])
+                : op.reduce == ReduceOp::max ? std::max(sums[i], right[i])
+                                             : std::min(sums[i], right[i]);
+  }
+
+  /// The sum (max, min) in the order of added_first().
+  template <class T>
+  void reduce(const Operation& op) const {
+    const auto& posted = group_->posted;
+    const bool scatter = op.collective == Collective::reduce_scatter;
+    const std::size_t total = op.count * (scatter ? posted.size() : 1);
+    Wide<T> sums[piece];
+    for (std::size_t begin = 0; begin < total; begin += piece) {
+      const std::size_t n = std::min(piece, total - begin);
+      add_up<T>(op, {0, posted.size()}, begin, n, sums);
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t at = begin + i;
+        if (scatter) {
+          static_cast<T*>(posted[at / op.count]->out)[at % op.count] = T(sums[i]);
+        } else {
+          const Wide<T> sum = sent<T>(op, sums[i]);
+          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = T(sum);
+        }
+      }
+    }
   }
 
   void move() const {
@@ -207,55 +257,6 @@ class ThreadTransport final : public Transport {
     }
   }
 
-  static constexpr std::size_t piece = 256;  // elements, so that nothing is allocated
-
-  /// The sum (max, min) in the order of added_first().
-  template <class T>
-  void reduce(const Operation& op) const {
-    const auto& posted = group_->posted;
-    const bool scatter = op.collective == Collective::reduce_scatter;
-    const std::size_t total = op.count * (scatter ? posted.size() : 1);
-    Wide<T> sums[piece];
-    for (std::size_t begin = 0; begin < total; begin += piece) {
-      const std::size_t n = std::min(piece, total - begin);
-      add_up<T>(op, {0, posted.size()}, begin, n, sums);
-      for (std::size_t i = 0; i < n; ++i) {
-        const std::size_t at = begin + i;
-        if (scatter) {
-          static_cast<T*>(posted[at / op.count]->out)[at % op.count] = T(sums[i]);
-        } else {
-          const Wide<T> sum = sent<T>(op, sums[i]);
-          for (const Operation* each : posted) static_cast<T*>(each->out)[at] = T(sum);
-        }
-      }
-    }
-  }
-
-  /// As the others get it.
-  template <class T>
-  static Wide<T> sent(const Operation& op, Wide<T> v) {
-    return op.narrow ? Wide<T>(float(BF16(double(v)))) : v;
-  }
-  struct Ranks {
-    std::size_t first, count;
-  };
-  template <class T>
-  void add_up(const Operation& op, Ranks r, std::size_t begin, std::size_t n, Wide<T>* sums) const {
-    if (r.count == 1) {
-      const T* in = static_cast<const T*>(group_->posted[r.first]->in) + begin;
-      for (std::size_t i = 0; i < n; ++i) sums[i] = sent<T>(op, Wide<T>(in[i]));
-      return;
-    }
-    const std::size_t left = added_first(r.count);
-    add_up<T>(op, {r.first, left}, begin, n, sums);
-    Wide<T> right[piece];
-    add_up<T>(op, {r.first + left, r.count - left}, begin, n, right);
-    for (std::size_t i = 0; i < n; ++i)
-      sums[i] = op.reduce == ReduceOp::sum   ? Wide<T>(sums[i] + right[i])
-                : op.reduce == ReduceOp::max ? std::max(sums[i], right[i])
-                                             : std::min(sums[i], right[i]);
-  }
-
   std::shared_ptr<ThreadGroup> group_;
   int rank_ = 0, groups_ = 0;
 };
@@ -275,18 +276,21 @@ void run_ranks(int ranks, Main&& main, double timeout = 60) {
   const auto group = std::make_shared<detail::ThreadGroup>(job, members);
 
   std::exception_ptr first, echo;  // guarded by the job's mutex
-  const auto note = [&](int rank) {
+  const auto keep = [&](std::exception_ptr& kept, const std::exception_ptr& error) {
+    const std::lock_guard lock(job->mutex);
+    if (!kept) kept = error;
+  };
+  const auto note = [&](int rank, const std::exception_ptr& error) {
     try {
-      throw;
+      std::rethrow_exception(error);
     } catch (const PeerError&) {
-      const std::lock_guard lock(job->mutex);
-      if (!echo) echo = std::current_exception();
+      keep(echo, error);
     } catch (const std::exception& e) {
-      {
-        const std::lock_guard lock(job->mutex);
-        if (!first) first = std::current_exception();
-      }
+      keep(first, error);
       job->fail(text("rank ", rank, ": ", e.what()));
+    } catch (...) {
+      keep(first, error);
+      job->fail(text("rank ", rank, " has thrown what is no std::exception"));
     }
   };
   const auto body = [&](int rank) {
@@ -297,15 +301,23 @@ void run_ranks(int ranks, Main&& main, double timeout = 60) {
         if (detail::before_thread_rank) detail::before_thread_rank(world);
         main(world);
       } catch (...) {
-        note(rank);  // before the World goes, so that nobody waits for this rank
+        // Before the World goes, so that nobody waits for this rank.
+        note(rank, std::current_exception());
       }
     } catch (...) {
-      note(rank);
+      note(rank, std::current_exception());
     }
     job->end(rank);
   };
   std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+  threads.reserve(std::size_t(ranks));
+  try {
+    for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
+  } catch (const std::system_error& e) {
+    const int rank = int(threads.size());
+    note(rank, std::make_exception_ptr(Error(text("no thread could be started for rank ", rank,
+                                                  " of ", ranks, ": ", e.code().message()))));
+  }
   for (auto& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
   if (echo) std::rethrow_exception(echo);
