@@ -194,7 +194,8 @@ TEST_CASE("impossible settings are refused") {
   CHECK_THROWS_AS(Optimizer(Adam{.beta2 = 1}), Error);
   CHECK_THROWS_AS(Optimizer(SGD{.weight_decay = -0.1}), Error);
   CHECK_THROWS_AS(Optimizer(LARS{.trust = 0}), Error);
-  CHECK_THROWS_AS(Optimizer(Adam{.epsilon = -1e-8}), Error);
+  CHECK_THROWS_AS(Optimizer(Adam{.epsilon = 0}), Error);
+  CHECK_THROWS_AS(Optimizer(AdamW{.epsilon = -1e-8}), Error);
   CHECK_THROWS_AS(Optimizer(SGD{}).clip_norm(-1), Error);
   CHECK_THROWS_AS(Optimizer(SGD{}).clip_norm(std::nan("")), Error);
 }

@@ -7,6 +7,10 @@
 #include <stdexcept>
 #include <string>
 
+#ifndef __cpp_lib_source_location
+#error "Lamina needs a compiler with std::source_location: GCC 12, or clang 16, or newer"
+#endif
+
 namespace lamina {
 
 /// What went wrong, in one line that names the thing and says what was expected.

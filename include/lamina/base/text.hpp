@@ -24,7 +24,9 @@ class Word {
   Word(char c) : owned_(1, c), view_(owned_) {}
   Word(bool b) : view_(b ? "true" : "false") {}
   template <std::integral T>
-  Word(T n) : Word(std::is_signed_v<T> ? whole(static_cast<long long>(n)) : whole(n + 0ull)) {}
+  Word(T n)
+      : Word(std::is_signed_v<T> ? whole(static_cast<long long>(n))
+                                 : whole(static_cast<unsigned long long>(n))) {}
   template <std::floating_point T>
   Word(T x) : Word(real(double(x))) {}
   template <class T>

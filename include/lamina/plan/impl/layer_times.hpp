@@ -57,7 +57,9 @@ LAMINA_INLINE LayerSeconds FormulaTimes::of(const Layer& layer, std::span<const 
   const Work update = update_work(rule, cost.parameters, precision);
   const bool windows = layer.multiplies() && contains(layer.splits(), Axis::height);
   LayerSeconds most;
-  for (const auto& [device, share] : d::loads(cluster_, split, xs[0], layer.output(xs))) {
+  for (const auto& load : d::loads(cluster_, split, xs[0], layer.output(xs))) {
+    const auto& device = load.first;  // clang before 16 has no bindings in lambdas
+    const auto& share = load.second;
     const DeviceModel::Flops& flops = device->flops_of(precision.compute);
     const double rate = windows ? flops.conv : flops.gemm;
     const auto pass = [&](double& to, const Work& work) {

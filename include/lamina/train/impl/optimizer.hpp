@@ -48,7 +48,10 @@ LAMINA_INLINE void Optimizer::validate() const {
         rule_.momentum);
   for (const double beta : {rule_.beta1, rule_.beta2})
     check(beta >= 0 && beta < 1, "beta must be in [0, 1), got ", beta);
-  check(rule_.epsilon >= 0, "epsilon must not be negative, got ", rule_.epsilon);
+  const bool divides =
+      rule_.kind == UpdateRule::Kind::adam || rule_.kind == UpdateRule::Kind::adamw;
+  check(rule_.epsilon > 0 || (!divides && rule_.epsilon == 0), "epsilon must be ",
+        divides ? "positive" : "not negative", ", got ", rule_.epsilon);  // zeros stay zeros
 }
 
 LAMINA_INLINE Optimizer& Optimizer::clip_norm(double norm) {
@@ -117,10 +120,12 @@ LAMINA_INLINE void Optimizer::check_groups(const PlacedNetwork& network) const {
   std::vector<std::string_view> names;
   for (const WholeParameter& p : network.all_parameters())
     if (p.trained) names.push_back(p.name);
-  for (const auto& [pattern, group] : groups_)
+  for (const auto& group : groups_) {
+    const std::string& pattern = group.first;  // clang before 16 has no bindings in lambdas
     check(std::any_of(names.begin(), names.end(),
                       [&](std::string_view name) { return matches(pattern, name); }),
           "group of the optimizer: ", no_match("trained parameter", pattern, names));
+  }
 }
 
 LAMINA_INLINE Tensor Optimizer::attach(PlacedNetwork& network) const {
