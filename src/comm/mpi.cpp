@@ -7,11 +7,11 @@
 #include "comm/mpi_group.hpp"
 #include "comm/mpi_losses.hpp"
 #include "comm/mpi_nodes.hpp"
-#include "comm/mpi_parts.hpp"
 #include "comm/mpi_process.hpp"
 #include "comm/mpi_shared.hpp"
 #include "comm/time_limit.hpp"
 
+#include <lamina/comm/detail/group_pool.hpp>
 #include <lamina/comm/world.hpp>
 
 #include <signal.h>
@@ -119,16 +119,17 @@ class Session final : public Lookout {
     return left;
   }
 
-  /// Throws if a peer has failed or is gone, or has ended although this rank has been waiting for
-  /// `doing` for some seconds.
-  void look_around(const Operation* doing, double waited) {
+  /// Throws if a peer has failed or is gone, or one of `party` (of all, where it is empty) has
+  /// ended although this rank has been waiting for `doing` for some seconds.
+  void look_around(const Operation* doing, double waited, std::span<const int> party = {}) {
     const std::lock_guard lock(mutex_);
     if (larger_) larger_->look_around(nullptr, 0);
     listen();
     for (int r = 0; r < size; ++r) {
       const Notice& n = notices_[std::size_t(r)];
       if (n.code > 0) throw PeerError(text("rank ", r, " failed: ", n.error));
-      if (n.code == 0 && doing && waited > 5)
+      const bool takes_part = party.empty() || std::ranges::count(party, r) > 0;
+      if (n.code == 0 && doing && waited > 5 && takes_part)
         throw Error(text(describe(r), " ended before ", *doing));
     }
     for (int r = 0; r < size; ++r)
@@ -138,8 +139,9 @@ class Session final : public Lookout {
     check(!revoked_, "a rank was lost");
   }
 
-  void look(const Operation& op, double waited) override {
-    look_around(&op, waited);
+  void look(const Operation& op, double waited) override { look(op, waited, {}); }
+  void look(const Operation& op, double waited, std::span<const int> party) {
+    look_around(&op, waited, party);
     check(waited < time_limit, op, ": not all ranks came within ", time_limit,
           " s (LAMINA_COMM_TIMEOUT)");
   }
@@ -147,7 +149,7 @@ class Session final : public Lookout {
   void tell(const std::string& error, int code) {
     process->status = code;
     Notice& mine = mine_[code != 0];
-    mine.code = code;
+    mine.code = code == 0 ? 0 : std::max(1, code & 0xff);  // as the system has it
     std::snprintf(mine.error, sizeof mine.error, "%s", error.c_str());
     sends_.assign(std::size_t(size), MPI_REQUEST_NULL);
     for (int r = 0; r < size; ++r)
@@ -164,8 +166,9 @@ class Session final : public Lookout {
   }
 
   /// Those that were started by it come behind these; see MpiProcess::start_more().
+  /// Rank 0 gives up before the others, who wait for it no longer than for any rank.
   std::shared_ptr<Session> grow(int more) {
-    const double patience = std::min(time_limit, 60.0);
+    const double patience = std::min(time_limit / 2, 60.0);
     return std::make_shared<Session>(process, process->start_more(growing_, more, patience, *this),
                                      this);
   }
@@ -293,15 +296,15 @@ class Session final : public Lookout {
 class MpiTransport final : public Transport {
  public:
   MpiTransport(std::shared_ptr<Session> session, MPI_Comm comm)
-      : session_(std::move(session)), comm_(comm), group_(comm, *session_) {
+      : session_(std::move(session)), comm_(comm), group_(comm, lookout_) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
     members_ = ranks_in_world();
-    SharedGroup group(*session_->node, *session_, members_, rank_);
+    SharedGroup group(*session_->node, lookout_, members_, rank_);
     if (group.whole() && group.useful())
       shared_ = std::make_unique<SharedGroup>(std::move(group));
     else if (group.useful())
-      nodes_ = std::make_unique<NodeGroup>(*session_->node, *session_, comm_, members_);
+      nodes_ = std::make_unique<NodeGroup>(*session_->node, lookout_, comm_, members_);
   }
 
   int rank() const override { return rank_; }
@@ -341,8 +344,12 @@ class MpiTransport final : public Transport {
 
   std::shared_ptr<Transport> group(const std::vector<int>& members) override {
     run({});  // whoever is lost is noticed here; MPI would wait for ever
-    return parts_.part(comm_, members, [this](MPI_Comm part) {
-      return std::make_shared<MpiTransport>(session_, part);
+    return pool_.group(*this, members, [this](const std::vector<int>& fresh) {
+      const auto me = std::ranges::find(fresh, rank_) - fresh.begin();
+      MPI_Comm part = MPI_COMM_NULL;
+      check_mpi(MPI_Comm_split(comm_, fresh.empty() ? MPI_UNDEFINED : fresh[0], int(me), &part),
+                "MPI_Comm_split");
+      return fresh.empty() ? nullptr : std::make_shared<MpiTransport>(session_, kept(part));
     });
   }
 
@@ -379,7 +386,7 @@ class MpiTransport final : public Transport {
   void compare(const Operation& mine) {
     Called called;
     called.set(mine);
-    const auto all = gather(comm_, called, mine, *session_);
+    const auto all = gather(comm_, called, mine, lookout_);
     for (int r = 1; r < size_; ++r) check_same(all[0], 0, all[std::size_t(r)], r, size_);
     if (mine.collective != Collective::halo) return;
     const std::string stray =
@@ -387,15 +394,28 @@ class MpiTransport final : public Transport {
     check(stray.empty(), stray);
   }
 
+  /// Waits for members alone.
+  class GroupLookout final : public Lookout {
+   public:
+    explicit GroupLookout(const MpiTransport& group) : group_(group) {}
+    void look(const Operation& op, double waited) override {
+      group_.session_->look(op, waited, group_.members_);
+    }
+
+   private:
+    const MpiTransport& group_;
+  };
+
   std::shared_ptr<Session> session_;
   MPI_Comm comm_;
+  GroupLookout lookout_{*this};
   MpiGroup group_;
   int rank_ = 0, size_ = 1;
   std::vector<int> members_;             // of this group, by their rank in the world
   std::vector<float> wide_;              // what bf16 and f16 are summed in
   std::unique_ptr<SharedGroup> shared_;  // where all members share memory
   std::unique_ptr<NodeGroup> nodes_;     // where some do
-  MpiParts parts_;
+  GroupPool pool_;
 };
 
 class MpiJob final : public Job {
@@ -404,8 +424,14 @@ class MpiJob final : public Job {
     if (const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
         rank && std::string_view(rank) == "0")
       if (const auto board = reach_board()) board->begun = now();
+    (void)detail::time_limit();  // what is wrong with it ends this before others wait in MPI
     const auto process = std::make_shared<MpiProcess>(argc, argv);
-    session_ = std::make_shared<Session>(process, process->ranks());
+    try {
+      session_ = std::make_shared<Session>(process, process->ranks());
+    } catch (const std::exception& e) {  // others wait for this rank where nobody looks around
+      std::fprintf(stderr, "error: %s\n", e.what());
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
     if (const auto board = this->board()) board->met = 1;
   }
   explicit MpiJob(std::shared_ptr<Session> session) : session_(std::move(session)) {}

@@ -109,7 +109,11 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
                                           const std::vector<int>& ranks,
                                           const std::vector<int>& places, std::size_t bytes,
                                           bool touched) {
-  Offer mine{.process = getpid(), .last = last_};
+  Offer mine{.process = getpid()};
+  {
+    const std::lock_guard lock(mutex_);  // another thread may start more ranks
+    mine.last = last_;
+  }
   const std::size_t page = bytes >= large_page ? large_page : 4096;
   mine.bytes = (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
   const Descriptor file(new_file(mine.bytes));
@@ -121,12 +125,13 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
   const auto offers = gather(comm, mine, {}, lookout);
 
   auto buffer = std::make_unique<Buffer>();
+  unsigned last = 0;
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
   bool reached = true;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const Offer& offer = offers[std::size_t(ranks[i])];
-    last_ = std::max(last_, offer.last);
+    last = std::max(last, offer.last);
     const Descriptor theirs(ranks[i] == rank || offer.file < 0 ? -1 : offer.open());
     const int number = ranks[i] == rank ? file.get() : theirs.get();
     buffer->places.push_back(places[i]);
@@ -142,10 +147,11 @@ std::shared_ptr<void> SharedBuffers::make(MPI_Comm comm, Lookout& lookout,
 
   // A number that no member has given yet. Two buffers of one rank thus never have the same; and a
   // rank that finds all members of a group in its buffer of a number knows that they mean the same.
-  const unsigned id = buffer->id = ++last_;
+  const std::lock_guard lock(mutex_);
+  last_ = std::max(last_, last) + 1;
+  const unsigned id = buffer->id = last_;
   buffer->bytes = mine.bytes;
   char* const own = buffer->own;
-  const std::lock_guard lock(mutex_);
   buffers_.push_back(std::move(buffer));
   return {own, [all = shared_from_this(), id](void*) { all->remove(id); }};
 }

@@ -12,7 +12,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <type_traits>
@@ -148,12 +150,23 @@ void wait_until(const Operation& op, Lookout& lookout, const Ready& ready) {
   }
 }
 
-inline void wait(MPI_Request& request, const Operation& op, Lookout& lookout) {
+inline void wait(MPI_Request& request, const Operation& op, Lookout& lookout,
+                 MPI_Status* status = MPI_STATUS_IGNORE) {
   wait_until(op, lookout, [&] {
     int done = 0;
-    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name(op.collective));
+    check_mpi(MPI_Test(&request, &done, status), name(op.collective));
     return done != 0;
   });
+}
+
+/// Nothing arrives any more in memory that is about to go. What is in the middle of arriving is
+/// waited for, as long as a peer that lives needs.
+inline void give_up(std::span<MPI_Request> receives) noexcept {
+  for (MPI_Request& r : receives)
+    if (r != MPI_REQUEST_NULL) MPI_Cancel(&r);
+  int done = 0;
+  for (const double end = now() + 1; !done && now() < end; pause(1e-4))
+    if (MPI_Testall(int(receives.size()), receives.data(), &done, MPI_STATUSES_IGNORE)) return;
 }
 
 /// All ranks' values, by rank; for set-up.
@@ -162,13 +175,22 @@ std::vector<T> gather(MPI_Comm comm, const T& mine, const Operation& op, Lookout
   static_assert(std::is_trivially_copyable_v<T>);
   int size = 1;
   MPI_Comm_size(comm, &size);
-  std::vector<T> all(std::size_t(size), mine);
+  struct Both {
+    T mine;
+    std::vector<T> all;
+  };
+  auto both = std::make_unique<Both>(mine, std::vector<T>(std::size_t(size), mine));
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&mine, int(sizeof(T)), MPI_BYTE, all.data(), int(sizeof(T)), MPI_BYTE,
-                           comm, &request),
+  check_mpi(MPI_Iallgather(&both->mine, int(sizeof(T)), MPI_BYTE, both->all.data(), int(sizeof(T)),
+                           MPI_BYTE, comm, &request),
             "MPI_Iallgather");
-  wait(request, op, lookout);
-  return all;
+  try {
+    wait(request, op, lookout);
+  } catch (...) {
+    (void)both.release();  // MPI may still write there
+    throw;
+  }
+  return std::move(both->all);
 }
 
 }  // namespace lamina::detail

@@ -195,12 +195,22 @@ void MpiGroup::call(const Operation& op) {
       break;
     case Collective::halo: {
       MPI_Request receive = MPI_REQUEST_NULL;
-      if (op.from >= 0)
-        check_mpi(MPI_Irecv(op.out, int(op.received), type, op.from, 0, comm_, &receive),
-                  "MPI_Irecv");
-      if (op.to >= 0)
-        check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm_, &request), "MPI_Isend");
-      wait(receive, op, lookout_);
+      MPI_Status end;
+      try {
+        if (op.from >= 0)
+          check_mpi(MPI_Irecv(op.out, int(op.received), type, op.from, 0, comm_, &receive),
+                    "MPI_Irecv");
+        if (op.to >= 0)
+          check_mpi(MPI_Isend(op.in, count, type, op.to, 0, comm_, &request), "MPI_Isend");
+        wait(receive, op, lookout_, &end);
+      } catch (...) {
+        give_up({&receive, 1});
+        throw;
+      }
+      int got = 0;
+      if (op.from >= 0) MPI_Get_count(&end, type, &got);
+      check(op.from < 0 || std::size_t(got) == op.received, op, ": rank ", op.from, " has sent ",
+            got, " of ", op.received);
       break;
     }
     case Collective::all_to_all:

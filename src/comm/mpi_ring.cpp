@@ -86,8 +86,13 @@ void Ring::run(Trip trip) {
   receives_.fill(MPI_REQUEST_NULL);
   sends_.fill(MPI_REQUEST_NULL);
   Progress at;
-  while (at.received < trip.messages || at.sent < trip.messages)
-    wait_until(trip.op, lookout_, [&] { return advance(trip, at); });
+  try {
+    while (at.received < trip.messages || at.sent < trip.messages)
+      wait_until(trip.op, lookout_, [&] { return advance(trip, at); });
+  } catch (...) {
+    give_up(receives_);
+    throw;
+  }
 }
 
 /// Begins and ends what can be; whether anything could.

@@ -185,7 +185,9 @@ void SharedNode::await(int place, const Operation& operation, Lookout& lookout,
   // Spin while a peer may be on its way; then let other threads run; then sleep until woken.
   for (int i = 0; i < 200; ++i) {
     if (there()) return;
+#if defined(__x86_64__)
     __builtin_ia32_pause();
+#endif
   }
   const double begin = now();
   while (now() - begin < patience) {

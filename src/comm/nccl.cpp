@@ -3,6 +3,8 @@
 #include "comm/nccl_rank.hpp"
 
 #include <lamina/base/host.hpp>
+#include <lamina/comm/detail/gather_words.hpp>
+#include <lamina/comm/detail/group_pool.hpp>
 #include <lamina/comm/nccl.hpp>
 
 #include <algorithm>
@@ -39,18 +41,6 @@ ncclConfig_t config() {
   ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
   c.blocking = 0;
   return c;
-}
-
-/// What each rank gives of some whole words.
-template <class T>
-std::vector<T> gather(Transport& peers, const T& mine) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0);
-  std::vector<T> all(std::size_t(peers.size()), mine);
-  Operation op;
-  op.collective = Collective::all_gather, op.dtype = DType::i32;
-  op.in = &mine, op.out = all.data(), op.count = sizeof(T) / 4;
-  peers.run(op);
-  return all;
 }
 
 /// Where a rank computes.
@@ -120,6 +110,12 @@ class NcclTransport final : public Transport {
   double time_limit() const override { return peers_->time_limit(); }
 
   std::shared_ptr<Transport> group(const std::vector<int>& members) override {
+    const auto make = [this](const std::vector<int>& fresh) { return make_group(fresh); };
+    return pool_.group(*peers_, members, make);
+  }
+
+ private:
+  std::shared_ptr<Transport> make_group(const std::vector<int>& members) {
     std::shared_ptr<Transport> below = peers_->group(members);
     const auto me = std::ranges::find(members, rank()) - members.begin();
     const int color = members.size() > 1 ? members[0] : NCCL_SPLIT_NOCOLOR;
@@ -132,8 +128,6 @@ class NcclTransport final : public Transport {
     if (!below) return nullptr;
     return std::make_shared<NcclTransport>(std::move(below), mine_, part);
   }
-
- private:
   ncclResult_t begin(const Operation& op, cudaStream_t stream) const {
     const ncclDataType_t type = type_of(op.dtype);
     switch (op.collective) {
@@ -185,6 +179,7 @@ class NcclTransport final : public Transport {
   std::shared_ptr<Transport> peers_;
   std::shared_ptr<NcclRank> mine_;
   ncclComm_t comm_;
+  GroupPool pool_;
 };
 
 }  // namespace
@@ -196,14 +191,14 @@ bool has_nccl() { return true; }
 std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport> peers, Device device) {
   check(device.kind == Device::Kind::cuda, "NCCL carries what lies on GPUs, but not on ", device);
   auto mine = std::make_shared<detail::NcclRank>(peers, device.index);
-  detail::check_seats(detail::gather(*peers, detail::Seat::of(device.index)));
+  detail::check_seats(detail::gather_words(*peers, detail::Seat::of(device.index)));
   if (peers->size() == 1) return std::make_shared<detail::NcclTransport>(peers, mine, nullptr);
   ncclUniqueId key = {};
   if (peers->rank() == 0) {
     const ncclResult_t status = detail::nccl().get_unique_id(&key);
     check(status == ncclSuccess, "NCCL: making a key: ", detail::nccl().get_error_string(status));
   }
-  key = detail::gather(*peers, key)[0];
+  key = detail::gather_words(*peers, key)[0];
   const auto begin = [&](ncclComm_t* to) {
     ncclConfig_t c = detail::config();
     return detail::nccl().init(to, peers->size(), key, peers->rank(), &c);

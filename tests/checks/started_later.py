@@ -133,7 +133,7 @@ def start_that_hangs():
     os.kill(ranks[0], signal.SIGTERM)
     out = end(process, 60)
     said = " ".join(line.lstrip("# ") for line in out.splitlines())
-    expect("no rank could be started: mpirun has not started them in 3 s" in said and
+    expect("no rank could be started: mpirun has not started them in 1.5 s" in said and
            "SIGTERM: ended after step" in said, f"status {process.returncode}", out)
     expect(wait_for(lambda: not commands(job), 10), "processes are left", out)
 
@@ -151,7 +151,7 @@ def end_while_a_start_hangs():
     os.kill(process.pid, signal.SIGCONT)
     out = end(process, 60)
     said = " ".join(line.lstrip("# ") for line in out.splitlines())
-    expect("no rank could be started: mpirun has not started them in 5 s" in said,
+    expect("no rank could be started: mpirun has not started them in 2.5 s" in said,
            f"status {process.returncode}", out)
 
 

@@ -1,6 +1,7 @@
 // Collectives between GPUs, put into streams: what they come to, in which order, and what they
 // cost.
 #include "catch.hpp"
+#include "fake/nccl_group.hpp"
 #include "fake/ranks.hpp"
 #include "support/colors.hpp"
 
@@ -125,6 +126,27 @@ TEST_CASE("a group can be made of a group while others compute") {
   });
 }
 
+TEST_CASE("groups that nobody uses any more are given out again") {
+  std::atomic<int> after_one = 0;
+  on_gpus(4, [&](const Rank& r) {
+    for (int i = 0; i < 20; ++i) {
+      const Communicator rows = split(r.comm(), r.number() / 2);
+      const Communicator some = split(r.comm(), r.number() == i % 2 ? 0 : 1);
+      const Communicator same = split(r.comm(), r.number() / 2);  // while the first one is used
+      const Tensor x = r.filled<float>(5, [&](auto) { return r.number(); });
+      rows.all_reduce(r.stream, pass, x).wait(r.stream);
+      same.all_reduce(r.stream, pass, x).wait(r.stream);
+      if (some.size() > 1) some.all_reduce(r.stream, pass, x).wait(r.stream);
+      const double row = r.number() < 2 ? 2 : 10;  // (0 + 1) and (2 + 3), twice
+      r.expect<float>("summed", x, [&](auto) { return some.size() > 1 ? 2 + 10 + 10 : row; });
+      r.comm().barrier();
+      if (i == 1) after_one = nccl_made.load();
+      r.comm().barrier();
+    }
+    check(nccl_made == after_one, "communicators were made for groups that there had been");
+  });
+}
+
 TEST_CASE("the host waits for no collective, and events are used again") {
   std::atomic<std::int64_t> waits = 0, allocations = 0;
   on_gpus(3, [&](const Rank& r) {
@@ -202,7 +224,7 @@ TEST_CASE("collectives between GPUs are recorded where somebody listens") {
       r.stream.then([] {});  // for which no rank may have the driver wait for another one
       r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
     }
-    r.stream.wait();
+    r.stream.wait(), spans.await_all();
     int moved = 0, waited = 0;
     const std::lock_guard lock(spans.mutex);
     for (const Span& span : spans.all) {

@@ -118,6 +118,7 @@ void NcclGroup::fail(const std::string& why) {
 ncclComm_t nccl_join(const std::shared_ptr<NcclGroup>& group, int rank, int gpu) {
   static std::deque<ncclComm> all;  // they stay: works of theirs may come late
   all.push_back({group, rank, gpu});
+  ++nccl_made;
   return group->members[std::size_t(rank)] = &all.back();
 }
 

@@ -3,6 +3,7 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -19,6 +20,9 @@ namespace lamina::test {
 /// Of all that is there, and told of each change.
 inline std::mutex nccl_guard;
 inline std::condition_variable nccl_changed;
+
+/// Communicators that there have been, counted by rank.
+inline std::atomic<int> nccl_made = 0;
 
 /// Whether calls of this thread that put something into a stream fail.
 inline thread_local bool nccl_refuses = false;

@@ -41,7 +41,7 @@ struct Operation {
   void* out = nullptr;
   std::size_t count = 0, received = 0;
   bool narrow = false;           ///< a sum of f32 whose numbers go from node to node as bf16
-  bool ordered = false;          ///< the order of a sum is that of added_first(), on all carriers
+  bool ordered = false;          ///< the order of a sum is that of added_first(), except over NCCL
   MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
   Event after = {};              ///< on a device: that what writes `in` and reads `out` has run
 

@@ -83,6 +83,7 @@ LAMINA_INLINE std::string Trainer::Fit::settle_growth() noexcept {
   if (!growth_.valid()) return {};
   try {
     Grown grown = growth_.get();
+    if (rehearsal_.valid()) rehearsal_.wait();  // called off, and may look at all ranks still
     options_.world->become(std::move(grown.world));
     trainer_.adopt(std::move(grown.meeting));
     told_of_stop_ = false;  // rank 0 hears no more of what was posted in the smaller World
