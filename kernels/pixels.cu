@@ -5,6 +5,7 @@
 #include "pixels.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace lamina::cuda {
 
@@ -36,6 +37,7 @@ cudaError_t convert_pixels(cudaStream_t stream, DType type, std::int64_t planes,
                            std::int64_t channels, const PixelValues& values,
                            const std::uint8_t* bytes, void* to) {
   if (planes * plane == 0) return cudaSuccess;
+  if (planes * plane > std::numeric_limits<int>::max()) return cudaErrorInvalidValue;
   return with_elements(type, [&](auto zero) {
     using T = decltype(zero);
     return with_packs<T>(plane, aligned(bytes, static_cast<const T*>(to)), [&](auto v) {

@@ -33,6 +33,36 @@ void open_to_others(int device) {
   devices.push_back(device);
 }
 
+/// The queues of all GPUs. A stream outlives the back end that gave it a queue: who frees or reads
+/// memory waits for all of its thread's.
+class Queues {
+ public:
+  void add(const std::shared_ptr<Queue>& queue) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(all_, [](const auto& q) { return q.expired(); });
+    all_.push_back(queue);
+  }
+  /// Those of the calling thread.
+  std::vector<std::shared_ptr<Queue>> mine(int device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<Queue>> found;
+    for (const auto& weak : all_)
+      if (auto queue = weak.lock(); queue && queue->mine() && queue->device() == device)
+        found.push_back(std::move(queue));
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Queue>> all_;
+};
+
+/// Stays to the end: static tensors are freed after it would have gone.
+Queues& queues() {
+  static Queues& all = *new Queues;
+  return all;
+}
+
 }  // namespace
 
 Memory::Memory(int device) : device_(device) {
@@ -55,7 +85,7 @@ std::shared_ptr<void> Memory::allocate(std::size_t bytes) {
   if (status == cudaErrorMemoryAllocation) return nullptr;
   ok(status, "allocate memory");
   std::shared_ptr<void> owned(memory, [this](void* p) {
-    for (const auto& queue : queues()) queue->settle();
+    for (const auto& queue : queues().mine(device_)) queue->settle();
     cudaSetDevice(device_);
     cudaFreeAsync(p, stream_);
   });
@@ -64,7 +94,7 @@ std::shared_ptr<void> Memory::allocate(std::size_t bytes) {
 }
 
 void Memory::settle() {
-  for (const auto& queue : queues()) queue->wait(queue->mark());
+  for (const auto& queue : queues().mine(device_)) queue->wait(queue->mark());
 }
 
 void Memory::zero(void* to, std::size_t bytes) {
@@ -112,6 +142,14 @@ void Memory::get(Stream& stream, const void* from, void* to, std::size_t bytes) 
   buffer.until_past(into);
 }
 
+/// Pinned, for all GPUs of the process.
+std::shared_ptr<void> Memory::staging(std::size_t bytes) {
+  select();
+  void* memory = nullptr;
+  ok(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "allocate pinned memory of the host");
+  return {memory, [](void* m) { cudaFreeHost(m); }};
+}
+
 void Memory::carry(Stream& stream, const void* from, void* to, std::size_t bytes) {
   if (bytes == 0) return;
   ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue_of(stream).stream()), "copy");
@@ -141,20 +179,10 @@ Queue& Memory::queue_of(Stream& stream) {
   select();
   if (!stream.queue()) {
     auto queue = std::make_shared<Queue>(device_);
-    const std::lock_guard lock(mutex_);
-    std::erase_if(queues_, [](const auto& q) { return q.expired(); });
-    queues_.push_back(queue);
+    queues().add(queue);
     stream.put_into(std::move(queue));
   }
   return static_cast<Queue&>(*stream.queue());
-}
-
-std::vector<std::shared_ptr<Queue>> Memory::queues() {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<Queue>> mine;
-  for (const auto& weak : queues_)
-    if (auto queue = weak.lock(); queue && queue->mine()) mine.push_back(std::move(queue));
-  return mine;
 }
 
 }  // namespace lamina::cuda

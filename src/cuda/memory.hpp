@@ -29,6 +29,7 @@ class Memory final : public MemorySpace {
   using MemorySpace::put;
   void put_filled(Stream& stream, void* to, std::size_t bytes, const Fill& fill) override;
   void get(Stream& stream, const void* from, void* to, std::size_t bytes) override;
+  std::shared_ptr<void> staging(std::size_t bytes) override;
   void carry(Stream& stream, const void* from, void* to, std::size_t bytes) override;
   /// From so many bytes on, what is put is uploaded beside the kernels of its stream.
   std::size_t least_beside = std::size_t(256) << 10;
@@ -71,15 +72,11 @@ class Memory final : public MemorySpace {
  private:
   static constexpr const char* from_host = "copies from the host";
   void upload(void* to, std::size_t bytes, const Fill& fill, cudaStream_t into);
-  /// Those of the calling thread.
-  std::vector<std::shared_ptr<Queue>> queues();
   void select() const { ok(cudaSetDevice(device_), "choose a GPU"); }
 
   int device_;
   cudaStream_t stream_ = nullptr;  ///< of what is done when a call returns
   PinnedBuffers pinned_;
-  std::mutex mutex_;                          // of the queues
-  std::vector<std::weak_ptr<Queue>> queues_;  // that there are
 };
 
 }  // namespace lamina::cuda

@@ -58,13 +58,16 @@ void Queue::push(std::unique_ptr<Work> work) {
   job.release();  // run() owns it now
 }
 
+/// Others may ask what is past while this waits for room in the stream.
 std::uint64_t Queue::mark() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const std::uint64_t first = capture_ ? recorded : 0;
   if (marked_) return first + count_;
   ok(cudaSetDevice(device_), "choose a GPU");
   std::unique_ptr<Mark> mark = free_mark();
+  lock.unlock();
   ok(cudaEventRecord(mark->event, stream_), "record an event");
+  lock.lock();
   mark->number = first + ++count_;
   (capture_ ? recorded_marks_ : marks_).push_back(std::move(mark));
   marked_ = true;
@@ -136,12 +139,17 @@ void Queue::follow(const Event& event) {
   if (!other) return StreamQueue::follow(event);
   if (other == this) return;
   const cudaStream_t mine = stream();
-  const std::lock_guard lock(other->mutex_);
-  const Mark* const mark = other->find(event.mark);
+  std::unique_lock lock(other->mutex_);
+  Mark* const mark = other->find(event.mark);
   check(mark || !of_recording(event.mark), "CUDA: a stream waits for a part of a recording");
   if (!mark) return;
+  ++mark->waiting;
+  lock.unlock();  // this stream may have no room
   ok(cudaSetDevice(device_), "choose a GPU");
-  ok(cudaStreamWaitEvent(mine, mark->event, 0), "have a stream wait for an event");
+  const cudaError_t status = cudaStreamWaitEvent(mine, mark->event, 0);
+  lock.lock();
+  --mark->waiting;
+  ok(status, "have a stream wait for an event");
   if (of_recording(event.mark)) take_part(other->capture_);
 }
 

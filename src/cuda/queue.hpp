@@ -24,6 +24,7 @@ class Queue final : public StreamQueue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
+  int device() const { return device_; }
   /// For kernels and copies, which whoever calls this is about to put in.
   cudaStream_t stream() {
     const std::lock_guard lock(mutex_);

@@ -13,6 +13,8 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorInvalidDevice = 101,
   cudaErrorECCUncorrectable = 214,
+  cudaErrorNvlinkUncorrectable = 220,
+  cudaErrorContained = 226,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchTimeout = 702,
@@ -23,6 +25,7 @@ enum cudaError_t {
   cudaErrorInvalidAddressSpace = 717,
   cudaErrorInvalidPc = 718,
   cudaErrorLaunchFailure = 719,
+  cudaErrorTensorMemoryLeak = 721,
   cudaErrorNotPermitted = 800,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
@@ -31,6 +34,7 @@ enum cudaError_t {
   cudaErrorStreamCaptureUnjoined = 904,
   cudaErrorStreamCaptureIsolation = 905,
   cudaErrorCapturedEvent = 907,
+  cudaErrorExternalDevice = 911,
   cudaErrorUnknown = 999
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -47,7 +51,7 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 using cudaHostFn_t = void (*)(void*);
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
-inline constexpr unsigned cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1;
 struct cudaUUID_t {
   char bytes[16];
 };

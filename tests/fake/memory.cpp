@@ -9,6 +9,10 @@
 
 #include <lamina/lamina.hpp>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 using namespace lamina;
 using namespace lamina::test;
 
@@ -33,6 +37,43 @@ TEST_CASE("once warm, copies behind the caller allocate nothing and wait for nob
   }
   CHECK(allocations == 0);
   CHECK(waits == 0);
+}
+
+TEST_CASE("a stream may be older than the memory that it works on, and outlive it") {
+  Stream stream;
+  std::vector<double> got(count);
+  for (int step = 0; step < 50; ++step) {
+    cuda::Memory memory(0);
+    const auto a = memory.allocate(bytes), b = memory.allocate(bytes);
+    round_trip(memory, stream, a.get(), b.get(), step, got);
+    memory.settle();
+    REQUIRE(got == numbers_from(step));
+    round_trip(memory, stream, a.get(), b.get(), step + 0.5, got);  // who frees them waits for it
+  }
+  stream.wait();
+  CHECK(got == numbers_from(49.5));
+}
+
+TEST_CASE("others may ask what is past while a stream that is full is put into") {
+  cuda::Memory memory(0);
+  const auto a = memory.allocate(bytes);
+  Stream stream, other;
+  memory.zero(a.get(), bytes);
+  memory.carry(stream, a.get(), a.get(), bytes);
+  const Event before = stream.event();
+  memory.carry(stream, a.get(), a.get(), bytes);
+  fill_streams(true);
+  auto put = std::async(std::launch::async, [&] { return stream.queue()->mark(); });
+  auto follow = std::async(std::launch::async, [&] {
+    memory.carry(other, a.get(), a.get(), bytes);
+    other.follow(before);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that both wait for room
+  auto ask = std::async(std::launch::async, [&] { return before.past(); });
+  const auto answer = ask.wait_for(std::chrono::seconds(20));
+  fill_streams(false);
+  CHECK(answer == std::future_status::ready);
+  put.get(), follow.get(), stream.wait(), other.wait();
 }
 
 TEST_CASE("a network that a GPU has no room for says how large a batch would fit") {

@@ -51,6 +51,10 @@ void count(std::int64_t FakeCounts::*what) {
 }
 void lose_device(bool gone) { lost = gone; }
 void run_ahead(bool may) { runs_ahead = may; }
+void fill_streams(bool full) {
+  streams_are_full = full;
+  streams_are_full.notify_all();
+}
 void hurry(cudaStream_t stream) { fake(stream).hurry(); }
 int gpu_of(const void* memory) {
   const std::lock_guard lock(guard);
@@ -210,6 +214,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  streams_are_full.wait(true);
   if (const cudaError_t why = refused()) return why;
   FakeStream& s = fake(stream);
   if (s.capture) {
@@ -223,6 +228,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 /// What was recorded by now: the event may be recorded again meanwhile.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  streams_are_full.wait(true);
   const CUevent_st at = *event;
   if (left_out()) return cudaSuccess;
   if (fake(stream).capture || at.capture) return fake(stream).follow_in_capture(at);

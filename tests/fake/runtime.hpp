@@ -35,6 +35,8 @@ bool reaches(int gpu, int other);
 /// Whether streams that are asked how far they are may go on, at random, as they do from the start;
 /// else they run no further than somebody waits for, so that as much as can be is under way.
 void run_ahead(bool may);
+/// While streams are full, whoever records an event or has a stream wait for one waits for room.
+void fill_streams(bool full);
 /// What is in the stream runs, though nobody waits for it.
 void hurry(cudaStream_t stream);
 

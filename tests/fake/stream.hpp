@@ -56,7 +56,7 @@ struct CUevent_st {
 
 namespace lamina::test {
 
-inline std::atomic<bool> lost = false, runs_ahead = true;
+inline std::atomic<bool> lost = false, runs_ahead = true, streams_are_full = false;
 inline thread_local bool in_stream = false;
 /// What the calling thread records.
 inline thread_local std::shared_ptr<FakeCapture> recorded;

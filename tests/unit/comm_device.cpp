@@ -100,7 +100,7 @@ TEST_CASE("what a device puts into streams allocates nothing, and has the stream
   CHECK(compute->works + compute->waits + transport->queue->waits == 0);
 }
 
-TEST_CASE("a Pending that goes waits until what a device runs is done, and recorded") {
+TEST_CASE("a Pending that goes waits until what a device runs is done, a recorder for its span") {
   struct Counts final : Recorder {
     void record(const Span& s) override { moved += s.lane == Lane::communication; }
     std::atomic<int> moved = 0;
@@ -116,6 +116,7 @@ TEST_CASE("a Pending that goes waits until what a device runs is done, and recor
     Counts counts;
     s.record_to(&counts);
     { const Pending dropped = comm.all_reduce(s, Pass::forward, x); }
+    counts.await_all();
     CHECK(counts.moved == 1);
     s.record_to(nullptr);
   }

@@ -5,6 +5,9 @@
 
 #include <lamina/comm/threads.hpp>
 
+#include <atomic>
+#include <memory>
+
 using namespace lamina;
 
 namespace {
@@ -238,4 +241,29 @@ TEST_CASE("an operation names its layer, or gives the number of one without a na
   CHECK(op.text() == "all_reduce sum of 2 f32 in layer fc (weight_grad)");
   op.layer_name = "";
   CHECK(op.text() == "all_reduce sum of 2 f32 in layer 3 (weight_grad)");
+}
+
+TEST_CASE("a recorder may be gone when a collective that it began with ends") {
+  struct Counted final : Recorder {
+    explicit Counted(int& calls_) : calls(calls_) {}
+    ~Counted() override { retire(); }
+    void record(const Span&) override { ++calls; }
+    int& calls;
+  };
+  std::atomic<bool> gone = false;
+  run_ranks(2, [&](World& world) {
+    int calls = 0;
+    Stream s;
+    Tensor x({10, 1, 1, 1}, DType::f64);
+    auto recorder = std::make_unique<Counted>(calls);
+    s.record_to(recorder.get());
+    while (world.rank() == 1 && !gone) std::this_thread::yield();
+    Pending pending = world.comm().all_reduce(s, Pass::weight_grad, x);
+    s.record_to(nullptr);
+    if (world.rank() == 1) pending.wait(s);
+    recorder.reset();  // on rank 0 while the sum waits for rank 1
+    if (world.rank() == 0) gone = true;
+    pending.wait(s);
+    check(calls == (world.rank() == 0 ? 1 : 2), "expected the post, and the sum on rank 1");
+  });
 }

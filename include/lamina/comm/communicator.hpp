@@ -74,9 +74,10 @@ class Communicator {
 
   /// Both views are `size()` parts in a row: part j goes to rank j, and part j of `to` is from it.
   Pending all_to_all(Stream& stream, Pass pass, const View& from, const View& to) const {
-    check(from.bytes() == to.bytes() && from.bytes() % (size_of(from.dtype) * size_) == 0, "layer ",
-          stream.layer(), ": all_to_all needs two equal buffers of ", size_, " parts, got ",
-          from.bytes(), " and ", to.bytes(), " bytes");
+    check(from.bytes() == to.bytes() &&
+              from.bytes() % (size_of(from.dtype) * std::size_t(size_)) == 0,
+          "layer ", stream.layer(), ": all_to_all needs two equal buffers of ", size_,
+          " parts, got ", from.bytes(), " and ", to.bytes(), " bytes");
     return start(stream, pass, Collective::all_to_all, from, to, from, ReduceOp::sum, -1,
                  std::size_t(size_));
   }
@@ -155,7 +156,7 @@ class Communicator {
   }
 
   /// The same ranks, whose sums are taken in one order whatever carries them: that of
-  /// added_first().
+  /// added_first(). Only NCCL adds in an order of its own.
   Communicator ordered() const {
     Communicator c = *this;
     c.ordered_ = true;
@@ -295,9 +296,7 @@ class Communicator {
       const bool by_device = op.space && group_->reaches(*op.space);
       if (op.space && !by_device) stream.only_once("collectives that go by way of the host");
       if (!by_device) return Pending(queue_, queue_->start(group_, op, stream.recorder()), op);
-      Event done;
-      const auto ticket = queue_->put(group_, op, stream.recorder(), done);
-      return Pending(queue_, ticket, op, std::move(done));
+      return Pending(queue_, queue_->put(group_, op, stream.recorder()), op);
     }
     each_own_part(op, rank_, [&](const void* from, void* to, std::size_t bytes) {
       (op.space ? *op.space : host_memory()).carry(stream, from, to, bytes);
@@ -312,6 +311,8 @@ class Communicator {
     const auto* in = static_cast<const char*>(op.in);
     auto* out = static_cast<char*>(op.out);
     if (op.collective == Collective::halo && (op.to != rank || op.from != rank)) return;
+    check(op.collective != Collective::halo || op.count == op.received, op,
+          " to itself, which expects ", op.received);
     if (op.collective == Collective::reduce_scatter || op.collective == Collective::all_to_all)
       in += bytes * std::size_t(rank);
     if (op.collective == Collective::all_gather || op.collective == Collective::all_to_all)

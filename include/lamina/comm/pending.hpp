@@ -10,16 +10,17 @@ namespace lamina {
 class [[nodiscard]] Pending {
  public:
   Pending() = default;
-  /// `event`: of one that a device runs, when it is done there. Then the ticket is that of looking
-  /// after it, if it is recorded, or 0.
-  Pending(std::shared_ptr<CommQueue> queue, CommQueue::Ticket ticket, const Operation& operation,
-          Event event = {})
+  Pending(std::shared_ptr<CommQueue> queue, CommQueue::Ticket ticket, const Operation& operation)
       : queue_(std::move(queue)),
-        event_(std::move(event)),
         ticket_(ticket),
         layer_(operation.layer),
         pass_(operation.pass),
         collective_(operation.collective) {}
+  /// Of one that a device runs, when it is done there.
+  Pending(std::shared_ptr<CommQueue> queue, Event event, const Operation& operation)
+      : Pending(std::move(queue), CommQueue::Ticket(0), operation) {
+    event_ = std::move(event);
+  }
   ~Pending() { finish(); }
   Pending(Pending&&) = default;  // leaves the source finished
   Pending& operator=(Pending&& other) noexcept {
@@ -53,15 +54,10 @@ class [[nodiscard]] Pending {
   }
 
  private:
-  /// When the stream has come past it, the collective has been recorded, too. That is for the
-  /// communication thread to see, and for no other work of the host's or a device's: what waits in
-  /// the driver's one thread must not wait for what may be behind it there.
   void follow(Stream& stream, const Span& span) {
     queue_->check_health();
     stream.time(span, [&] { stream.follow(event_); });
-    const auto queue = std::exchange(queue_, nullptr);
-    event_ = {};
-    if (ticket_ > 0) stream.then([queue, ticket = ticket_] { queue->wait(ticket); });
+    queue_ = nullptr, event_ = {};
   }
   void finish() noexcept {
     if (!queue_) return;
@@ -77,8 +73,8 @@ class [[nodiscard]] Pending {
   }
 
   std::shared_ptr<CommQueue> queue_;
-  Event event_;  ///< of one that a device runs
-  CommQueue::Ticket ticket_ = 0;
+  Event event_;                   ///< of one that a device runs
+  CommQueue::Ticket ticket_ = 0;  ///< of another
   std::int32_t layer_ = -1;
   Pass pass_ = Pass::forward;
   Collective collective_ = Collective::barrier;

@@ -27,11 +27,11 @@ class CommQueue {
   Ticket start(const std::shared_ptr<Transport>& group, const Operation& operation,
                Recorder* recorder);
 
-  /// Has the group put it into its stream (Transport::put), on this thread, where it is past at
-  /// `done`. With a recorder it is also a job, which is done when that is; else returns 0. Throws
-  /// as start() does.
-  Ticket put(const std::shared_ptr<Transport>& group, const Operation& operation,
-             Recorder* recorder, Event& done);
+  /// Has the group put it into its stream (Transport::put), on this thread; returns when it is past
+  /// there. With a recorder it is also a job, which records it after that: see
+  /// Recorder::await_all(). Throws as start() does.
+  Event put(const std::shared_ptr<Transport>& group, const Operation& operation,
+            Recorder* recorder);
 
   /// Throws what went wrong first, if anything has.
   void check_health() const;

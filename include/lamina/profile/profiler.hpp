@@ -35,8 +35,6 @@ class Profiler final : public Recorder {
   explicit Profiler(std::size_t spans = 4096, std::size_t steps = 128,
                     Counters* counters = nullptr);
 
-  Profiler(const Profiler&) = delete;
-  Profiler& operator=(const Profiler&) = delete;
   ~Profiler() override;
 
   /// Records what runs on `stream`, from now on; a step begins. The stream must outlive that.

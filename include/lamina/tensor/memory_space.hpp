@@ -1,6 +1,7 @@
 // MemorySpace: the memory of a device, where tensors lie.
 #pragma once
 
+#include <lamina/base/error.hpp>
 #include <lamina/tensor/large_pages.hpp>
 #include <lamina/tensor/reserve.hpp>
 
@@ -50,6 +51,13 @@ class MemorySpace {
   }
   /// To the host: it is there when the stream has come so far.
   virtual void get(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
+  /// Memory of the host by way of which copies to and from here are fastest. Throws Error where
+  /// there is not enough.
+  virtual std::shared_ptr<void> staging(std::size_t bytes) {
+    std::shared_ptr<void> memory(std::malloc(bytes), std::free);
+    check(memory != nullptr, "the host has no memory for ", bytes, " bytes on their way");
+    return memory;
+  }
   /// Both lie here.
   virtual void carry(Stream& stream, const void* from, void* to, std::size_t bytes) = 0;
   virtual std::size_t total_bytes() const = 0;

@@ -6,11 +6,15 @@
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -60,12 +64,53 @@ struct Span {
   Party party = {};  ///< of a collective on the communication thread
 };
 
+class Recorder;
+
+/// A recorder, for threads that may come with a span when it is gone: then nobody is told.
+class WeakRecorder {
+ public:
+  explicit WeakRecorder(Recorder& recorder) : recorder_(&recorder) {}
+  void record(const Span& span);
+  /// When this returns, nobody is at the recorder, or comes to it any more.
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    recorder_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  Recorder* recorder_;
+};
+
 /// Takes spans. `record` is called from the compute and the communication thread at once.
 class Recorder {
  public:
-  virtual ~Recorder() = default;
+  Recorder() = default;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  virtual ~Recorder() { retire(); }
   virtual void record(const Span&) = 0;
+  /// Whoever may come with a span later holds this.
+  const std::shared_ptr<WeakRecorder>& weak() const { return weak_; }
+  /// Returns when nobody holds it: collectives that have been started are recorded, or have failed.
+  void await_all() const {
+    while (weak_.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    std::atomic_thread_fence(std::memory_order_acquire);
+  }
+
+ protected:
+  /// Collectives that are under way are no longer recorded. To be called in the destructor of the
+  /// class that has record(): when this one's runs, that is gone.
+  void retire() { weak_->forget(); }
+
+ private:
+  const std::shared_ptr<WeakRecorder> weak_ = std::make_shared<WeakRecorder>(*this);
 };
+
+inline void WeakRecorder::record(const Span& span) {
+  const std::lock_guard lock(mutex_);
+  if (recorder_) recorder_->record(span);
+}
 
 /// A layer at work in a step.
 struct LayerRun {

@@ -88,7 +88,7 @@ struct CommQueue::Impl {
   struct Job {
     std::shared_ptr<Transport> group;
     Operation operation;
-    Recorder* recorder = nullptr;
+    std::shared_ptr<WeakRecorder> recorder = nullptr;  ///< an error may end it before the job
     Event done = {};  ///< of an operation that a device runs, which is only recorded here
     void (*invoke)(void*) = nullptr;
     void* work = nullptr;
@@ -126,6 +126,7 @@ struct CommQueue::Impl {
         note(error);
         lock.lock();
       }
+      job = Job();  // nobody waits for its span where another one has failed
       completed_.store(ticket, std::memory_order_release);
       finished_.notify_all();
     }
@@ -161,20 +162,30 @@ struct CommQueue::Impl {
     job.recorder->record(span);
   }
 
+  /// Memory of the host, which grows in the first steps only.
+  struct Staging {
+    void* of(MemorySpace& space, std::size_t size) {
+      if (bytes < size) {
+        memory = nullptr, bytes = 0;
+        memory = space.staging(size), bytes = size;
+      }
+      return memory.get();
+    }
+    std::shared_ptr<void> memory;
+    std::size_t bytes = 0;
+  };
+
   /// What lies on a device passes through buffers on the host.
   void run_staged(Transport& group, Operation op) {
     const std::size_t in = op.bytes_in(group.size()), out = op.bytes_out(group.size());
-    const auto stage = [](std::vector<char>& buffer, std::size_t bytes) {
-      if (buffer.size() < bytes) buffer.resize(bytes);  // grows in the first steps only
-      return buffer.data();
-    };
     const bool in_place = op.in == op.out;
     void* const device_out = op.out;
     MemorySpace& space = *std::exchange(op.space, nullptr);
     op.after = {};  // has been waited for, and is for no other process to see
-    space.copy(op.in, stage(sent_, in_place ? std::max(in, out) : in), in);
-    op.in = sent_.data();
-    op.out = in_place ? sent_.data() : stage(got_, out);
+    void* const sent = sent_.of(space, in_place ? std::max(in, out) : in);
+    space.copy(op.in, sent, in);
+    op.in = sent;
+    op.out = in_place ? sent : got_.of(space, out);
     group.run(op);
     space.copy(op.out, device_out, out);
   }
@@ -225,7 +236,7 @@ struct CommQueue::Impl {
   std::atomic<Ticket> completed_{0};
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  std::vector<char> sent_, got_;  // on the communication thread only
+  Staging sent_, got_;  // on the communication thread only
   bool stopping_ = false;
   std::thread thread_;
 };
@@ -239,7 +250,7 @@ LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport
   if (!recorder) return impl_->push({group, operation});
   // Waking the communication thread may cost the caller its processor.
   const double begin = now();
-  const Ticket ticket = impl_->push({group, operation, recorder});
+  const Ticket ticket = impl_->push({group, operation, recorder->weak()});
   // A device's kernels do not wait for it.
   if (!operation.space)
     recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
@@ -248,11 +259,11 @@ LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport
 LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {
   impl_->wait(impl_->push({nullptr, {}, nullptr, {}, invoke, work}));
 }
-LAMINA_INLINE CommQueue::Ticket CommQueue::put(const std::shared_ptr<Transport>& group,
-                                               const Operation& operation, Recorder* recorder,
-                                               Event& done) {
-  done = impl_->put(*group, operation);
-  return recorder ? impl_->push({group, operation, recorder, done}) : 0;
+LAMINA_INLINE Event CommQueue::put(const std::shared_ptr<Transport>& group,
+                                   const Operation& operation, Recorder* recorder) {
+  Event done = impl_->put(*group, operation);
+  if (recorder) impl_->push({group, operation, recorder->weak(), done});
+  return done;
 }
 LAMINA_INLINE void CommQueue::check_health() const { impl_->check_health(); }
 LAMINA_INLINE void CommQueue::watch(std::shared_ptr<Transport> world) {

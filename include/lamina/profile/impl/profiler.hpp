@@ -19,7 +19,7 @@ LAMINA_INLINE Profiler::Profiler(std::size_t spans, std::size_t steps, Counters*
   if (counters_) counts_.resize(spans);
 }
 
-LAMINA_INLINE Profiler::~Profiler() { stop(); }
+LAMINA_INLINE Profiler::~Profiler() { stop(), retire(); }
 
 LAMINA_INLINE void Profiler::start(Stream& stream) {
   stop();
@@ -80,6 +80,7 @@ LAMINA_INLINE void Profiler::end_step() {
 LAMINA_INLINE void Profiler::end_step(double end) {
   end_ = end;
   check(begin_ > 0, "end_step() without begin_step()");
+  await_all();  // a device's streams have come further than who looks after their collectives
   usage_ += usage() - used_before_;
   used_ = close();
   if (!overflow_.empty()) {
