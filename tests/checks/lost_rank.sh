@@ -23,18 +23,29 @@ expect() {
 
 expect same   1 1 '^lamina: error: data/missing: no such file$'
 expect usage  2 0 ''
+expect negative 255 0 ''
+if grep -q MPI_ABORT "$out"; then
+  echo "--fail negative: ranks were not heard of:"
+  cat "$out"
+  failed=1
+fi
 expect thrown 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
 expect parked 1 1 '^lamina: error: rank 1: images/7.jpg: not a JPEG$'
 expect early  1 1 'rank 1 .* ended before all_reduce .* in layer 10'
 export LAMINA_COMM_TIMEOUT=2
 expect stuck  1 1 'all_reduce .* in layer 10 .*no answer from rank 1 '
+export LAMINA_COMM_TIMEOUT=1
+expect late 1 1 'rank 0: halo .*: not all ranks came within 1 s'
 unset LAMINA_COMM_TIMEOUT
+expect outside 0 0 ''
 mixed='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called .* of 999'
 halo='rank 0 called all_reduce sum of 1000 f32 in layer 10 .* but rank 1 called halo of 1000'
 expect mixed 1 1 "$mixed"  # always compared where memory is shared
 export LAMINA_NODE_SIZE=2
 expect mixed 1 1 "$mixed"
 unset LAMINA_NODE_SIZE
+export LAMINA_CHECK_COLLECTIVES=0
+expect short 1 1 'rank 2: halo of 1000 f32 in layer 10 .*: rank 1 has sent 999 of 1000'
 export LAMINA_CHECK_COLLECTIVES=1
 expect halo 1 1 "$halo"
 expect short 1 1 'rank 1 called halo of 999 f32 in layer 10 .* to rank 2, which expects 1000'

@@ -6,11 +6,49 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace {
 
 lamina::World* current = nullptr;
+
+/// Rank 0 gives up a message that rank 1 sends a moment later, before it has heard of that.
+int give_up_too_early(lamina::World& world) {
+  using namespace lamina;
+  Stream stream;
+  Tensor x({1'000'000, 1, 1, 1}, DType::f32);
+  const bool sends = world.rank() == 1, gets = world.rank() == 0;
+  for (float& v : x.elements<float>()) v = sends ? 7 : 0;
+  world.comm().barrier();
+  if (!gets) usleep(1'300'000);
+  try {
+    world.comm().exchange(stream, Pass::forward, x, sends ? 0 : -1, x, gets ? 1 : -1).wait(stream);
+  } catch (const Error& e) {
+    if (!gets) throw;
+    usleep(600'000);
+    World::say(world.leave(e.what(), 1));
+    const auto values = x.elements<float>();
+    if (!std::ranges::all_of(values, [](float v) { return v == 0; }))
+      World::say("memory was written to late");
+    return 1;
+  }
+  return 0;
+}
+
+/// Rank 2 ends while a group that it is not in has much to do.
+int end_outside(lamina::World& world) {
+  using namespace lamina;
+  Stream stream;
+  const Tensor x({1000, 1, 1, 1}, DType::f32);
+  const bool in = world.rank() < 2;
+  const std::vector<int> first = {0, 1};
+  const Communicator two = world.comm().group(in ? first : std::vector<int>());
+  if (!in) return 0;
+  if (world.rank() == 1) sleep(7);
+  two.all_reduce(stream, Pass::update, x).wait(stream);
+  return 0;
+}
 
 /// Twenty steps of one all-reduce, in the middle of which rank 1 fails. A parked rank takes part in
 /// nothing but notes.
@@ -18,6 +56,9 @@ int fail(lamina::World& world, std::string_view how) {
   using namespace lamina;
   if (how == "same") throw Error("data/missing: no such file");
   if (how == "usage") return 2;
+  if (how == "negative") return -1;
+  if (how == "late") return give_up_too_early(world);
+  if (how == "outside") return end_outside(world);
   Stream stream;
   Tensor x({1000, 1, 1, 1}, DType::f32);
   const bool parks = how == "parked", parked = parks && world.rank() > 1;
