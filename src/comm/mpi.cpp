@@ -343,7 +343,6 @@ class MpiTransport final : public Transport {
   }
 
   std::shared_ptr<Transport> group(const std::vector<int>& members) override {
-    run({});  // whoever is lost is noticed here; MPI would wait for ever
     return pool_.group(*this, members, [this](const std::vector<int>& fresh) {
       const auto me = std::ranges::find(fresh, rank_) - fresh.begin();
       MPI_Comm part = MPI_COMM_NULL;
@@ -429,7 +428,8 @@ class MpiJob final : public Job {
     try {
       session_ = std::make_shared<Session>(process, process->ranks());
     } catch (const std::exception& e) {  // others wait for this rank where nobody looks around
-      std::fprintf(stderr, "error: %s\n", e.what());
+      if (process->late()) throw;
+      World::say(e.what());
       MPI_Abort(MPI_COMM_WORLD, 1);
     }
     if (const auto board = this->board()) board->met = 1;

@@ -160,7 +160,7 @@ inline void wait(MPI_Request& request, const Operation& op, Lookout& lookout,
 }
 
 /// Nothing arrives any more in memory that is about to go. What is in the middle of arriving is
-/// waited for, as long as a peer that lives needs.
+/// waited for, as long as a peer that lives needs. (MPI's own collectives cannot be given up.)
 inline void give_up(std::span<MPI_Request> receives) noexcept {
   for (MPI_Request& r : receives)
     if (r != MPI_REQUEST_NULL) MPI_Cancel(&r);

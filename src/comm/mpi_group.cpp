@@ -207,11 +207,12 @@ void MpiGroup::call(const Operation& op) {
         give_up({&receive, 1});
         throw;
       }
+      wait(request, op, lookout_);
       int got = 0;
       if (op.from >= 0) MPI_Get_count(&end, type, &got);
       check(op.from < 0 || std::size_t(got) == op.received, op, ": rank ", op.from, " has sent ",
             got, " of ", op.received);
-      break;
+      return;
     }
     case Collective::all_to_all:
       break;  // in rounds of halos

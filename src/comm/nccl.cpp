@@ -3,7 +3,7 @@
 #include "comm/nccl_rank.hpp"
 
 #include <lamina/base/host.hpp>
-#include <lamina/comm/detail/gather_words.hpp>
+#include <lamina/comm/detail/gather_values.hpp>
 #include <lamina/comm/detail/group_pool.hpp>
 #include <lamina/comm/nccl.hpp>
 
@@ -191,14 +191,14 @@ bool has_nccl() { return true; }
 std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport> peers, Device device) {
   check(device.kind == Device::Kind::cuda, "NCCL carries what lies on GPUs, but not on ", device);
   auto mine = std::make_shared<detail::NcclRank>(peers, device.index);
-  detail::check_seats(detail::gather_words(*peers, detail::Seat::of(device.index)));
+  detail::check_seats(detail::gather_values(*peers, detail::Seat::of(device.index)));
   if (peers->size() == 1) return std::make_shared<detail::NcclTransport>(peers, mine, nullptr);
   ncclUniqueId key = {};
   if (peers->rank() == 0) {
     const ncclResult_t status = detail::nccl().get_unique_id(&key);
     check(status == ncclSuccess, "NCCL: making a key: ", detail::nccl().get_error_string(status));
   }
-  key = detail::gather_words(*peers, key)[0];
+  key = detail::gather_values(*peers, key)[0];
   const auto begin = [&](ncclComm_t* to) {
     ncclConfig_t c = detail::config();
     return detail::nccl().init(to, peers->size(), key, peers->rank(), &c);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace lamina::cuda {
@@ -39,22 +40,28 @@ class Queues {
  public:
   void add(const std::shared_ptr<Queue>& queue) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(all_, [](const auto& q) { return q.expired(); });
-    all_.push_back(queue);
+    std::erase_if(all_, [](const Known& q) { return q.queue.expired(); });
+    all_.push_back({queue, std::this_thread::get_id(), queue->device()});
   }
   /// Those of the calling thread.
   std::vector<std::shared_ptr<Queue>> mine(int device) {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Queue>> found;
-    for (const auto& weak : all_)
-      if (auto queue = weak.lock(); queue && queue->mine() && queue->device() == device)
-        found.push_back(std::move(queue));
+    for (const Known& q : all_) {
+      if (q.owner != std::this_thread::get_id() || q.device != device) continue;  // may be going
+      if (auto queue = q.queue.lock(); queue && queue->mine()) found.push_back(std::move(queue));
+    }
     return found;
   }
 
  private:
+  struct Known {
+    std::weak_ptr<Queue> queue;
+    std::thread::id owner;
+    int device;
+  };
   std::mutex mutex_;
-  std::vector<std::weak_ptr<Queue>> all_;
+  std::vector<Known> all_;
 };
 
 /// Stays to the end: static tensors are freed after it would have gone.

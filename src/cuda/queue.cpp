@@ -143,9 +143,9 @@ void Queue::follow(const Event& event) {
   Mark* const mark = other->find(event.mark);
   check(mark || !of_recording(event.mark), "CUDA: a stream waits for a part of a recording");
   if (!mark) return;
+  ok(cudaSetDevice(device_), "choose a GPU");
   ++mark->waiting;
   lock.unlock();  // this stream may have no room
-  ok(cudaSetDevice(device_), "choose a GPU");
   const cudaError_t status = cudaStreamWaitEvent(mine, mark->event, 0);
   lock.lock();
   --mark->waiting;

@@ -21,12 +21,12 @@ int give_up_too_early(lamina::World& world) {
   const bool sends = world.rank() == 1, gets = world.rank() == 0;
   for (float& v : x.elements<float>()) v = sends ? 7 : 0;
   world.comm().barrier();
-  if (!gets) usleep(1'300'000);
+  if (!gets) usleep(3'200'000);
   try {
     world.comm().exchange(stream, Pass::forward, x, sends ? 0 : -1, x, gets ? 1 : -1).wait(stream);
   } catch (const Error& e) {
     if (!gets) throw;
-    usleep(600'000);
+    usleep(1'800'000);
     World::say(world.leave(e.what(), 1));
     const auto values = x.elements<float>();
     if (!std::ranges::all_of(values, [](float v) { return v == 0; }))

@@ -245,19 +245,19 @@ TEST_CASE("an operation names its layer, or gives the number of one without a na
 
 TEST_CASE("a recorder may be gone when a collective that it began with ends") {
   struct Counted final : Recorder {
-    explicit Counted(int& calls_) : calls(calls_) {}
+    explicit Counted(std::atomic<int>& calls_) : calls(calls_) {}
     ~Counted() override { retire(); }
     void record(const Span&) override { ++calls; }
-    int& calls;
+    std::atomic<int>& calls;
   };
   std::atomic<bool> gone = false;
   run_ranks(2, [&](World& world) {
-    int calls = 0;
+    std::atomic<int> calls = 0;
     Stream s;
     Tensor x({10, 1, 1, 1}, DType::f64);
     auto recorder = std::make_unique<Counted>(calls);
     s.record_to(recorder.get());
-    while (world.rank() == 1 && !gone) std::this_thread::yield();
+    for (int i = 0; i < 20'000 && world.rank() == 1 && !gone; ++i) sleep_ms(1);
     Pending pending = world.comm().all_reduce(s, Pass::weight_grad, x);
     s.record_to(nullptr);
     if (world.rank() == 1) pending.wait(s);

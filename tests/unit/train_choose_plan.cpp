@@ -45,7 +45,7 @@ TEST_CASE("ranks time plans and choose the same one") {
   double data_takes = 0;
   for (std::size_t i = 0; i < chosen.timed.size(); ++i) {
     const TimedPlan& plan = chosen.timed[i];
-    CHECK((plan.seconds.size() == 4 || (plan.seconds.size() == 2 && i > 0)));
+    CHECK((plan.seconds.size() == 4 || plan.seconds.size() == 2));
     CHECK(plan.seconds == by_rank[1].timed.at(i).seconds);  // of the slower one
     CHECK(plan.prediction.seconds > 0);
     data_plans += plan.name == "data";
@@ -104,7 +104,9 @@ TEST_CASE("a turn has one step where steps are long") {
     const ChosenPlan chosen = choose_plan(
         small(), *data, world, SGD{.momentum = 0.9}, {.batch = 16, .backend = "reference"},
         ready_cluster("cpu-1g").of(2), {.rounds = 2, .steps = 5, .seconds = 0});
-    check(chosen.timed[0].seconds.size() == 2, "expected a step per round");
+    std::size_t most = 0;
+    for (const TimedPlan& plan : chosen.timed) most = std::max(most, plan.seconds.size());
+    check(most == 2, "expected a step per round");
   });
 }
 

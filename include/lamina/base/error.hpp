@@ -1,15 +1,15 @@
 // Error: the one exception of the library, and check(), the one way to throw it.
 #pragma once
 
+#if defined(__clang__) ? __clang_major__ < 16 : __GNUC__ < 12
+#error "Lamina needs GCC 12, or clang 16, or newer"
+#endif
+
 #include <lamina/base/text.hpp>
 
 #include <source_location>
 #include <stdexcept>
 #include <string>
-
-#ifndef __cpp_lib_source_location
-#error "Lamina needs a compiler with std::source_location: GCC 12, or clang 16, or newer"
-#endif
 
 namespace lamina {
 

@@ -27,8 +27,8 @@ class CommQueue {
   Ticket start(const std::shared_ptr<Transport>& group, const Operation& operation,
                Recorder* recorder);
 
-  /// Has the group put it into its stream (Transport::put), on this thread; returns when it is past
-  /// there. With a recorder it is also a job, which records it after that: see
+  /// Has the group put it into its stream (Transport::put), on this thread; returns the event at
+  /// which it is past there. With a recorder it is also a job, which records it after that: see
   /// Recorder::await_all(). Throws as start() does.
   Event put(const std::shared_ptr<Transport>& group, const Operation& operation,
             Recorder* recorder);

@@ -313,10 +313,10 @@ void run_ranks(int ranks, Main&& main, double timeout = 60) {
   threads.reserve(std::size_t(ranks));
   try {
     for (int r = 0; r < ranks; ++r) threads.emplace_back(body, r);
-  } catch (const std::system_error& e) {
+  } catch (const std::exception& e) {
     const int rank = int(threads.size());
     note(rank, std::make_exception_ptr(Error(text("no thread could be started for rank ", rank,
-                                                  " of ", ranks, ": ", e.code().message()))));
+                                                  " of ", ranks, ": ", e.what()))));
   }
   for (auto& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);

@@ -71,7 +71,7 @@ class World {
 
   /// The ranks that mpirun (or another launcher) started; one rank, without touching MPI, if none
   /// did. Removes the launcher's arguments from argv. Throws Error where LAMINA_RANKS is set, of
-  /// which only run() can make ranks.
+  /// which only run() can make ranks. Where one rank alone fails in this, it says why and ends all.
   World(int& argc, char**& argv) {
     check(detail::thread_ranks() == 0, "LAMINA_RANKS is set, but this program makes its World ",
           "without lamina::run()");

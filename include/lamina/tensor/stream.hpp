@@ -76,10 +76,34 @@ class WeakRecorder {
     const std::lock_guard lock(mutex_);
     recorder_ = nullptr;
   }
+  void expect() { coming_.fetch_add(1, std::memory_order_relaxed); }
+  void no_longer_expect() { coming_.fetch_sub(1, std::memory_order_release); }
+  bool expects() const { return coming_.load(std::memory_order_acquire) > 0; }
 
  private:
   std::mutex mutex_;
   Recorder* recorder_;
+  std::atomic<int> coming_ = 0;
+};
+
+/// A span that is still to come: of a collective that has been started.
+class [[nodiscard]] ComingSpan {
+ public:
+  ComingSpan() = default;
+  explicit ComingSpan(std::shared_ptr<WeakRecorder> to) : to_(std::move(to)) { to_->expect(); }
+  ComingSpan(ComingSpan&&) = default;
+  ComingSpan& operator=(ComingSpan&& other) noexcept {
+    std::swap(to_, other.to_);
+    return *this;
+  }
+  ~ComingSpan() {
+    if (to_) to_->no_longer_expect();
+  }
+  explicit operator bool() const { return to_ != nullptr; }
+  void record(const Span& span) const { to_->record(span); }
+
+ private:
+  std::shared_ptr<WeakRecorder> to_;
 };
 
 /// Takes spans. `record` is called from the compute and the communication thread at once.
@@ -90,12 +114,12 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
   virtual ~Recorder() { retire(); }
   virtual void record(const Span&) = 0;
-  /// Whoever may come with a span later holds this.
-  const std::shared_ptr<WeakRecorder>& weak() const { return weak_; }
-  /// Returns when nobody holds it: collectives that have been started are recorded, or have failed.
+  /// For whoever comes with a span later.
+  ComingSpan coming() const { return ComingSpan(weak_); }
+  /// Returns when none is still to come: collectives that have been started are recorded, or have
+  /// failed.
   void await_all() const {
-    while (weak_.use_count() > 1) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    std::atomic_thread_fence(std::memory_order_acquire);
+    while (weak_->expects()) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 
  protected:

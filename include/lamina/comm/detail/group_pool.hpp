@@ -3,7 +3,7 @@
 // dropped by whichever thread and whenever.
 #pragma once
 
-#include <lamina/comm/detail/gather_words.hpp>
+#include <lamina/comm/detail/gather_values.hpp>
 #include <lamina/comm/transport.hpp>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ inline std::shared_ptr<Transport> GroupPool::group(Transport& whole,
   };
   const bool none = members.empty();
   std::vector<Said> all =
-      gather_words(whole, Said{none ? -1 : members[0], none ? 1 : idle(members)});
+      gather_values(whole, Said{none ? -1 : members[0], none ? 1 : idle(members)});
   for (Said& a : all)
     for (const Said& b : all)
       if (a.first == b.first) a.idle &= b.idle;

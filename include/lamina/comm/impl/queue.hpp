@@ -88,8 +88,8 @@ struct CommQueue::Impl {
   struct Job {
     std::shared_ptr<Transport> group;
     Operation operation;
-    std::shared_ptr<WeakRecorder> recorder = nullptr;  ///< an error may end it before the job
-    Event done = {};  ///< of an operation that a device runs, which is only recorded here
+    ComingSpan recorder = {};  ///< an error may end the recorder before the job
+    Event done = {};           ///< of an operation that a device runs, which is only recorded here
     void (*invoke)(void*) = nullptr;
     void* work = nullptr;
   };
@@ -159,7 +159,7 @@ struct CommQueue::Impl {
         op.layer, op.pass, Lane::communication, name(op.collective),
         begin,    now(),   op.bytes(size),      op.bytes(size) * bus_factor(op.collective, size)};
     span.party = {detail::group_of(job.group->members()), job.group->rank(), op.to, op.from};
-    job.recorder->record(span);
+    job.recorder.record(span);
   }
 
   /// Memory of the host, which grows in the first steps only.
@@ -250,19 +250,19 @@ LAMINA_INLINE CommQueue::Ticket CommQueue::start(const std::shared_ptr<Transport
   if (!recorder) return impl_->push({group, operation});
   // Waking the communication thread may cost the caller its processor.
   const double begin = now();
-  const Ticket ticket = impl_->push({group, operation, recorder->weak()});
+  const Ticket ticket = impl_->push({group, operation, recorder->coming()});
   // A device's kernels do not wait for it.
   if (!operation.space)
     recorder->record({operation.layer, operation.pass, Lane::wait, "post", begin, now()});
   return ticket;
 }
 LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {
-  impl_->wait(impl_->push({nullptr, {}, nullptr, {}, invoke, work}));
+  impl_->wait(impl_->push({nullptr, {}, {}, {}, invoke, work}));
 }
 LAMINA_INLINE Event CommQueue::put(const std::shared_ptr<Transport>& group,
                                    const Operation& operation, Recorder* recorder) {
   Event done = impl_->put(*group, operation);
-  if (recorder) impl_->push({group, operation, recorder->weak(), done});
+  if (recorder) impl_->push({group, operation, recorder->coming(), done});
   return done;
 }
 LAMINA_INLINE void CommQueue::check_health() const { impl_->check_health(); }

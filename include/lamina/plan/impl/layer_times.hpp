@@ -57,9 +57,7 @@ LAMINA_INLINE LayerSeconds FormulaTimes::of(const Layer& layer, std::span<const 
   const Work update = update_work(rule, cost.parameters, precision);
   const bool windows = layer.multiplies() && contains(layer.splits(), Axis::height);
   LayerSeconds most;
-  for (const auto& load : d::loads(cluster_, split, xs[0], layer.output(xs))) {
-    const auto& device = load.first;  // clang before 16 has no bindings in lambdas
-    const auto& share = load.second;
+  for (const auto& [device, share] : d::loads(cluster_, split, xs[0], layer.output(xs))) {
     const DeviceModel::Flops& flops = device->flops_of(precision.compute);
     const double rate = windows ? flops.conv : flops.gemm;
     const auto pass = [&](double& to, const Work& work) {

@@ -120,12 +120,10 @@ LAMINA_INLINE void Optimizer::check_groups(const PlacedNetwork& network) const {
   std::vector<std::string_view> names;
   for (const WholeParameter& p : network.all_parameters())
     if (p.trained) names.push_back(p.name);
-  for (const auto& group : groups_) {
-    const std::string& pattern = group.first;  // clang before 16 has no bindings in lambdas
+  for (const auto& [pattern, group] : groups_)
     check(std::any_of(names.begin(), names.end(),
                       [&](std::string_view name) { return matches(pattern, name); }),
           "group of the optimizer: ", no_match("trained parameter", pattern, names));
-  }
 }
 
 LAMINA_INLINE Tensor Optimizer::attach(PlacedNetwork& network) const {
