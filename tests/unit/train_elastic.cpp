@@ -345,7 +345,7 @@ TEST_CASE("a stop in the middle of a resize ends all ranks, and training goes on
     Trainer trainer = trainer_of(world, f);
     std::size_t next = 0;
     std::int64_t announced = 1000;
-    FitOptions fit = fit_options(trainer, f, next, 400);
+    FitOptions fit = fit_options(trainer, f, next, 1000);
     const auto sleeps = fit.on_step;
     fit.on_step = [&](const StepResult& r) {
       if (r.resize > 0) announced = r.step;
@@ -360,13 +360,13 @@ TEST_CASE("a stop in the middle of a resize ends all ranks, and training goes on
     stopped[std::size_t(world.rank())] = epochs.stopped();
     steps[std::size_t(world.rank())] = trainer.active() ? trainer.progress().step : -1;
     std::size_t no = 0;
-    for (const Epoch& e : trainer.fit(*data, fit_options(trainer, none, no, 40))) (void)e;
+    for (const Epoch& e : trainer.fit(*data, fit_options(trainer, none, no, 300))) (void)e;
     note_weights(trainer, world, found);
   });
   for (const char s : stopped) CHECK(s);
-  CHECK(steps[0] < 40);
+  CHECK(steps[0] < 300);
   for (const std::int64_t s : steps) CHECK((s == -1 || s == steps[0]));
-  CHECK((found == weights_after(40)));
+  CHECK((found == weights_after(300)));
 }
 
 TEST_CASE("a parked rank is heard while others evaluate") {
