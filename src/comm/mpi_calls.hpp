@@ -4,6 +4,7 @@
 #include "comm/mpi_combine.hpp"
 
 #include <lamina/base/clock.hpp>
+#include <lamina/comm/detail/gather_values.hpp>
 #include <lamina/comm/transport.hpp>
 
 #include <mpi.h>
@@ -12,7 +13,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <numeric>
 #include <span>
 #include <string_view>
@@ -175,22 +175,13 @@ std::vector<T> gather(MPI_Comm comm, const T& mine, const Operation& op, Lookout
   static_assert(std::is_trivially_copyable_v<T>);
   int size = 1;
   MPI_Comm_size(comm, &size);
-  struct Both {
-    T mine;
-    std::vector<T> all;
-  };
-  auto both = std::make_unique<Both>(mine, std::vector<T>(std::size_t(size), mine));
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&both->mine, int(sizeof(T)), MPI_BYTE, both->all.data(), int(sizeof(T)),
-                           MPI_BYTE, comm, &request),
-            "MPI_Iallgather");
-  try {
+  return gather_held(size, mine, [&](const T& in, T* all) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallgather(&in, int(sizeof(T)), MPI_BYTE, all, int(sizeof(T)), MPI_BYTE, comm,
+                             &request),
+              "MPI_Iallgather");
     wait(request, op, lookout);
-  } catch (...) {
-    (void)both.release();  // MPI may still write there
-    throw;
-  }
-  return std::move(both->all);
+  });
 }
 
 }  // namespace lamina::detail

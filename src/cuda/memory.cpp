@@ -49,7 +49,7 @@ class Queues {
     std::vector<std::shared_ptr<Queue>> found;
     for (const Known& q : all_) {
       if (q.owner != std::this_thread::get_id() || q.device != device) continue;  // may be going
-      if (auto queue = q.queue.lock(); queue && queue->mine()) found.push_back(std::move(queue));
+      if (auto queue = q.queue.lock()) found.push_back(std::move(queue));
     }
     return found;
   }

@@ -10,25 +10,34 @@
 
 namespace lamina::detail {
 
+/// What gather(in, all) brings together, by rank. Where it throws, a carrier that has given up may
+/// still read and write there: then both stay to the end.
+template <class T, class Gather>
+std::vector<T> gather_held(int ranks, const T& mine, Gather&& gather) {
+  struct Held {
+    T mine;
+    std::vector<T> all;
+  };
+  auto held = std::make_unique<Held>(mine, std::vector<T>(std::size_t(ranks), mine));
+  try {
+    gather(held->mine, held->all.data());
+  } catch (...) {
+    (void)held.release();
+    throw;
+  }
+  return std::move(held->all);
+}
+
 /// By rank. Collective, on the thread that runs collectives.
 template <class T>
 std::vector<T> gather_values(Transport& ranks, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0);
-  struct Both {
-    T mine;
-    std::vector<T> all;
-  };
-  auto both = std::make_unique<Both>(mine, std::vector<T>(std::size_t(ranks.size()), mine));
-  Operation op;
-  op.collective = Collective::all_gather, op.dtype = DType::i32;
-  op.in = &both->mine, op.out = both->all.data(), op.count = sizeof(T) / 4;
-  try {
+  return gather_held(ranks.size(), mine, [&](const T& in, T* all) {
+    Operation op;
+    op.collective = Collective::all_gather, op.dtype = DType::i32;
+    op.in = &in, op.out = all, op.count = sizeof(T) / 4;
     ranks.run(op);
-  } catch (...) {
-    (void)both.release();  // a carrier that has given up may still write there
-    throw;
-  }
-  return std::move(both->all);
+  });
 }
 
 }  // namespace lamina::detail
