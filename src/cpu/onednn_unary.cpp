@@ -1,7 +1,9 @@
 // Activations, pooling, local response normalisation, softmax and reorders.
+#include "cpu/onednn_weighted.hpp"
 #include "cpu/onednn_widened.hpp"
 
 #include <lamina/kernels/backends.hpp>
+#include <lamina/kernels/threads.hpp>
 
 #include <algorithm>
 
@@ -68,6 +70,9 @@ class UnaryOps : public UnaryKernel {
     });
   }
 
+  /// Where oneDNN has but loops for both passes; those for n-h-w-c are better than a reorder.
+  bool loops() const { return loops_; }
+
  protected:
   explicit UnaryOps(const char* what) : what_(what) {}
 
@@ -97,6 +102,8 @@ class UnaryOps : public UnaryKernel {
       dy.dtype = dx.dtype = DType::f32;
       room_ = Room(runtime, backward_.scratch(), {dy, dx});
     }
+    const auto loops = [](const auto& pd) { return slow(pd) || is(pd, "simple_nchw"); };
+    loops_ = loops(forward) && loops(backward);
     algorithm = forward.impl_info_str();
     if (algorithm != backward.impl_info_str()) algorithm += text('|', backward.impl_info_str());
     workspace = kept_.bytes();
@@ -107,6 +114,7 @@ class UnaryOps : public UnaryKernel {
   const char* what_;
   Op forward_, backward_;
   Tensor kept_;
+  bool loops_ = false;
   bool wide_ = false;
   Room room_;  // where backward is in f32
 };
@@ -202,6 +210,70 @@ class Softmax final : public UnaryOps {
   }
 };
 
+/// The reference's loops, on plain images: each thread runs those of some images. Where oneDNN has
+/// no more than loops either, its own take up to 15 times as long.
+class Loops final : public UnaryKernel {
+ public:
+  /// `make(backend, form)` gives the reference's kernel.
+  template <class Make>
+  Loops(const char* what, const Form& x, const Make& make) : what_(what) {
+    const auto backend = reference_backend();
+    const int count = int(std::clamp<std::int64_t>(x.shape.n, 1, threads()));
+    for (int i = 0; i < count; ++i) {
+      Form some{x.shape, x.dtype, {}};
+      some.shape.n = x.shape.n * (i + 1) / count - x.shape.n * i / count;
+      parts_.push_back(make(*backend, some));
+      workspace += parts_.back()->workspace;
+    }
+    const UnaryKernel& one = *parts_[0];
+    inputs = {{x.shape, x.dtype, {}}};
+    output = one.output, output.shape.n = x.shape.n;
+    algorithm = one.algorithm;
+    in_place = one.in_place, reads_x = one.reads_x, reads_y = one.reads_y;
+  }
+
+  void forward(Stream& stream, const View& x, const View& y) override {
+    check_operand(x, inputs[0], what_), check_operand(y, output, what_);
+    stream.run(Pass::forward, what_, [&] {
+      each_part([&](Stream& quiet, UnaryKernel& k, const auto& of) {
+        k.forward(quiet, of(x, k.inputs[0]), of(y, k.output));
+      });
+    });
+  }
+
+  void input_grad(Stream& stream, const View& x, const View& y, const View& dy,
+                  const View& dx) override {
+    if (reads_x) check_operand(x, inputs[0], what_);
+    if (reads_y) check_operand(y, output, what_);
+    check_operand(dy, output, what_), check_operand(dx, inputs[0], what_);
+    stream.run(Pass::input_grad, what_, [&] {
+      each_part([&](Stream& quiet, UnaryKernel& k, const auto& of) {
+        k.input_grad(quiet, reads_x ? of(x, k.inputs[0]) : View(),
+                     reads_y ? of(y, k.output) : View(), of(dy, k.output), of(dx, k.inputs[0]));
+      });
+    });
+  }
+
+ private:
+  void each_part(const auto& run) {
+    const int count = int(parts_.size());
+    const auto one = [&](int i) {
+      Stream quiet;  // a recorder hears of all of them as one
+      run(quiet, *parts_[std::size_t(i)], [&](const View& all, const Form& some) {
+        const Shape& s = all.shape;
+        const std::int64_t first = s.n * i / count * s.c * s.h * s.w;
+        return all.at(std::size_t(first) * size_of(all.dtype), some);
+      });
+    };
+    if (count == 1) return one(0);
+#pragma omp parallel for schedule(static) if (inputs[0].bytes() > 4 * parallel_elements)
+    for (int i = 0; i < count; ++i) one(i);
+  }
+
+  const char* what_;
+  std::vector<std::unique_ptr<UnaryKernel>> parts_;
+};
+
 class Reorder final : public UnaryKernel {
  public:
   Reorder(const RuntimePtr& runtime, const Form& x, const Form& y) {
@@ -283,15 +355,26 @@ std::unique_ptr<UnaryKernel> make_activation(RuntimePtr runtime, const Activatio
 std::unique_ptr<UnaryKernel> make_pool(RuntimePtr runtime, const PoolGeometry& g, const Form& x) {
   check_input(x, "pool");
   if (auto own = make_max_pool(g, x)) return own;
-  if (g.kind == PoolGeometry::Kind::max && x.dtype == DType::f32)
-    return reference_backend()->pool(g, {x.shape, x.dtype, {}});
-  return std::make_unique<Pool>(runtime, g, x);
+  const bool max = g.kind == PoolGeometry::Kind::max;
+  if (!max || x.dtype != DType::f32) {
+    auto pool = std::make_unique<Pool>(runtime, g, x);
+    if (!pool->loops()) return pool;
+  }
+  return std::make_unique<Loops>(
+      max ? "max_pool" : "average_pool", x,
+      [&](const Backend& b, const Form& some) { return b.pool(g, some); });
 }
 std::unique_ptr<UnaryKernel> make_lrn(RuntimePtr runtime, const LrnGeometry& g, const Form& x) {
-  return std::make_unique<Lrn>(runtime, g, x);
+  auto lrn = std::make_unique<Lrn>(runtime, g, x);
+  if (!lrn->loops()) return lrn;
+  return std::make_unique<Loops>(
+      "lrn", x, [&](const Backend& b, const Form& some) { return b.lrn(g, some); });
 }
 std::unique_ptr<UnaryKernel> make_softmax(RuntimePtr runtime, const Form& x) {
-  return std::make_unique<Softmax>(runtime, x);
+  auto softmax = std::make_unique<Softmax>(runtime, x);
+  if (!softmax->loops()) return softmax;
+  return std::make_unique<Loops>(
+      "softmax", x, [](const Backend& b, const Form& some) { return b.softmax(some); });
 }
 std::unique_ptr<UnaryKernel> make_reorder(RuntimePtr runtime, const Form& x, const Form& y) {
   return std::make_unique<Reorder>(runtime, x, y);

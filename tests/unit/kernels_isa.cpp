@@ -106,6 +106,28 @@ TEST_CASE("few channels, groups and dilations do not run by oneDNN's reference",
             }
 }
 
+TEST_CASE("where oneDNN has but loops both ways, the reference's are taken", "[isa]") {
+  if (!has_onednn()) return;
+  const auto backend = onednn_backend();
+  const auto expect = [](const UnaryKernel& kernel) {
+    const std::string& how = kernel.algorithm;
+    CAPTURE(how);
+    const bool both = how.find("simple_nchw") != how.npos && how.find('|') == how.npos;
+    CHECK_FALSE(both);
+    CHECK((how.find("ref") == how.npos || how.find("jit") != how.npos));
+  };
+  expect(*backend->softmax({{2, 21, 8, 8}, DType::f32, {}}));
+  expect(*backend->softmax({{2, 21, 8, 8}, DType::bf16, {}}));
+  for (const int size : {3, 5, 7}) {
+    LrnGeometry g;
+    g.size = size;
+    expect(*backend->lrn(g, {{2, 16, 9, 9}, DType::f32, {}}));
+  }
+  PoolGeometry g;
+  g.kind = PoolGeometry::Kind::average, g.window = 3, g.pad = 1;
+  expect(*backend->pool(g, {{2, 16, 9, 9}, DType::f32, {}}));
+}
+
 TEST_CASE("3x3 convolutions of many pixels go by Winograd's filtering on AVX2", "[isa]") {
   if (!has_onednn() || !has(", AVX2")) return;
   ConvGeometry g;
