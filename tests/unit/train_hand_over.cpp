@@ -296,6 +296,17 @@ TEST_CASE("a sharded optimizer and weights with master weights go over whole") {
   train(how, ranks);
 }
 
+TEST_CASE("what ranks put states together of counts as sent") {
+  How how{.net = small_network(false), .sharded = true, .plans = {"data", "data"}};
+  const Trained found = train(how, {2, 1});
+  CHECK(found.to_send == 0);  // the rank that stays has all weights
+  // Each of the two has half of the momentum, and gets the other half.
+  const double momentum = double(size_of(DType::f64)) * double(found.weights.size());
+  CAPTURE(found.sent, momentum);
+  CHECK(found.sent >= momentum);
+  CHECK(found.sent < 1.1 * momentum);
+}
+
 TEST_CASE("running averages of each rank's own go over as their mean") {
   const Folder folder;
   const auto data = small_data();

@@ -46,6 +46,8 @@ class SlotReader {
   /// Of a slot that all have values of their own of, their mean. `plain`, on the host, has the
   /// shape of this rank's block, and is absent where it has none. Collective where Slot::together.
   void read(const Slot& slot, const View& plain);
+  /// Bytes of states in parts that this rank got from those with whom it shares them, so far.
+  double gathered() const { return gathered_; }
 
  private:
   void see(const Slot& slot);
@@ -55,6 +57,7 @@ class SlotReader {
   const Bucket* bucket_ = nullptr;
   std::size_t state_ = 0;
   Tensor all_;  // the last state that ranks keep in parts, of the whole bucket
+  double gathered_ = 0;
 };
 
 /// This rank's block becomes `plain`, which lies on the host.

@@ -317,7 +317,7 @@ LAMINA_INLINE double hand_over(const PlacedNetwork* before, PlacedNetwork* after
     }
     if (to && !c.as_it_lies) write_slot(fresh.slots()[std::size_t(c.after)], *after, to);
   }
-  return bytes;
+  return bytes + ranks.all_reduce_value(reader ? reader->gathered() : 0.0);
 }
 
 }  // namespace lamina

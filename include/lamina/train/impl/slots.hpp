@@ -128,7 +128,9 @@ LAMINA_INLINE void SlotReader::see(const Slot& slot) {
   if (!bucket) return;
   all_ = Tensor({bucket->values.shape, bucket->state, {}}, network_.placing().backend->memory());
   Stream stream;
-  bucket->ranks.all_gather(stream, Pass::update, bucket->states[state_], all_).wait(stream);
+  const View& own = bucket->states[state_];
+  bucket->ranks.all_gather(stream, Pass::update, own, all_).wait(stream);
+  gathered_ += double(all_.bytes() - own.bytes());
 }
 
 LAMINA_INLINE View SlotReader::of(const Slot& slot) const {
