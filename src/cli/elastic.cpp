@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -214,8 +215,12 @@ std::string ask_job(const std::string& path, int ranks) {
   check(S_ISSOCK(status.st_mode), path, ": is no socket of a job");
   const sockaddr_un address = address_of(path);
   const Descriptor socket = new_socket();
+  const timeval limit = {.tv_sec = 5, .tv_usec = 0};  // where others wait for a job that is stopped
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   const int connected = connect_to(socket.get(), address);
-  check(connected == 0, path, ": no job answers there: ", std::strerror(errno));
+  const bool full = connected != 0 && errno == EAGAIN;
+  check(connected == 0, path, ": no job answers there: ",
+        full ? "others have asked before, for 5 s" : std::strerror(errno));
   check(receive_line(socket.get()) + '\n' == greeting, path, ": who answers there is no job");
   check(send_all(socket.get(), text("resize ", ranks, '\n')), path, ": the job has ended");
   const std::string answer = receive_line(socket.get());

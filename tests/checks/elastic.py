@@ -368,8 +368,19 @@ def bad_input():
     other.bind(str(root / "other"))
     other.listen()
     threading.Thread(target=lambda: other.accept()[0].sendall(b"SSH-2.0\n"), daemon=True).start()
+    full = socket.socket(socket.AF_UNIX)  # of a job that is stopped, which others wait for
+    full.bind(str(root / "full"))
+    full.listen(0)
+    others = []
+    try:
+        while True:
+            others.append(socket.socket(socket.AF_UNIX))
+            others[-1].setblocking(False)
+            others[-1].connect(str(root / "full"))
+    except BlockingIOError:
+        pass
     for job, said in (("plain", "is no socket of a job"), ("nothing", "No such file"),
-                      ("other", "who answers there is no job")):
+                      ("other", "who answers there is no job"), ("full", "others have asked")):
         answer = resize(job, 2)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {job}", answer.stderr)
     expect((root / "plain").read_text() == "no job", "a file that is no socket was touched")
