@@ -9,6 +9,7 @@
 #include <chrono>
 #include <random>
 #include <thread>
+#include <utility>
 
 using namespace lamina;
 using namespace lamina::test;
@@ -345,6 +346,35 @@ TEST_CASE("running averages of each rank's own go over as they are to as many") 
     save_around_resize(trainer, *data, folder, 3, 2);
   });
   CHECK((checkpoint_files::read(folder / "before") == checkpoint_files::read(folder / "after")));
+}
+
+TEST_CASE("ranks with unlike numbers of rows make ready what has other layouts for them") {
+  // A linear layer of two rows keeps its weights otherwise than of one.
+  const Network net = make_model("lenet");
+  const auto data = synthetic({.limit = 4000, .channels = 1, .height = 28, .width = 28});
+  std::vector<int> resized;
+  std::vector<std::string> refused;
+  run_ranks(3, [&](World& world) {
+    set_threads(1);
+    Trainer trainer(net, world, SGD{.rate = 0.01},
+                    {.batch = 4, .active = 1, .shard_optimizer = true});
+    bool asked = false;
+    FitOptions fit{.epochs = 1000, .steps = 200};
+    fit.resize = [&] {
+      return trainer.progress().step >= 2 && !std::exchange(asked, true) ? 3 : 0;
+    };
+    fit.on_step = [&](const StepResult&) {  // or the training is over before all are ready
+      if (world.rank() == 0 && resized.empty() && refused.empty())
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    fit.on_resize = [&](const Resize& r) {
+      if (world.rank() == 0) resized.push_back(r.to);
+    };
+    fit.on_refused = [&](const std::string& why) { refused.push_back(why); };
+    for (const Epoch& epoch : trainer.fit(*data, fit)) (void)epoch;
+  });
+  CHECK(refused == std::vector<std::string>());
+  CHECK(resized == std::vector{3});
 }
 
 TEST_CASE("fit() makes ready what comes next while all train, and hands over") {

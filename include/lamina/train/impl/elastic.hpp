@@ -202,8 +202,15 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
 LAMINA_INLINE void Trainer::rehearse(int ranks) {
   if (active() && !network().placing().backend->memory().on_host()) return;
   ImaginedRanks imagined(ranks);
-  prepare(placing(imagined.as(0)));  // who asks all others, and so comes first
-  const PlacedNetwork mine = prepare(placing(imagined.as(all_.rank())));
+  // Whether weights lie alike on all ranks, which may have unlike numbers of rows, only real ones
+  // can tell: here they lie plain, as on those that differ.
+  const auto as = [&](int rank) {
+    PlaceOptions options = placing(imagined.as(rank));
+    options.unlike_backends = true;
+    return prepare(std::move(options));
+  };
+  as(0);  // who asks all others, and so comes first
+  const PlacedNetwork mine = as(all_.rank());
   MemorySpace& memory = mine.placing().backend->memory();
   const std::size_t bytes = optimizer_.memory(mine).total();
   if (active())
