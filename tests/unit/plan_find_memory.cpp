@@ -149,6 +149,23 @@ TEST_CASE("where nothing fits, the least that any plan takes is named") {
              least / 1e6));
 }
 
+TEST_CASE("what no plan is possible for hides none that fits") {
+  // Data-parallel never fits. Looking for how few samples it would, one comes to a single sample,
+  // of which batch norm has no variance.
+  Network net({.c = 256});
+  for (int i = 0; i < 4; ++i) net.add<Linear>({.features = 256, .bias = false});
+  net.add<BatchNorm>({});
+  const double limit = 0.6 * fullest(net, {.batch = 4}, 2, momentum);
+  const FoundPlan found =
+      find_plan(net, {.batch = 4}, momentum, cluster_of(2, limit), 2, {}, seconds(1, 2));
+  CHECK(found.best.fits);
+  CHECK_FALSE(found.data);
+  CHECK_THROWS_WITH(find_plan(net, {.batch = 4}, momentum, cluster_of(2, 1e3), 2),
+                    ContainsSubstring("no plan fits into memory"));
+  CHECK_THROWS_WITH(find_plan(net, {.batch = 1}, momentum, cluster_of(2, plenty), 2),
+                    ContainsSubstring("no plan is possible on 2 ranks with a batch of 1"));
+}
+
 TEST_CASE("no more is cut than must be to fit") {
   // Cutting a layer saves an eighth, and a second of its speed: two must be.
   const Network net = linears();

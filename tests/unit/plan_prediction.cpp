@@ -212,6 +212,18 @@ TEST_CASE("where data-parallel stops paying") {
   CHECK(turns({{infinity, infinity}, {2, 2}, {3, 2.9}}) == std::pair(2, 0));
 }
 
+TEST_CASE("of scaling nothing is said of plans that are missing") {
+  const auto said = [](double data, double best) {
+    return scaling_table({{.devices = 1, .batch = 4, .data = data, .best = data},
+                          {.devices = 2, .batch = 4, .data = infinity, .best = best}});
+  };
+  CHECK_THAT(said(4, 2), ContainsSubstring("Data-parallel gets faster up to 1 device; "));
+  CHECK_THAT(said(infinity, 2), ContainsSubstring("Data-parallel is not possible, or does not"));
+  CHECK_THAT(said(infinity, infinity), ContainsSubstring("No plan is possible, or fits"));
+  CHECK(said(infinity, 2).find("faster") == std::string::npos);
+  CHECK(said(infinity, infinity).find("faster") == std::string::npos);
+}
+
 TEST_CASE("predictions as files") {
   const Prediction p = made();
   const auto path = std::filesystem::temp_directory_path() / "lamina_prediction_test.json";

@@ -184,7 +184,12 @@ std::optional<FoundPlan> cheapest(const Network& network, const PlaceOptions& op
       placing.batch = all / parts, placing.micro_batches = parts;
       placing.shard_optimizer |= bought.shards;
       if (bought.recomputes) placing.recompute = with_cheap_layers(network, options.recompute);
-      std::optional<FoundPlan> found = find(placing);
+      std::optional<FoundPlan> found;
+      try {
+        found = find(placing);
+      } catch (const Error&) {  // of so few samples at once: batch norm has no variance of one, say
+        if (parts == given) throw;
+      }
       if (found && (!best || found->best.step.seconds < best->best.step.seconds)) {
         best = std::move(found);
         best->bought = bought.words(options);

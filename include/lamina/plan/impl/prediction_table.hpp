@@ -187,15 +187,30 @@ inline double base_of(const std::vector<ScalingPoint>& points) {
   return 0;
 }
 
+/// The most devices on which there is such a time; 0: there is none.
+inline int most_with(const std::vector<ScalingPoint>& points, double ScalingPoint::*seconds) {
+  int most = 0;
+  for (const ScalingPoint& p : points)
+    if (std::isfinite(p.*seconds)) most = p.devices;
+  return most;
+}
+
 inline std::string turns(const std::vector<ScalingPoint>& points) {
   const TurningPoints t = turning_points(points);
-  const int most = points.back().devices;
-  std::string s = t.fastest > 0
-                      ? text("Data-parallel gets no faster beyond ", devices_text(t.fastest), "; ")
-                      : text("Data-parallel gets faster up to ", devices_text(most), "; ");
-  append(s, t.overtaken > 0
-                ? text("auto is more than 5 % faster from ", devices_text(t.overtaken), " on.\n")
-                : text("auto is at most 5 % faster on ", devices_text(most), ".\n"));
+  const int data = most_with(points, &ScalingPoint::data);
+  const int best = most_with(points, &ScalingPoint::best);
+  std::string s;
+  if (best == 0) {
+    s = "No plan is possible, or fits, on any of these numbers of devices.\n";
+  } else if (data == 0) {
+    s = "Data-parallel is not possible, or does not fit, on any of these numbers of devices.\n";
+  } else {
+    s = t.fastest > 0 ? text("Data-parallel gets no faster beyond ", devices_text(t.fastest), "; ")
+                      : text("Data-parallel gets faster up to ", devices_text(data), "; ");
+    append(s, t.overtaken > 0
+                  ? text("auto is more than 5 % faster from ", devices_text(t.overtaken), " on.\n")
+                  : text("auto is at most 5 % faster on ", devices_text(best), ".\n"));
+  }
   for (const ScalingPoint& p : points)
     if (!p.reason.empty()) append(s, text("On ", devices_text(p.devices), ": ", p.reason, '\n'));
   return s;
