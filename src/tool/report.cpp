@@ -6,6 +6,7 @@
 #include <lamina/profile/report.hpp>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,8 +21,17 @@ struct ReportOptions {
   int top = 10;
 };
 
+/// What a comparison had first may be nowhere but in its folder, from where the next one takes it
+/// away, and there with what it had last.
+void check_kept(const std::string& file, const std::string& folder) {
+  std::error_code error;
+  check(!std::filesystem::equivalent(file, folder + "/before.json", error), "report: ", file,
+        " lies in --report ", folder, ", and would be lost: expected another folder");
+}
+
 int report(const ReportOptions& o, const World& world) {
   if (world.rank() != 0) return 0;
+  for (const std::string& file : o.files) check_kept(file, o.folder);
   check(!o.files.empty() && o.files.size() <= 2,
         "report: expected one profile, or two to compare, got ", o.files.size(), " files");
   const Profile profile = read_profile_json(o.files[0]);

@@ -71,8 +71,9 @@ std::string other_options(const Trainer& trainer) {
   return lines;
 }
 
-/// Records some steps in the middle of a training: the first few are left out, and no step at the
-/// end of an epoch is followed into the evaluation. Until it has them, steps do not overlap.
+/// Records some steps in the middle of a training: the first few are left out, and no step that
+/// comes after something else: an evaluation, or a checkpoint. Until it has them, steps do not
+/// overlap.
 class StepRecorder {
  public:
   StepRecorder(Trainer& trainer, int steps, RunTrace* trace)
@@ -87,12 +88,13 @@ class StepRecorder {
     trainer_.run_ahead(left_ == 0);
   }
 
-  void after(const StepResult& r) {
+  /// `follows`: the next step begins at once.
+  void after(bool follows) {
     if (open_) {
       profiler_->end_step(), --left_;
       if (trace_) trace_->step(*profiler_);
     }
-    open_ = left_ > 0 && ++seen_ >= 3 && r.index < r.count;
+    open_ = left_ > 0 && ++seen_ >= 3 && follows;
     open_ ? profiler_->start(trainer_.stream()) : profiler_->stop();
     trainer_.run_ahead(left_ == 0);
   }
@@ -274,7 +276,12 @@ void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const Ru
     const bool as_planned = trainer.ranks().size() == plan.plan.ranks;
     show_profile(std::move(profile), how, as_planned ? plan : RunPlan(), trainer.network(), world);
   } else if (o.profile_steps > 0 && world.rank() == 0) {
-    std::puts("# no per-layer table: too few steps were run to record any");
+    const bool files = !o.json.empty() || !o.csv.empty() || !o.trace.empty() || !o.report.empty();
+    const std::string said =
+        remark(text("no per-layer table", files ? ", and no file of it" : "", ": ",
+                    o.save_every == 1 ? "a checkpoint came before each step"
+                                      : "too few steps were run to record any"));
+    std::fputs(said.c_str(), stdout);
   }
 }
 
@@ -332,12 +339,25 @@ int train(TrainOptions& o, World& world) {
                  .keep = o.keep,
                  .keep_best = o.keep_best};
   bool graph_known = false;
+  std::int64_t total = 0;
+  std::string unlogged;  // why the log could not be written: training ends then, and is saved
+  const auto with_log = [&](const auto& write) {
+    if (!log || !unlogged.empty()) return;
+    try {
+      write(*log);
+    } catch (const Error& e) {
+      if (o.comm == "none") throw;  // ranks cannot agree on an end
+      unlogged = e.what();
+      progress->say(remark(text(unlogged, ": training ends")));
+    }
+  };
   fit.on_step = [&](const StepResult& r) {
-    recorder.after(r);
+    const bool saves = o.save_every > 0 && r.step % o.save_every == 0;
+    recorder.after(r.index < r.count && r.step < total && !saves && !trainer.snapshot_due());
     if (const std::string graph = graph_known ? "" : trainer.graph(); !graph.empty())
       progress->say(remark(graph)), graph_known = true;
     progress->step(r, trainer.options().batch);
-    if (log) log_step(*log, r);
+    with_log([&](JsonLog& to) { log_step(to, r); });
   };
   std::unique_ptr<ResizeRequests> requests;
   RanksOverTime over_time;
@@ -357,15 +377,16 @@ int train(TrainOptions& o, World& world) {
       over_time.changes.push_back(
           {r.step, r.from, r.to, r.why, r.pause, r.prepared, r.bytes, r.workers});
     progress->say(remark(r.text()));
-    if (log) log_resize(*log, r);
+    with_log([&](JsonLog& to) { log_resize(to, r); });
   };
   fit.on_refused = [&](const std::string& why) {
     requests->done();
     progress->say(remark(text("no resize: ", why)));
   };
   std::optional<StopSignals> signals;
-  fit.stop = [&] { return signals && signals->received() != 0; };
+  fit.stop = [&] { return !unlogged.empty() || (signals && signals->received() != 0); };
   auto epochs = trainer.fit(*data, fit);
+  total = epochs.total_steps();
   on_first_of_started(world, [&] {
     if (log)
       naming(
@@ -418,7 +439,8 @@ int train(TrainOptions& o, World& world) {
     if (epoch.validation && !std::isfinite(epoch.validation->loss))
       progress->say(remark(text("the loss of this evaluation is ",
                                 std::isnan(epoch.validation->loss) ? "not a number" : "infinite")));
-    if (log && epoch.validation) log_evaluation(*log, epoch, trainer.progress().step);
+    if (epoch.validation)
+      with_log([&](JsonLog& to) { log_evaluation(to, epoch, trainer.progress().step); });
   }
   if (const std::string unmet = requests ? requests->end() : ""; !unmet.empty())
     progress->say(remark(text("no resize: ", unmet)));
@@ -427,14 +449,17 @@ int train(TrainOptions& o, World& world) {
   if (epochs.stopped()) {
     number = world.comm().all_reduce_value(signals->received(), ReduceOp::max);
     if (first)
-      std::printf("# %s: ended after step %lld\n", name_of_signal(number),
+      std::printf("# %s: ended after step %lld\n", number == 0 ? "no log" : name_of_signal(number),
                   static_cast<long long>(trainer.progress().step));
   }
   signals.reset();  // whoever signals from here on wants an end
   if (trainer.active())
     show_recorded(recorder, o, plan, number != 0, trainer, std::move(over_time), world);
   if (first) show_files(o, recorder.profiler().steps() > 0, world);
-  if (number == 0) return 0;
+  if (number == 0) {
+    check(unlogged.empty(), unlogged);
+    return 0;
+  }
   std::fflush(stdout);
   world.comm().barrier();  // where a status is not 0, nobody waits for long
   return 128 + number;
@@ -450,7 +475,7 @@ Command train_command(CLI::App& app) {
   add_run_flags(*sub, *o);
   count(*sub, "--epochs", o->epochs, 1, "passes over the data; without --steps 1");
   count(*sub, "--steps", o->steps, 0,
-        "end after this many steps in all, or after --epochs, if that is earlier");
+        "end after this many steps in all, or after --epochs, if that is earlier; 0 = all");
   add_optimizer_flags(*sub, *o);
   add_balance_flag(*sub, *o);
   add_elastic_flags(*sub, o->elastic);

@@ -67,6 +67,28 @@ def make_reports():
            len(re.findall(r"^\S+ +(?:forward|\w+_grad|update) ", done.stdout, re.M)), 3)
     expect("it keeps both profiles", contents(root / "both")["before.json"],
            contents(root / "one")["profile.json"])
+    before = contents(root / "both")
+    done = run(programs / "lamina", "report", "both/before.json", "--report", "both")
+    expect("status where a profile would be lost", done.returncode, 1)
+    expect("it says so", "both/before.json lies in --report both, and would be lost" in done.stderr)
+    expect("nothing is lost", contents(root / "both"), before)
+
+
+def train_recorded():
+    """Recorded steps are steps: no evaluation, and no checkpoint."""
+    line = [programs / "lamina", "train", "--model", "lenet", "--batch-size", "4", "--limit", "400",
+            "--ceilings", "none", "--threads", "1", "--json", "trained.json"]
+    done = run(*line, "--steps", "8")
+    expect("status of a short training", done.returncode, 0)
+    timeline = json.loads((root / "trained.json").read_text())["timeline"]
+    where = timeline["columns"].index("pass")
+    passes = {span[where] for rank in timeline["ranks"] for span in rank}
+    expect("the last step has all passes", len(passes) > 2)
+    (root / "trained.json").unlink()
+    done = run(*line, "--steps", "20", "--save", "saved", "--save-every", "1", "--no-validation")
+    expect("nothing is recorded between checkpoints",
+           "no per-layer table, and no file of it: a checkpoint came before" in done.stdout)
+    expect("no file", (root / "trained.json").exists(), False)
 
 
 def make_crowded():
@@ -662,6 +684,7 @@ def pages(crowded):
 
 try:
     make_reports()
+    train_recorded()
     crowded = make_crowded()
     bad_input()
     browsers = shutil.which("chromedriver") and (shutil.which("chromium") or
