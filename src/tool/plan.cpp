@@ -98,18 +98,18 @@ class Progress {
   bool shown_;
 };
 
-ScalingPoint point(const Problem& p, int devices, std::int64_t batch, const Options& o,
-                   const Progress& progress) {
+ScalingPoint point(const Problem& p, int devices, std::int64_t batch, const PlaceOptions& placing,
+                   const Options& o, const Progress& progress) {
   progress.say(text("predicting ", devices, devices == 1 ? " device" : " devices", ", batch ",
                     batch, " ..."));
-  return predict_point(p.network, p.placing, p.rule, p.cluster, devices, batch, o.planner);
+  return predict_point(p.network, placing, p.rule, p.cluster, devices, batch, o.planner);
 }
 
 void predict_scaling(Prediction& to, const Problem& p, const Options& o) {
   const Progress progress;
   for (const int n : scaling_devices(p.cluster, o.most_devices)) {
-    to.strong.push_back(point(p, n, p.batch, o, progress));
-    to.weak.push_back(point(p, n, p.batch_of_device() * n, o, progress));
+    to.strong.push_back(point(p, n, p.batch, p.placing, o, progress));
+    to.weak.push_back(point(p, n, p.batch_of_device() * n, p.placing, o, progress));
   }
 }
 
@@ -124,7 +124,18 @@ void predict_sweep(Prediction& to, const Problem& p, const Options& o) {
   }
   if (o.sweep != "batch") devices = scaling_devices(p.cluster, o.most_devices);
   for (const int n : devices)
-    for (const std::int64_t b : batches) to.sweep.push_back(point(p, n, b, o, progress));
+    for (const std::int64_t b : batches) {
+      PlaceOptions placing = p.placing;
+      const std::int64_t at_once = o.micro_batch > 0 ? std::min(b, placing.batch) : b;
+      placing.micro_batches = int(b / at_once);
+      if (b % at_once == 0)
+        to.sweep.push_back(point(p, n, b, placing, o, progress));
+      else
+        to.sweep.push_back(
+            {.devices = n,
+             .batch = b,
+             .reason = text("a batch of ", b, " cannot be cut into micro-batches of ", at_once)});
+    }
 }
 
 void print(const Prediction& p, const Options& o) {

@@ -386,6 +386,19 @@ for kind, lines in (("strong", out[:weak]), ("weak", out[weak:])):
                out)
 expect([(p["devices"], p["batch"]) for p in told["sweep"]] ==
        [(n, b) for n in (1, 2, 4) for b in (8, 16, 32, 64, 128)], "another sweep", told["sweep"])
+# With --micro-batch N a larger batch has more of them, and is what it is alone.
+parts = ("--model", "lenet", *cluster("two.json"), "--devices", "4", "--micro-batch", "8", "--json",
+         "parts.json")
+fine(*parts, "--global-batch", "32", "--sweep", "batch", program=planner, ranks=1)
+swept = json.loads((root / "parts.json").read_text())["sweep"]
+for one in swept:
+    fine(*parts, "--global-batch", str(one["batch"]), program=planner, ranks=1)
+    alone = json.loads((root / "parts.json").read_text())["plans"][0]
+    expect(one["auto_images_per_sec"] == alone["images_per_sec"], f"a sweep differs from {alone}",
+           one)
+fine(*parts, "--global-batch", "24", "--sweep", "batch", program=planner, ranks=1)
+swept = json.loads((root / "parts.json").read_text())["sweep"]
+expect([p["batch"] for p in swept if p["auto_seconds"] is None] == [12], "not cut evenly", swept)
 with open(root / "out.csv", newline="") as file:
     expect([float(r["seconds"]) for r in csv.DictReader(file)] == told["convergence"],
            "the CSV has another convergence")

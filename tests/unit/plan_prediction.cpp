@@ -212,6 +212,13 @@ TEST_CASE("where data-parallel stops paying") {
   CHECK(turns({{infinity, infinity}, {2, 2}, {3, 2.9}}) == std::pair(2, 0));
 }
 
+TEST_CASE("of a mixed cluster all kinds of devices are named") {
+  Cluster cluster = slow_cluster(1);
+  cluster.nodes.push_back(cluster.nodes[0]);
+  cluster.nodes[1].count = 2, cluster.nodes[1].device.name = "slower";
+  CHECK(prediction_of(found_on(cluster, 6), "lenet", "exact").device == "slow device, slower");
+}
+
 TEST_CASE("of scaling nothing is said of plans that are missing") {
   const auto said = [](double data, double best) {
     return scaling_table({{.devices = 1, .batch = 4, .data = data, .best = data},

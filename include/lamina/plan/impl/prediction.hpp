@@ -28,6 +28,16 @@ inline std::vector<RunnerUp> runners_up(const StepModel& model, const Selection&
   return all;
 }
 
+/// The names of the first so many, each once.
+inline std::string devices_of(const Cluster& cluster, int ranks) {
+  std::vector<std::string> names;
+  for (int r = 0; r < ranks; ++r)
+    if (const std::string& name = cluster.device_of(r).name;
+        std::ranges::find(names, name) == names.end())
+      names.push_back(name);
+  return in_words(names);
+}
+
 }  // namespace detail::prediction
 
 LAMINA_INLINE const PredictedPlan* Prediction::plan(std::string_view name) const {
@@ -41,7 +51,7 @@ LAMINA_INLINE Prediction prediction_of(const FoundPlan& found, std::string model
   const PlaceOptions& placing = found.placing;
   Prediction p{.model = std::move(model),
                .cluster = cluster.name,
-               .device = cluster.device_of(0).name,
+               .device = detail::prediction::devices_of(cluster, found.model->ranks()),
                .dtype = placing.dtype.text(),
                .searcher = std::move(searcher),
                .devices = found.model->ranks(),
