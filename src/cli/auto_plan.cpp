@@ -32,13 +32,14 @@ void say(const ChosenPlan& chosen, const std::string& on) {
 }  // namespace
 
 ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch,
-                     const World& world, int ranks) {
+                     const World& world, int ranks, std::shared_ptr<const Cluster>& measured) {
   check(o.comm != "none", "--plan auto times plans, and so needs communication: got --comm none");
   TrainerOptions training = trainer_options(o, batch, {.micro_batch = o.micro_batch});
   training.shard_optimizer = o.shard_optimizer;
   training.evaluation_batch = 0;  // does nothing to a step
   const auto backend = make_backend(o.backend, training.dtype);
-  Cluster cluster = measure_cluster(world, *backend);
+  if (!measured) measured = std::make_shared<Cluster>(measure_cluster(world, *backend));
+  Cluster cluster = *measured;
   const double given = o.memory > 0 ? memory_per_rank(world, backend->memory(), o.memory) : 0;
   for (Nodes& nodes : cluster.nodes) {
     if (given > 0) nodes.device.memory = given;

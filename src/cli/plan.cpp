@@ -40,8 +40,9 @@ Plan plan_in_file(const std::string& path, const World& world) {
 
 /// The plan of a file or of --plan auto, whatever runs at once; nothing for one that is built in.
 std::optional<Plan> found_plan(const RunOptions& o, const Network& net, std::int64_t batch,
-                               const World& world, int ranks) {
-  if (o.plan == "auto") return auto_plan(o, net, batch, world, ranks).plan;
+                               const World& world, int ranks,
+                               std::shared_ptr<const Cluster>& measured) {
+  if (o.plan == "auto") return auto_plan(o, net, batch, world, ranks, measured).plan;
   if (built_in(o.plan)) return std::nullopt;
   Plan plan = plan_in_file(o.plan, world);
   check(plan.model.empty() || plan.model == o.model, "--plan ", o.plan, ": is for model ",
@@ -112,15 +113,17 @@ RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, c
 }
 
 RunPlan make_plan(const RunOptions& o, const Network& net, std::int64_t batch, const World& world,
-                  int ranks) {
+                  int ranks, std::shared_ptr<const Cluster> measured) {
   check(o.memory == 0 || o.fits_memory || o.plan == "auto",
         "--memory: expected --micro-batch auto or --plan auto with it, which fit into it");
   std::int64_t at_once = o.at_once(batch);
-  const std::optional<Plan> found = found_plan(o, net, batch, world, ranks);
+  const std::optional<Plan> found = found_plan(o, net, batch, world, ranks, measured);
   const auto with = [&](std::int64_t n) {
     if (o.plan == "data" && o.split.empty()) check_batch(n, ranks);
-    return run_under(found ? *found : built_in_plan(o.plan, net, n, ranks), o, net, batch, n,
-                     ranks);
+    RunPlan run =
+        run_under(found ? *found : built_in_plan(o.plan, net, n, ranks), o, net, batch, n, ranks);
+    run.measured = measured;
+    return run;
   };
   if (o.fits_memory && o.plan != "auto") return largest_run(o, net, batch, world, with);
   if (o.micro_batch == 0 && found && found->micro_batches > 1) {

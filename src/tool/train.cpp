@@ -176,7 +176,7 @@ void settle_elastic(TrainOptions& o, const World& world) {
 /// Those of the plan for another number of ranks. Throws Error where it needs more than splits.
 std::vector<Split> splits_on(int ranks, const TrainOptions& o, const Network& net,
                              std::int64_t batch, const World& world, const RunPlan& first) {
-  const RunPlan plan = make_plan(o, net, batch, world, ranks);
+  const RunPlan plan = make_plan(o, net, batch, world, ranks, first.measured);
   check(plan.micro_batch == first.micro_batch &&
             plan.plan.shard_optimizer == first.plan.shard_optimizer &&
             recompute_of(plan.decisions) == recompute_of(first.decisions),
