@@ -276,7 +276,7 @@ void show_recorded(const StepRecorder& recorder, const TrainOptions& o, const Ru
     const bool as_planned = trainer.ranks().size() == plan.plan.ranks;
     show_profile(std::move(profile), how, as_planned ? plan : RunPlan(), trainer.network(), world);
   } else if (o.profile_steps > 0 && world.rank() == 0) {
-    const bool files = !o.json.empty() || !o.csv.empty() || !o.trace.empty() || !o.report.empty();
+    const bool files = !o.json.empty() || !o.csv.empty() || !o.report.empty();
     const std::string said =
         remark(text("no per-layer table", files ? ", and no file of it" : "", ": ",
                     o.save_every == 1 ? "a checkpoint came before each step"
@@ -339,21 +339,22 @@ int train(TrainOptions& o, World& world) {
                  .keep = o.keep,
                  .keep_best = o.keep_best};
   bool graph_known = false;
-  std::int64_t total = 0;
+  const Trainer::Fit* running = nullptr;
   std::string unlogged;  // why the log could not be written: training ends then, and is saved
   const auto with_log = [&](const auto& write) {
     if (!log || !unlogged.empty()) return;
     try {
       write(*log);
     } catch (const Error& e) {
-      if (o.comm == "none") throw;  // ranks cannot agree on an end
+      if (o.comm == "none" && world.size() > 1) throw;  // ranks cannot agree on an end
       unlogged = e.what();
       progress->say(remark(text(unlogged, ": training ends")));
     }
   };
   fit.on_step = [&](const StepResult& r) {
     const bool saves = o.save_every > 0 && r.step % o.save_every == 0;
-    recorder.after(r.index < r.count && r.step < total && !saves && !trainer.snapshot_due());
+    recorder.after(r.index < r.count && r.step < running->total_steps() && !saves &&
+                   !trainer.snapshot_due());
     if (const std::string graph = graph_known ? "" : trainer.graph(); !graph.empty())
       progress->say(remark(graph)), graph_known = true;
     progress->step(r, trainer.options().batch);
@@ -386,7 +387,7 @@ int train(TrainOptions& o, World& world) {
   std::optional<StopSignals> signals;
   fit.stop = [&] { return !unlogged.empty() || (signals && signals->received() != 0); };
   auto epochs = trainer.fit(*data, fit);
-  total = epochs.total_steps();
+  running = &epochs;
   on_first_of_started(world, [&] {
     if (log)
       naming(

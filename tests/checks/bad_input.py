@@ -411,8 +411,14 @@ def outputs():
         preexec_fn=small_files)
     bad("--save .*good.safetensors: not saved: .*File too large", *train(*save), ranks=2,
         wrapper=("sh", "-c", "ulimit -f 100; exec env --ignore-signal=XFSZ \"$0\" \"$@\""))
-    bad("/dev/full: .*No space left", *train("--log", "/dev/full"), silent=False)
-    bad("/dev/full: .*No space left", *train("--log", "/dev/full"), silent=False, ranks=2)
+    # What cannot be logged is saved all the same.
+    for ranks, how in ((1, ()), (1, ("--comm", "none")), (2, ()), (2, ("--elastic", "--ranks", 1))):
+        unlogged = root / "unlogged.safetensors"
+        bad("/dev/full: .*No space left", *train("--log", "/dev/full", "--save", unlogged, *how),
+            silent=False, ranks=ranks)
+        if not unlogged.exists():
+            report("--log /dev/full", how, ["nothing was saved"], "", "")
+        unlogged.unlink(missing_ok=True)
     bad("step 2: the loss is not a number: a lower learning rate",
         *train("--lr", "1e30", *save), silent=False)
     bad("step 2: the loss is not a number: a lower learning rate",

@@ -216,6 +216,14 @@ def epochs_of_other_data():
         losses, resizes = log_of("less.log")
         expect(len(losses) == 499 * 2 and [r["ranks"] for r in resizes] == [2],
                f"{most}: {len(losses)} steps, {resizes}", out)
+    # A rank that joins records the steps that the others do, up to the end that they know of.
+    flags = ["train", "--model", "lenet", "--global-batch", 4, "--no-validation", "--ceilings",
+             "none", "--workers", 4]
+    run(1, *flags, "--limit", 12000, "--epochs", 1, "--profile-steps", 0, "--save", "more.save")
+    (root / "once").write_text("3002 2\n")
+    out = run(2, *flags, "--elastic", "--limit", 8, "--epochs", 1500, "--ranks", 1, "--resume",
+              "more.save", "--events", "once", "--json", "late.json")
+    expect(json.loads((root / "late.json").read_text())["ranks"] == 2, "not recorded on both", out)
 
 
 def shared_out_unevenly():
