@@ -202,15 +202,24 @@ LAMINA_INLINE void Trainer::prepare(int ranks) {
 LAMINA_INLINE void Trainer::rehearse(int ranks) {
   if (active() && !network().placing().backend->memory().on_host()) return;
   ImaginedRanks imagined(ranks);
-  // Whether weights lie alike on all ranks, which may have unlike numbers of rows, only real ones
-  // can tell: here they lie plain, as on those that differ.
-  const auto as = [&](int rank) {
+  const auto as = [&](int rank, bool plain) {
     PlaceOptions options = placing(imagined.as(rank));
-    options.unlike_backends = true;
+    options.unlike_backends |= plain;
     return prepare(std::move(options));
   };
-  as(0);  // who asks all others, and so comes first
-  const PlacedNetwork mine = as(all_.rank());
+  const auto as_mine = [&](bool plain) {
+    as(0, plain);  // who asks all others, and so comes first
+    return as(all_.rank(), plain);
+  };
+  const PlacedNetwork mine = [&] {
+    try {
+      return as_mine(false);
+    } catch (const Error&) {
+      // Where ranks have unlike numbers of rows weights may not lie alike, and then they lie plain,
+      // as real ranks find out. If that was not it, it fails again.
+      return as_mine(true);
+    }
+  }();
   MemorySpace& memory = mine.placing().backend->memory();
   const std::size_t bytes = optimizer_.memory(mine).total();
   if (active())
