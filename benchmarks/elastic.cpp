@@ -166,10 +166,10 @@ int bench(ElasticOptions o, World& world) {
   const auto data = cli::open(o, {});
   const Network net = cli::make_network(o, *data);
   const std::int64_t batch = o.batch(world.size(), 16);
-  TrainerOptions how =
-      cli::trainer_options(o, batch, cli::make_plan(o, net, batch, world, o.ranks[0]));
-  how.splits_for = [&o, &net, batch, &world](int ranks) {
-    return splits_of(cli::make_plan(o, net, batch, world, ranks).decisions);
+  const cli::RunPlan plan = cli::make_plan(o, net, batch, world, o.ranks[0]);
+  TrainerOptions how = cli::trainer_options(o, batch, plan);
+  how.splits_for = [&](int ranks) {
+    return splits_of(cli::make_plan(o, net, batch, world, ranks, plan.measured).decisions);
   };
   how.active = o.ranks[0];
   Trainer trainer(net, world, cli::make_optimizer(o), how);
