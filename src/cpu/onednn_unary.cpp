@@ -211,7 +211,7 @@ class Softmax final : public UnaryOps {
 };
 
 /// The reference's loops, on plain images: each thread runs those of some images. Where oneDNN has
-/// no more than loops either, its own take up to 15 times as long.
+/// no more than loops either, its own take up to seven times as long.
 class Loops final : public UnaryKernel {
  public:
   /// `make(backend, form)` gives the reference's kernel.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Without the library: the README's program builds with the README's command, with a second source
-# file beside it, and says the same on four ranks as on one. What the library exports is there, or
-# says that it is not.
+# Without the library: the README's program builds with the flags of the README's command, but less
+# optimised, with a second source file beside it, and trains on one rank and on four. What the
+# library exports is there, or says that it is not.
 set -euo pipefail
 cd "$LAMINA_SOURCE"
 temp=$(mktemp -d)
@@ -16,7 +16,7 @@ refused() {
     { cat "$temp/out"; echo "expected: $1"; exit 1; }
 }
 
-echo "== the README's program, by its command, with a second source file"
+echo "== the README's program, by the flags of its command, with a second source file"
 command=$(grep -m1 -e '-DLAMINA_HEADER_ONLY' README.md) ||
   { echo "README.md has no such command"; exit 1; }
 [[ $command == "g++ "*" -O2 "*" program.cpp "* ]] ||

@@ -110,7 +110,7 @@ struct Resize {
   int from = 0, to = 0;   ///< ranks
   double prepared = 0;    ///< seconds from when it was asked for until the pause began
   double pause = 0;       ///< seconds between two steps that it took, on rank 0
-  double bytes = 0;       ///< of state that ranks sent or received, summed over those that joined
+  double bytes = 0;       ///< of state that ranks sent to each other, summed over all
   std::string why = {};   ///< who asked for it; for whoever knows to fill in
   Shares workers = {};    ///< of each rank, from then on
   /// Where ranks are as before: the slowest rank's time over the mean, as it was and is to be.
