@@ -35,7 +35,7 @@ inline std::string devices_of(const Cluster& cluster, int ranks) {
     if (const std::string& name = cluster.device_of(r).name;
         std::ranges::find(names, name) == names.end())
       names.push_back(name);
-  return in_words(names);
+  return lamina::in_words(names);
 }
 
 }  // namespace detail::prediction

@@ -129,13 +129,15 @@ inline Candidates candidates(const Network& network, const UpdateRule& rule,
   add("auto", found.best.splits, found.best.step);
   PlannerOptions planner = choose.planner;
   planner.buys = false;
-  for (const double factor : {2.0, 0.5}) try {
+  for (const double factor : {2.0, 0.5}) {
+    try {
       const FoundPlan other =
           find_plan(network, found.placing, rule, slower(cluster, factor), ranks, planner, times);
       const PredictedStep step = found.model->predict(found.model->select(other.best.splits));
       add(factor > 1 ? "auto, slow links" : "auto, fast links", other.best.splits, step);
     } catch (const Error&) {  // its search came upon none that fits: there is the one above
     }
+  }
   std::vector<const PredictedPlan*> rest;
   for (const PredictedPlan& plan : found.others)
     if (plan.fits) rest.push_back(&plan);
