@@ -16,13 +16,25 @@ refused() {
     { cat "$temp/out"; echo "expected: $1"; exit 1; }
 }
 
-echo "== the README's program, by its command"
+echo "== compiling, side by side, since each takes a minute or more"
 command=$(grep -m1 -e '-DLAMINA_HEADER_ONLY' README.md) ||
   { echo "README.md has no such command"; exit 1; }
 [[ $command == *program.cpp* ]] || { echo "it does not compile program.cpp: $command"; exit 1; }
 awk -f tests/support/readme_program.awk README.md >"$temp/program.cpp"
 ln -s "$LAMINA_SOURCE/include" "$temp/include"
-(cd "$temp" && eval "${command/#g++/"$LAMINA_CXX"}")
+compile=("$LAMINA_CXX" -std=c++20 -DLAMINA_HEADER_ONLY -I include -isystem /usr/include/eigen3)
+if command -v ccache >/dev/null; then compile=(ccache "${compile[@]}"); fi
+keep=-fkeep-inline-functions  # in the object, for a look at what there is
+"$LAMINA_CXX" --version | grep -q 'Free Software' || keep=
+(cd "$temp" && eval "${command/#g++/"$LAMINA_CXX"}") &
+program=$!
+"${compile[@]}" -Wall -Wextra -Wshadow -O1 -c examples/split_by_hand.cpp -o "$temp/split.o" &
+split=$!
+"${compile[@]}" -O0 $keep -c tests/header_only/other.cpp -o "$temp/other.o"
+wait $program
+wait $split
+
+echo "== the README's program, by its command"
 (cd "$temp" && timeout 240 ./a.out) | tee "$temp/said"
 for words in "epoch 3" conv2d1 end_to_end; do
   grep -q "$words" "$temp/said" || { echo "it did not say: $words"; exit 1; }
@@ -32,12 +44,6 @@ refused "from 1 to 1024, got '4x'" env LAMINA_RANKS=4x "$temp/a.out"
 refused "expected one of the two" env LAMINA_RANKS=2 OMPI_COMM_WORLD_SIZE=2 "$temp/a.out"
 
 echo "== two source files, four ranks"
-compile=("$LAMINA_CXX" -std=c++20 -DLAMINA_HEADER_ONLY -I include -isystem /usr/include/eigen3)
-if command -v ccache >/dev/null; then compile=(ccache "${compile[@]}"); fi
-"${compile[@]}" -Wall -Wextra -Wshadow -O1 -c examples/split_by_hand.cpp -o "$temp/split.o"
-keep=-fkeep-inline-functions  # in the object, for a look at what there is
-"$LAMINA_CXX" --version | grep -q 'Free Software' || keep=
-"${compile[@]}" -O0 $keep -c tests/header_only/other.cpp -o "$temp/other.o"
 "$LAMINA_CXX" "$temp/split.o" "$temp/other.o" -pthread -o "$temp/split"
 LAMINA_RANKS=4 timeout 240 "$temp/split" | tee "$temp/four"
 timeout 240 "$temp/split" >"$temp/one"
