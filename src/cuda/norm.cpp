@@ -64,6 +64,8 @@ class Norm final : public OnGpu<NormKernel> {
                  const View& dy, const View& sums, const View& dw, const View& db,
                  const View& passed, const View& dadded, const View& more) override {
     check(passed || !activates_, "batch_norm: expected signs, which tell what the activation did");
+    check(dadded || !more,
+          "batch_norm: dy in two parts: expected dadded, which is where they meet");
     Form gradient = parameter_;
     if (const View& any = dw ? dw : db) gradient.dtype = any.dtype;
     put(stream, Pass::weight_grad, "batch_norm", [&](cudaStream_t s) {

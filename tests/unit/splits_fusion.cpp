@@ -80,6 +80,17 @@ Network norm_add_relu_of_two() {
   return net;
 }
 
+/// What is added has no gradient, and nowhere to leave the sum of the two parts.
+Network norm_add_image_relu_of_two() {
+  Network net({.c = 8, .h = 9, .w = 8});
+  const Node x = net.input();
+  const Node y =
+      net.join<Add>({norm(branch(x, "other", false)), x}, {}, "add").add<ReLU>({}, "act");
+  net.join<Add>({y.add<Tanh>({}, "tanh"), y.add<Sigmoid>({}, "sigmoid")}, {}, "both");
+  finish(net);
+  return net;
+}
+
 /// Its y is added to another value, with which it shares a gradient that nobody may write to.
 Network shared_gradient() {
   Network net({.c = 3, .h = 9, .w = 8});
@@ -127,6 +138,9 @@ const std::vector<Pattern>& patterns() {
       {"norm, add", norm_add, {"add"}},
       {"norm, add, relu", norm_add_relu, {"add", "act"}},
       {"norm, add, relu, which two layers read", norm_add_relu_of_two, {"add", "act"}},
+      {"norm, add the image, relu, which two layers read",
+       norm_add_image_relu_of_two,
+       {"add", "act"}},
       {"norm, add, relu, with a shared gradient", shared_gradient, {"add", "act"}},
       {"conv, relu", conv_relu, {"act"}},
       {"conv, add, leaky relu", conv_add_leaky, {"add", "act"}},

@@ -51,8 +51,10 @@ LAMINA_INLINE void plan_recomputation(std::vector<Step>& steps, const std::vecto
 }
 
 LAMINA_INLINE bool absorber_adds(const Step& s, const std::vector<Step>& steps, std::size_t parts) {
-  return parts == 2 && s.absorbed() && !s.output.box.empty() &&
-         steps[std::size_t(s.absorber)].placement.adds_gradients;
+  if (parts != 2 || !s.absorbed() || s.output.box.empty()) return false;
+  const Step& by = steps[std::size_t(s.absorber)];
+  // The kernel leaves the sum of the two where the gradient of what it added goes.
+  return by.placement.adds_gradients && steps[std::size_t(by.inputs.back())].needs_grad;
 }
 
 namespace detail {
