@@ -4,7 +4,9 @@
 #include "support/splits.hpp"
 
 #include <lamina/base/random.hpp>
+#include <lamina/comm/imagined.hpp>
 #include <lamina/cost/group.hpp>
+#include <lamina/plan/plan.hpp>
 
 #include <functional>
 #include <set>
@@ -218,6 +220,36 @@ int check_messages(const Network& net, const std::string& layer) {
 }
 
 }  // namespace
+
+TEST_CASE("nothing is sent for the gradient of what the network starts with", "[splits]") {
+  Network net({.c = 4, .h = 6, .w = 5});
+  net.add<BatchNorm>({.global = true}, "it").add<Linear>({.features = 6}, "fc");
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  CHECK(check_messages(net, "it") > 8);
+}
+
+TEST_CASE("a plan's table has no message for the gradient of what a kernel adds", "[host]") {
+  Network net({.c = 4, .h = 8, .w = 8});
+  const auto conv = [&](const char* name) {
+    return net.input().add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, name);
+  };
+  net.join<Add>({conv("a"), conv("b")}, {}, "add").add<ReLU>({}, "relu");
+  net.add<Linear>({.features = 2}, "fc");
+  net.add<SoftmaxCrossEntropy>({}, "loss");
+  Plan plan = built_in_plan("data", net, 4, 2);
+  for (const char* layer : {"a", "b", "add", "relu"}) plan.split(layer, {.channel = 2});
+  const auto decisions = decide(plan, net, 4);
+  for (const bool fuse : {false, true}) {
+    ImaginedRanks two(2);
+    const PlacedNetwork placed(net, {.batch = 4,
+                                     .backend = reference_backend(),
+                                     .ranks = two.as(0),
+                                     .splits = splits_of(decisions),
+                                     .fuse = fuse});
+    CHECK(plan_table(decisions, placed).find("dx all_reduce") == std::string::npos);
+    CHECK(std::ranges::any_of(placed.steps(), &Step::absorbed) == fuse);
+  }
+}
 
 TEST_CASE("messages name the groups on which collectives run, under every split", "[splits]") {
   std::set<std::string_view> types;

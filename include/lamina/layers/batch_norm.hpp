@@ -90,7 +90,8 @@ struct BatchNorm::Placed final : PlacedLayer {
     // What gets past the activation is kept where it is the gradient of what was added, too.
     const View kept = epilogue.add && epilogue.activation ? dxs[1] : View();
     kernel->gradients(s, xs[0], mean, inv_std, dy, sums, w.grad, b.grad, signs, kept, context.more);
-    Pending total = group.all_reduce(s, Pass::input_grad, sums);
+    Pending total;
+    if (has_dx) total = group.all_reduce(s, Pass::input_grad, sums);
     w.reduce(s), b.reduce(s);
     total.wait(s);
     if (dxs[0])
@@ -114,6 +115,7 @@ struct BatchNorm::Placed final : PlacedLayer {
   Parameter w, b, running_mean, running_var;
   Tensor mean, inv_std, sums, signs;
   double count = 0;
+  bool has_dx = true;  ///< on all ranks, whether they have rows or not
 };
 
 }  // namespace lamina

@@ -59,6 +59,7 @@ LAMINA_INLINE Placement BatchNorm::place_with(const Epilogue& e, std::span<const
   placed->kernel = site.backend().batch_norm(xs[0], e);
   const Communicator replicas = site.along(replica_axes);
   placed->group = site.along(group_axes());
+  placed->has_dx = xs[0].has_gradient;
   placed->variants = o_.global || !site.training() ? Communicator() : site.along(Axis::batch);
   const Shape &x = xs[0].shape, &whole = xs[0].whole;
   const Form vector{{1, x.c, 1, 1}, site.precision().statistics, {}},

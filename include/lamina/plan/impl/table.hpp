@@ -78,8 +78,9 @@ inline std::vector<Row> rows_of(const std::vector<Decision>& decisions, const Pl
     if (!step.layer) continue;
     const bool reshard = step.kind == Step::Kind::reshard;
     const Cost cost = step.cost(net.placing().dtype);
-    const bool has_dx = std::ranges::any_of(
-        step.inputs, [&](int i) { return net.steps()[std::size_t(i)].needs_grad; });
+    bool has_dx = false;  // what it adds is none of its own
+    for (std::size_t i = 0; i < step.inputs.size(); ++i)
+      has_dx |= !step.adds(i) && net.steps()[std::size_t(step.inputs[i])].needs_grad;
     Row& row = rows[std::size_t(step.vertex)];
     const bool own = step.name == row.first;  // not inserted before it
     if (own && step.recomputed) row.cells[2] = "yes";

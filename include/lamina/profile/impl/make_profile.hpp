@@ -109,8 +109,9 @@ inline ProfileRow describe_row(const Step& step, int index, Pass pass, const Upd
   const OwnPart own = own_part(step, placing);
   Cost cost = step.cost(placing.dtype, own.samples);
   const auto& dx = step.buffers.dx;
-  if (std::none_of(dx.begin(), dx.end(), [](const View& v) { return bool(v); }))
-    cost.input_grad = {};  // nobody needs it: the network starts here
+  bool has_dx = false;  // what it adds is none of its own
+  for (std::size_t i = 0; i < dx.size(); ++i) has_dx |= !step.adds(i) && bool(dx[i]);
+  if (!has_dx) cost.input_grad = {};  // nobody needs it: the network starts here
   const auto adding = [&](std::size_t count) {
     std::vector<Shape> parts(count, step.output.whole);
     for (Shape& part : parts) part.n = own.samples * step.output.split.batch;
