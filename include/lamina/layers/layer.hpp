@@ -25,7 +25,7 @@ struct Context {
   std::uint64_t seed = 0;
   std::int64_t step = 0;   ///< of training, counted over all epochs
   View targets = {};       ///< of this rank's part of the loss: see Layer::targets()
-  double stop = 0;         ///< this rank asks to end the training: the loss tells all the sum
+  double stop = 0;         ///< this rank asks to end the training: the loss tells all
   std::int32_t layer = 0;  ///< index of the layer that runs, for random numbers
   // The network sets these: a batch may run in parts (PlaceOptions::micro_batches).
   int micro_batch = 0;    ///< which of them this is,
@@ -114,11 +114,12 @@ class Layer {
   /// All options, to their last digit: what ranks must agree on beside shapes and parameters.
   virtual std::string options() const { return describe(); }
 
-  /// Whether y is a loss, {1,5,1,1} in f64: {mean loss, hits, hits among five, rows, ranks that ask
-  /// to stop (Context::stop)} over the rows of the global batch that count, the same on all ranks
-  /// that take part. A row has a target of its own: a sample, or a pixel of one. dx is the gradient
-  /// of the mean; but where a batch runs in micro-batches, that of the sum over the rows, divided
-  /// by all samples of the batch (Context::micro_batches times those of x).
+  /// Whether y is a loss, {1,5,1,1} in f64: {mean loss, hits, hits among five, rows, Context::stop}
+  /// over the rows of the global batch that count, the same on all ranks that take part; of
+  /// Context::stop the sum over all ranks or, of those that share rows, the largest. A row has a
+  /// target of its own: a sample, or a pixel of one. dx is the gradient of the mean; but where a
+  /// batch runs in micro-batches, that of the sum over the rows, divided by all samples of the
+  /// batch (Context::micro_batches times those of x).
   virtual bool is_loss() const { return false; }
   /// Whether a loss multiplies dx by Context::loss_scale, as training in f16 wants it.
   virtual bool scales_gradient() const { return false; }
