@@ -9,9 +9,9 @@
 #include "comm/mpi_nodes.hpp"
 #include "comm/mpi_process.hpp"
 #include "comm/mpi_shared.hpp"
-#include "comm/time_limit.hpp"
 
 #include <lamina/comm/detail/group_pool.hpp>
+#include <lamina/comm/detail/time_limit.hpp>
 #include <lamina/comm/world.hpp>
 
 #include <signal.h>

@@ -1,9 +1,8 @@
 #include "launcher.hpp"
 
-#include "comm/time_limit.hpp"
-
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
+#include <lamina/comm/detail/time_limit.hpp>
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/threads.hpp>

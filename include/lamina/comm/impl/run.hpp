@@ -3,6 +3,7 @@
 
 #include <lamina/base/flush_denormals.hpp>
 #include <lamina/base/inline.hpp>
+#include <lamina/comm/detail/time_limit.hpp>
 #include <lamina/comm/threads.hpp>
 
 #include <atomic>
@@ -26,7 +27,7 @@ LAMINA_INLINE int thread_ranks() {
 
 /// Returns a status that is not 0 if a rank has one.
 inline int run_threads(int ranks, int (*main)(World&, void*), void* of) {
-  constexpr double patience = 86400;  // seconds: a rank may evaluate or save for long
+  const double patience = time_limit(86400);  // a rank may evaluate or save for long
   std::atomic<int> status = 0;
   const auto body = [&](World& world) {
     if (const int code = main(world, of); code != 0) status = code;

@@ -7,10 +7,10 @@
 
 namespace lamina::detail {
 
-/// Seconds: LAMINA_COMM_TIMEOUT, or 300. Throws Error where that is no number above 0.
-inline double time_limit() {
+/// Seconds: LAMINA_COMM_TIMEOUT, where it is set. Throws Error where that is no number above 0.
+inline double time_limit(double otherwise = 300) {
   const char* value = std::getenv("LAMINA_COMM_TIMEOUT");
-  if (!value || !*value) return 300;
+  if (!value || !*value) return otherwise;
   char* end = nullptr;
   const double seconds = std::strtod(value, &end);
   check(*end == 0 && seconds > 0, "LAMINA_COMM_TIMEOUT=", value,
