@@ -3,6 +3,7 @@
 
 #include <lamina/tensor/large_pages.hpp>
 #include <lamina/tensor/memory_space.hpp>
+#include <lamina/tensor/tensor.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -70,4 +71,10 @@ TEST_CASE("small tensors share large pages, which their last owner keeps") {
   CHECK_FALSE(pages.expired());
   second.reset();
   CHECK(pages.expired());
+}
+
+TEST_CASE("a tensor that does not fit says how much it needs", "[host]") {
+  CHECK_THROWS_WITH(Tensor({1 << 20, 1 << 20, 1 << 10, 1}, DType::f32),
+                    Catch::StartsWith("not enough memory for a tensor of 1048576x1048576x1024x1, "
+                                      "which needs 4294967296 MiB"));
 }

@@ -107,7 +107,7 @@ class Tensor {
     const bool host = space.on_host();
     return lamina::text(
         "not enough memory", host ? "" : " of " + space.name(), " for a tensor of ", shape(),
-        ", which needs ", bytes() >> 20, " MiB",
+        ", which needs ", view_.bytes() >> 20, " MiB",
         host ? "" : lamina::text(", and ", space.free_bytes() >> 20, " MiB are free"));
   }
 
