@@ -206,6 +206,8 @@ TEST_CASE("where data-parallel stops paying") {
   };
   CHECK(turns({{4, 4}, {2, 2}, {1, 1}}) == std::pair(0, 0));
   CHECK(turns({{4, 4}, {2, 1.8}, {2, 1}}) == std::pair(2, 2));
+  CHECK(turns({{4, 4}, {5, 5}, {2, 2}}) == std::pair(0, 0));  // slower on two alone
+  CHECK(turns({{4, 4}, {5, 5}, {2, 2}, {2, 2}}) == std::pair(4, 0));
   CHECK(turns({{4, 3}, {2, 1.99}, {1, 0.9}}) == std::pair(0, 4));   // not on two
   CHECK(turns({{4, 3}, {2, 1.99}, {1, 0.96}}) == std::pair(0, 0));  // 4.2 %
   CHECK(turns({{4, 4}, {infinity, 2}, {infinity, 1}}) == std::pair(0, 2));

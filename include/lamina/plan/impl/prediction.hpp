@@ -99,17 +99,18 @@ LAMINA_INLINE std::vector<int> scaling_devices(const Cluster& cluster, int most)
 
 LAMINA_INLINE TurningPoints turning_points(const std::vector<ScalingPoint>& points) {
   TurningPoints turns;
-  double before = 0;
-  int devices = 0;
+  double most = 0;
+  int most_at = 0, last = 0;
   for (const ScalingPoint& p : points) {
     const double data = p.images_per_second(p.data), best = p.images_per_second(p.best);
     if (best > 1.05 * data)
       turns.overtaken = turns.overtaken > 0 ? turns.overtaken : p.devices;
     else if (best > 0)
       turns.overtaken = 0;
-    if (turns.fastest == 0 && before > 0 && data > 0 && data <= before) turns.fastest = devices;
-    if (data > 0) before = data, devices = p.devices;
+    if (data > 0) last = p.devices;
+    if (data > most) most = data, most_at = p.devices;
   }
+  turns.fastest = most_at == last ? 0 : most_at;
   return turns;
 }
 
