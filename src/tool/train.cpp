@@ -53,10 +53,22 @@ std::string parts_without(const std::string& list, const std::string& other) {
   return s.empty() ? "nothing" : s.substr(comma.size());
 }
 
+/// What may be otherwise in a run that resumes.
+std::map<std::string, std::string> options_of(const TrainOptions& o, const Trainer& trainer,
+                                              const Dataset& data) {
+  std::map<std::string, std::string> all = trainer.own_options();
+  const Shape& image = data.shape();
+  all["data"] = text(o.data.substr(0, o.data.find(':')), ", ", data.size(), " images, ", image.c,
+                     'x', image.h, 'x', image.w, ", ", o.no_shuffle ? "in order" : "shuffled", ", ",
+                     o.no_augment ? "as they are" : "augmented");
+  all["loss"] = text("label smoothing ", o.label_smoothing);
+  return all;
+}
+
 /// Lines that say which of the run's options are otherwise than in the checkpoint that it resumes.
-std::string other_options(const Trainer& trainer) {
+std::string other_options(const std::map<std::string, std::string>& own, const Trainer& trainer) {
   std::string lines;
-  for (const auto& [name, mine] : trainer.own_options()) {
+  for (const auto& [name, mine] : own) {
     const auto saved = trainer.progress().options.find(name);
     if (saved == trainer.progress().options.end() || saved->second == mine) continue;
     const std::string other = parts_without(mine, saved->second);
@@ -404,6 +416,7 @@ int train(TrainOptions& o, World& world) {
   const std::string head =
       active ? preamble("lamina train", o, trainer, plan, world) : std::string();
   const int most = o.elastic.max_ranks;
+  const auto own = options_of(o, trainer, *data);
   if (first) {
     std::fputs(head.c_str(), stdout);
     std::string more =
@@ -415,7 +428,7 @@ int train(TrainOptions& o, World& world) {
                           "; ask with: lamina resize ", requests->job(), " N"));
     if (o.resumes || trainer.progress().step > 0)
       more += remark(text("resumed at step ", trainer.progress().step));
-    if (o.resumes) more += other_options(trainer);
+    if (o.resumes) more += other_options(own, trainer);
     if (const Unmatched& u = unmatched; !u.empty()) {
       const std::size_t all = trainer.network().all_parameters().size();
       more += remark(text("--init ", o.init, ": ", all - u.missing.size() - u.reshaped.size(),
@@ -431,6 +444,7 @@ int train(TrainOptions& o, World& world) {
     std::fputs(more.c_str(), stdout);
     std::fflush(stdout);
   }
+  for (const auto& [name, mine] : own) trainer.progress().options[name] = mine;
   progress.emplace(first, epochs.total_steps());
   // Up to here there is nothing to save. Without communication ranks cannot agree on a step, and
   // have nothing worth it.

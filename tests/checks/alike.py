@@ -124,6 +124,12 @@ for line in ("# optimizer: clipped to norm 2, where the checkpoint has nothing\n
              "# schedule: cosine, where the checkpoint has constant\n"):
     if line not in out:
         fail([], f"not said: {line}", out, "")
+other = ("--no-shuffle", "--no-augment", "--label-smoothing", "0.1")
+out = alike((*train, "--resume", "save", *other), (*train, "--resume", "save", *other))
+for line in ("# data: in order, as they are, where the checkpoint has shuffled, augmented\n",
+             "# loss: label smoothing 0.1, where the checkpoint has label smoothing 0\n"):
+    if line not in out:
+        fail([], f"not said: {line}", out, "")
 out = alike((*train, "--resume", "save"), (*train, "--resume", "save"))
 if "where the checkpoint has" in out:
     fail([], "said that something is otherwise", out, "")

@@ -41,7 +41,8 @@ struct Progress {
   std::optional<LossScale> loss_scale = {};  ///< where there is one
   /// Whatever must be the same when the run is resumed: "model", "optimizer", "global_batch", ...
   std::map<std::string, std::string> settings = {};
-  /// What may be otherwise then: "optimizer", "schedule", with all that they were told.
+  /// What may be otherwise then: "optimizer", "schedule", with all that they were told, and what
+  /// a program adds.
   std::map<std::string, std::string> options = {};
   std::optional<Score> score = {};  ///< of what is kept as the best
 

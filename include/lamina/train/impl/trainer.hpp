@@ -487,7 +487,7 @@ LAMINA_INLINE void Trainer::describe() {
   progress_.settings["global_batch"] = text(options_.batch);
   progress_.settings.erase("frozen");
   if (!options_.frozen.empty()) progress_.settings["frozen"] = in_words(options_.frozen);
-  progress_.options = own_options();
+  for (const auto& [key, mine] : own_options()) progress_.options[key] = mine;
 }
 
 LAMINA_INLINE std::map<std::string, std::string> Trainer::own_options() const {
