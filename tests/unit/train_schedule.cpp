@@ -98,7 +98,7 @@ TEST_CASE("schedules begin where a warm-up over part of an epoch ends") {
 
 TEST_CASE("a schedule that is not understood lists what is") {
   for (const auto* s : {"", "linear", "step:a", "step:1,2,3", "step:0", "multistep:1", "poly:1,2",
-                        "cosine:1", "step:1;2"})
+                        "step:1,0.1,", "multistep:30,0.1,", "poly:2,", "cosine:1", "step:1;2"})
     CHECK_THROWS_WITH(parse_schedule(s), ContainsSubstring("expected constant, step:EPOCHS"));
   for (const auto* s : {"step:-1,0.1", "multistep:-3,0.1", "poly:-1", "step:nan", "poly:inf"})
     CHECK_THROWS_WITH(parse_schedule(s), ContainsSubstring("expected constant, step:EPOCHS"));

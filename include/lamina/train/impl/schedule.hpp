@@ -69,7 +69,7 @@ LAMINA_INLINE Schedule parse_schedule(std::string_view s) {
       fail();
     }
     at += used;
-    if (at < rest.size() && rest[at++] != ',') fail();
+    if (at < rest.size() && (rest[at++] != ',' || at == rest.size())) fail();
   }
   const auto check_factor = [&](double factor) {
     check(factor >= 0 && factor <= 1, "schedule '", s, "': expected a FACTOR from 0 to 1",
