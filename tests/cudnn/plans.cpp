@@ -18,20 +18,30 @@ const cuda::Gpu& h200() {
   return gpu;
 }
 
+/// Null where it is cuBLAS's.
+const cuda::CudnnGraph* graph_of(const cuda::Candidate& candidate) {
+  return dynamic_cast<const cuda::CudnnGraph*>(candidate.problem.get());
+}
+
 /// How many ways there are; of the first one, a plan.
 void check_ways(const std::string& what, const std::vector<cuda::Candidate>& candidates,
                 bool make_plans) {
   CAPTURE(what);
+  int graphs = 0;
   for (const cuda::Candidate& candidate : candidates) {
+    const cuda::CudnnGraph* const graph = graph_of(candidate);
+    if (!graph) continue;
+    ++graphs;
     int ready = 0;
-    for (const cuda::Way& way : candidate.graph.ways(h200(), {.deterministic = true})) {
-      if (way.compiled) continue;
+    for (const cuda::Engine& engine : graph->engines(h200(), {.deterministic = true})) {
+      if (engine.compiled) continue;
       if (++ready > 1 || !make_plans) continue;
-      const cuda::CudnnPlan plan(candidate.graph, way, h200());
-      CHECK(plan.workspace() <= way.workspace);
+      const cuda::CudnnPlan plan(*graph, engine, h200());
+      CHECK(plan.workspace() <= engine.workspace);
     }
     CHECK(ready > 0);
   }
+  CHECK(graphs > 0);
 }
 
 /// Whether there are candidates in blocks among them.
@@ -85,15 +95,16 @@ TEST_CASE("cuDNN has ways for the convolutions that tests compute") {
 
 TEST_CASE("cuDNN's ways are those that were asked for") {
   const Convolution c{{.channels = 64, .kernel = 3, .pad = 1}, {32, 64, 56, 56}, DType::f32};
-  const auto graph = std::move(input_grad_candidates(c)[0].graph);
-  const auto exact = graph.ways(h200()), tf32 = graph.ways(h200(), {.tf32 = true});
+  const auto candidates = input_grad_candidates(c);
+  const cuda::CudnnGraph& graph = *graph_of(candidates[0]);
+  const auto exact = graph.engines(h200()), tf32 = graph.engines(h200(), {.tf32 = true});
   CHECK(exact.size() > 0);
   CHECK(tf32.size() > exact.size());
-  CHECK(graph.ways(h200(), {.deterministic = true}).size() < exact.size());
-  const auto small = graph.ways(h200(), {.tf32 = true, .most_workspace = 1 << 20});
+  CHECK(graph.engines(h200(), {.deterministic = true}).size() < exact.size());
+  const auto small = graph.engines(h200(), {.tf32 = true, .most_workspace = 1 << 20});
   CHECK(small.size() > 0);
   CHECK(small.size() < tf32.size());
-  for (const cuda::Way& way : small) CHECK(way.workspace <= 1 << 20);
+  for (const cuda::Engine& engine : small) CHECK(engine.workspace <= 1 << 20);
 }
 
 TEST_CASE("a GPU's properties that make no sense are refused") {

@@ -41,7 +41,7 @@ std::string compare(const std::optional<ConvGeometry>& g, bool bias, const Shape
 class Preferring final : public Verdicts {
  public:
   Preferring(const char* name, bool fastest) : name_(name), fastest_(fastest) {}
-  std::optional<double> find(const std::string& what) override {
+  double keep(const std::string& what, double) override {
     return (what.find(name_) != std::string::npos) == fastest_ ? 1 : 2;
   }
 
@@ -72,11 +72,13 @@ TEST_CASE("convolutions by cuDNN equal the reference") {
 TEST_CASE(
     "what is undefined stays so in convolutions by cuDNN, with ReLU in the graph and behind") {
   const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
-  const char* const way = GENERATE(" 0.", " 1.");  // the candidate: fused, plain
+  // The candidate: fused, plain; of a product by cuDNN and by cuBLAS.
+  const auto [kernel_size, way] = GENERATE(table<int, const char*>(
+      {{3, " 0."}, {3, " 1."}, {1, " 0."}, {1, " 1."}, {1, " 2."}, {1, " 3."}}));
   CAPTURE(name(t), way);
   const Choice choice{.verdicts = std::make_shared<Preferring>(way, true)};
   const Reference reference;
-  const ConvGeometry g{.channels = 8, .kernel = 3, .pad = 1};
+  const ConvGeometry g{.channels = 8, .kernel = kernel_size, .pad = kernel_size / 2};
   const Shape x{2, 8, 7, 5};
   const Epilogue relu{.activation = Activation{}};
   const auto backend = cuda_backend(0, choice);
@@ -125,13 +127,48 @@ TEST_CASE("blocks are for few channels alone") {
   CHECK(!blocks(small, 3, DType::bf16));
 }
 
-TEST_CASE("linear layers by cuDNN equal the reference") {
+TEST_CASE("linear layers equal the reference, by cuDNN and by cuBLAS") {
   const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
+  const char* const library = GENERATE("cudnn:", "cublas:");
+  const Choice choice{.verdicts = std::make_shared<Preferring>(library, true)};
   for (const bool bias : {true, false})
     for (const Epilogue& e : {Epilogue{}, Epilogue{.activation = Activation{}}}) {
-      compare({}, bias, {3, 7, 1, 1}, e, t, wide(t));
-      compare({}, bias, {3, 4, 2, 3}, e, t, wide(t));
+      for (const Shape& x : {Shape{3, 7, 1, 1}, Shape{3, 4, 2, 3}}) {
+        const auto by = compare({}, bias, x, e, t, wide(t), choice);
+#ifdef LAMINA_EMULATED  // a GPU's may not have such sizes
+        CHECK(count_of(library, by) > 0);
+#endif
+      }
     }
+}
+
+TEST_CASE("convolutions that are products of matrices, by cuBLAS, equal the reference") {
+  const DType t = GENERATE(DType::f64, DType::f32, DType::bf16, DType::f16);
+  const bool bias = GENERATE(true, false);
+  const Epilogue e =
+      GENERATE(Epilogue{}, Epilogue{.activation = Activation{}}, Epilogue{.add = true},
+               Epilogue{.add = true, .activation = Activation{}},
+               Epilogue{.activation = Activation{Activation::Kind::leaky_relu, 0.25}});
+  const Choice choice{.verdicts = std::make_shared<Preferring>("cublas:", true)};
+  const ConvGeometry g{.channels = 16, .kernel = 1, .bias = bias};
+  for (const DType gradients : {t, wide(t)}) {
+    const auto by = compare(g, bias, {2, 8, 7, 5}, e, t, gradients, choice);
+    CHECK(count_of("cublas:", by) > 0);
+    CHECK(count_of("cudnn:", by) == 0);
+  }
+}
+
+TEST_CASE("other convolutions are no products of matrices") {
+  const Choice choice{.verdicts = std::make_shared<Preferring>("cublas:", true)};
+  const auto backend = cuda_backend(0, choice);
+  const ConvGeometry g{.channels = 8, .kernel = 1};
+  ConvGeometry strided = g, padded = g, grouped = g, larger = g;
+  strided.stride = {2, 1}, padded.pad = Pad(0, 1, 0, 0), grouped.groups = 2, larger.kernel = {1, 2};
+  const auto products = [&](const ConvGeometry& of) {
+    return count_of("cublas:", backend->conv(of, {{2, 8, 6, 7}, DType::f32, {}})->algorithm);
+  };
+  CHECK(products(g) > 0);
+  for (const ConvGeometry& other : {strided, padded, grouped, larger}) CHECK(products(other) == 0);
 }
 
 TEST_CASE("a convolution by cuDNN runs with other operands than before") {

@@ -1,7 +1,7 @@
 // The convolutions of all models.
 #pragma once
 
-#include "cuda/cudnn_conv.hpp"
+#include "cuda/libraries/candidates.hpp"
 
 #include <lamina/comm/imagined.hpp>
 #include <lamina/kernels/reference.hpp>

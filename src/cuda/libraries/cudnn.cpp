@@ -1,5 +1,5 @@
 // What cuDNN says, in our words.
-#include "cuda/cudnn.hpp"
+#include "cuda/libraries/cudnn.hpp"
 
 #include <lamina/base/text.hpp>
 

@@ -1,43 +1,26 @@
-#include "cuda/cudnn_kernel.hpp"
+#include "cuda/libraries/kernel.hpp"
 
 #include <lamina/base/text.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <mutex>
 
 namespace lamina::cuda {
 
-namespace {
-
-/// Of a queue.
-struct Handle {
-  cudnnHandle_t handle = nullptr;
-
-  explicit Handle(cudaStream_t stream) {
-    ok(cudnn().create(&handle), "start");
-    ok(cudnn().set_stream(handle, stream), "choose a stream");
-  }
-  ~Handle() { cudnn().destroy(handle); }
-  Handle(const Handle&) = delete;
-};
-
-}  // namespace
-
-/// Where ways are timed: a stream and operands of their own.
-class CudnnKernel::Bench {
+/// Where ways are tried: a stream and operands of their own.
+class LibraryKernel::Bench {
  public:
-  Bench(Memory& memory, std::span<const std::size_t> bytes) : queue_(memory.device()) {
+  Bench(Memory& memory, std::span<const std::size_t> bytes)
+      : memory_(memory), queue_(memory.device()), bytes_(bytes.begin(), bytes.end()) {
     for (cudaEvent_t& event : events_) ok(cudaEventCreate(&event), "make an event");
-    for (const std::size_t size : bytes) {
-      operands_.push_back(owned_.emplace_back(memory.allocate(size)).get());
-      check(operands_.back() || size == 0, "GPU memory is exhausted: ", size,
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      operands_.push_back(owned_.emplace_back(memory.allocate(bytes[i])).get());
+      check(operands_.back() || bytes[i] == 0, "GPU memory is exhausted: ", bytes[i],
             " bytes to time kernels with");
-      constexpr int small_numbers = 0x3c;  // zeros would take a GPU less power, and so less time
-      memory.run("fill memory", [&](cudaStream_t s) {
-        return cudaMemsetAsync(operands_.back(), small_numbers, size, s);
-      });
+      fill(i, small_numbers);
     }
   }
   ~Bench() {
@@ -46,7 +29,7 @@ class CudnnKernel::Bench {
   Bench(const Bench&) = delete;
 
   /// The least of some runs.
-  double seconds(CudnnKernel& kernel) {
+  double seconds(LibraryKernel& kernel) {
     double least = std::numeric_limits<double>::infinity();
     constexpr int runs = 4;  // the first one warms up
     for (int i = 0; i < runs; ++i) {
@@ -61,8 +44,31 @@ class CudnnKernel::Bench {
     return least;
   }
 
+  /// Whether y, of type t, is undefined where x is, which the first and the last operand are.
+  bool keeps_undefined(LibraryKernel& kernel, DType t) {
+    fill(0, undefined);
+    kernel.run(queue_, operands_);
+    ok(cudaStreamSynchronize(queue_.stream()), "try a kernel");
+    fill(0, small_numbers);
+    return visit(t, [&]<class T>(T) {
+      T y{};
+      memory_.copy(operands_.back(), &y, sizeof y);
+      return std::isnan(double(y));
+    });
+  }
+
  private:
+  static constexpr int small_numbers = 0x3c;  // zeros would take a GPU less power, and less time
+  static constexpr int undefined = 0xff;      // in all types
+
+  void fill(std::size_t i, int byte) {
+    memory_.run("fill memory",
+                [&](cudaStream_t s) { return cudaMemsetAsync(operands_[i], byte, bytes_[i], s); });
+  }
+
+  Memory& memory_;
   Queue queue_;
+  std::vector<std::size_t> bytes_;
   std::array<cudaEvent_t, 2> events_{};
   std::vector<std::shared_ptr<void>> owned_;
   std::vector<void*> operands_;
@@ -72,7 +78,7 @@ namespace {
 
 struct Timed {
   double seconds;
-  const Candidate* of;
+  const Wiring* wiring;
   Way way;
 };
 
@@ -90,39 +96,39 @@ bool attempt(std::string& why, const F& f) {
 
 }  // namespace
 
-CudnnKernel::CudnnKernel(const CudnnOnGpu& on, const std::string& what,
-                         std::span<const std::size_t> bytes,
-                         std::span<const Candidate> candidates) {
+LibraryKernel::LibraryKernel(const LibrariesOnGpu& on, const std::string& what,
+                             std::span<const std::size_t> bytes,
+                             std::span<const Candidate> candidates) {
   static std::mutex one_at_a_time;  // ranks that are threads would disturb each other's times
   const std::lock_guard lock(one_at_a_time);
   std::optional<Bench> bench;
-  const auto time = [&](const Candidate& of, const Way& way) {
+  const auto time = [&](const Way& way, const Wiring& wiring) {
     if (!bench) bench.emplace(*on.memory, bytes);
-    CudnnKernel kernel(CudnnPlan(of.graph, way, on.gpu), of.wiring);
+    LibraryKernel kernel(way, wiring);
+    check(!wiring.rectified || bench->keeps_undefined(kernel, *wiring.rectified), kernel.name(),
+          ": ReLU of what is undefined is not");
     return bench->seconds(kernel);
   };
   std::string refused;
   std::vector<Timed> timed;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    constexpr int most = 8;  // the best ones come first, by cuDNN's own estimate
+    const Wiring& wiring = candidates[i].wiring;
+    constexpr int most = 8;  // the best ones come first, by the libraries' own estimates
     int tried = 0;
-    for (Way& way : candidates[i].graph.ways(on.gpu, on.demands)) {
-      if (way.compiled) continue;  // that takes seconds for each shape
+    for (Way& way : candidates[i].problem->ways(on)) {
       if (tried == most) break;
-      way.name = candidates[i].wiring.named + way.name;
-      const std::string key = text(on.name, ' ', what, ' ', i, '.', tried++, ' ', way.name);
+      const std::string key = text(on.name, ' ', what, ' ', i, '.', tried++, ' ', wiring.named,
+                                   way.name, wiring.rectified ? ", keeps what is undefined" : "");
       std::optional<double> seconds = on.times->find(key);
-      const auto find_out = [&] { seconds = on.times->keep(key, time(candidates[i], way)); };
+      const auto find_out = [&] { seconds = on.times->keep(key, time(way, wiring)); };
       if (seconds || attempt(refused, find_out))
-        timed.push_back({*seconds, &candidates[i], std::move(way)});
+        timed.push_back({*seconds, &wiring, std::move(way)});
     }
   }
   std::ranges::stable_sort(timed, {}, &Timed::seconds);
-  for (const Timed& t : timed) {
-    wiring_ = t.of->wiring;
-    if (attempt(refused, [&] { plan_.emplace(t.of->graph, t.way, on.gpu); })) return;
-  }
-  throw Error(text("cuDNN has nothing for ", what, on.demands, refused));
+  for (const Timed& t : timed)
+    if (attempt(refused, [&] { *this = LibraryKernel(t.way, *t.wiring); })) return;
+  throw Error(text("no library has a way for ", what, on.demands, refused));
 }
 
 namespace {
@@ -132,13 +138,13 @@ std::size_t behind(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-std::size_t CudnnKernel::scratch() const {
+std::size_t LibraryKernel::scratch() const {
   std::size_t bytes = plan_->workspace();
   for (const std::size_t area : wiring_.areas) bytes = behind(bytes) + area;
   return bytes;
 }
 
-void CudnnKernel::run(Queue& queue, Addresses operands) {
+void LibraryKernel::run(Queue& queue, Addresses operands) {
   const std::size_t count = operands.size() + wiring_.areas.size();
   check(count <= most_addresses, name(), ": too many operands: ", count);
   char* const scratch = static_cast<char*>(queue.scratch(this->scratch()));
@@ -151,12 +157,11 @@ void CudnnKernel::run(Queue& queue, Addresses operands) {
     void* const operand = all[std::size_t(wiring_.operands[i])];
     picked[i] = operand ? operand : *areas;
   }
+  const cudaStream_t stream = queue.stream();
   const Addresses addresses(all.data(), count);
-  const cudaStream_t stream = queue.stream();  // asked for each time: the next mark is behind this
-  const auto& handle = queue.kept<Handle>([&] { return std::make_shared<Handle>(stream); });
   if (wiring_.first) ok(wiring_.first(stream, addresses), name().c_str());
-  plan_->run(handle.handle, scratch, Addresses(picked.data(), wiring_.operands.size()));
-  if (wiring_.then) ok(wiring_.then(stream, addresses), name().c_str());
+  plan_->run(queue, scratch, Addresses(picked.data(), wiring_.operands.size()));
+  if (wiring_.then) ok(wiring_.then(queue.stream(), addresses), name().c_str());
 }
 
 }  // namespace lamina::cuda

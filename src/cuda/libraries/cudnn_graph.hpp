@@ -1,13 +1,14 @@
 // CudnnGraph: operations that cuDNN computes as one, and the ways that it has of doing so.
 #pragma once
 
-#include "cuda/cudnn.hpp"
+#include "cuda/libraries/cudnn.hpp"
+#include "cuda/libraries/problem.hpp"
 
 #include <lamina/kernels/choice.hpp>
 #include <lamina/kernels/geometry.hpp>
 #include <lamina/tensor/layout.hpp>
-#include <lamina/tensor/stream.hpp>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,16 +28,16 @@ class Gpu {
   Descriptor properties_;
 };
 
-/// A way of running a graph: an engine of cuDNN's, set up.
-struct Way {
+/// An engine of cuDNN's, set up: a way of running a graph.
+struct Engine {
   Descriptor config;
-  std::string name;  ///< "cudnn:62", the engine's number
+  std::string name;  ///< "cudnn:62", its number
   std::size_t workspace = 0;
   bool compiled = false;  ///< at run time, which takes seconds
 };
 
 /// Operands are numbered as they are made: where run() finds their addresses.
-class CudnnGraph {
+class CudnnGraph final : public Problem {
  public:
   /// Of elements of type `t`, whose products are added up in wide(t).
   explicit CudnnGraph(DType t) : elements_(t), sums_(wide(t)) {}
@@ -56,8 +57,10 @@ class CudnnGraph {
   /// After the last operation.
   void finish();
 
-  /// In the order in which cuDNN would try them; none where it has none.
-  std::vector<Way> ways(const Gpu& gpu, const Demands& demands = {}) const;
+  /// Those that do what is demanded, in the order in which cuDNN would try them.
+  std::vector<Engine> engines(const Gpu& gpu, const Demands& demands = {}) const;
+  /// Of engines that need not be compiled.
+  std::vector<Way> ways(const LibrariesOnGpu& on) const override;
   /// Of operands, in order.
   std::span<const std::int64_t> numbers() const { return numbers_; }
 
@@ -72,23 +75,21 @@ class CudnnGraph {
   Descriptor graph_;
 };
 
-/// A way that is ready to run.
-class CudnnPlan {
+class CudnnPlan final : public Plan {
  public:
-  CudnnPlan(const CudnnGraph& graph, const Way& way, const Gpu& gpu);
+  /// Throws Error where cuDNN cannot make it.
+  CudnnPlan(const CudnnGraph& graph, const Engine& engine, const Gpu& gpu);
 
-  const std::string& name() const { return name_; }
-  std::size_t workspace() const { return workspace_; }
-  /// Puts it into the handle's stream. `operands`: as they are numbered. What has run with these
-  /// addresses before allocates nothing.
-  void run(cudnnHandle_t handle, void* workspace, std::span<void* const> operands);
+  std::size_t workspace() const override { return workspace_; }
+  /// `operands`: as they are numbered.
+  void run(Queue& queue, void* workspace, Addresses operands) override;
 
  private:
   struct Pack {
     std::vector<void*> addresses;  // the operands', and the workspace's
     Descriptor descriptor;
   };
-  Pack& pack_of(void* workspace, std::span<void* const> operands);
+  Pack& pack_of(void* workspace, Addresses operands);
 
   std::string name_;
   std::size_t workspace_;

@@ -1,6 +1,6 @@
-// Convolutions and linear layers, by cuDNN.
-#include "cuda/cudnn_conv.hpp"
+// Convolutions and linear layers, by cuDNN and cuBLAS.
 #include "cuda/libraries.hpp"
+#include "cuda/libraries/candidates.hpp"
 #include "cuda/on_gpu.hpp"
 #include "kernels/bias.hpp"
 
@@ -16,15 +16,15 @@ namespace {
 
 /// The passes of a layer with weights.
 struct Passes {
-  CudnnKernel forward, input_grad, weight_grad;
+  LibraryKernel forward, input_grad, weight_grad;
 
-  Passes(const CudnnOnGpu& on, const Convolution& c)
+  Passes(const LibrariesOnGpu& on, const Convolution& c)
       : forward(on, c.text(Pass::forward),
                 std::array{x(c), w(c), b(c), c.epilogue.add ? y(c) : 0, y(c)},
                 forward_candidates(c)),
         input_grad(on, c.text(Pass::input_grad), std::array{w(c), y(c), x(c)},
                    input_grad_candidates(c)),
-        weight_grad(on, c.text(Pass::weight_grad), std::array{x(c), y(c), w(c), std::size_t(0)},
+        weight_grad(on, c.text(Pass::weight_grad), std::array{x(c), y(c), narrow_dw(c), wide_dw(c)},
                     weight_grad_candidates(c)) {}
 
  private:
@@ -32,6 +32,11 @@ struct Passes {
   static std::size_t x(const Convolution& c) { return bytes(c.x, c.dtype); }
   static std::size_t w(const Convolution& c) { return bytes(c.w(), c.dtype); }
   static std::size_t y(const Convolution& c) { return bytes(c.y(), c.dtype); }
+  /// Of both operands the one that there usually is: gradients are wide.
+  static std::size_t narrow_dw(const Convolution& c) { return c.dtype == wide(c.dtype) ? w(c) : 0; }
+  static std::size_t wide_dw(const Convolution& c) {
+    return narrow_dw(c) ? 0 : bytes(c.w(), wide(c.dtype));
+  }
   static std::size_t b(const Convolution& c) {
     return c.geometry.bias ? std::size_t(c.geometry.channels) * size_of(c.dtype) : 0;
   }
@@ -40,7 +45,7 @@ struct Passes {
 /// `x` and `w` are as the layer has them, which for a linear one is not what cuDNN is to see.
 class Weighted final : public OnGpu<WeightedKernel> {
  public:
-  Weighted(const CudnnOnGpu& on, const char* who, const Convolution& c, const Form& x,
+  Weighted(const LibrariesOnGpu& on, const char* who, const Convolution& c, const Form& x,
            const Shape& weight)
       : OnGpu(on.memory), who_(who), c_(c), passes_(on, c) {
     inputs = {nhwc(x)};
@@ -90,7 +95,8 @@ class Weighted final : public OnGpu<WeightedKernel> {
   }
   std::int64_t rows() const { return output.shape.n * output.shape.h * output.shape.w; }
   int channels() const { return int(output.shape.c); }
-  void run(Stream& stream, Pass pass, CudnnKernel& kernel, std::initializer_list<void*> operands) {
+  void run(Stream& stream, Pass pass, LibraryKernel& kernel,
+           std::initializer_list<void*> operands) {
     memory().put(stream, pass, who_, [&](Queue& q) {
       kernel.run(q, operands);
       return cudaSuccess;
@@ -103,14 +109,17 @@ class Weighted final : public OnGpu<WeightedKernel> {
   std::size_t sums_ = 0;  ///< bytes that the bias's gradient wants
 };
 
-class Cudnn9 final : public Libraries {
+class Nvidia final : public Libraries {
  public:
-  Cudnn9(const std::shared_ptr<Memory>& memory, Choice choice)
-      : on_{memory, Gpu(memory->device()), choice.demands,
-            text(cudnn_name(), ", ", memory->properties().name, choice.demands),
+  Nvidia(const std::shared_ptr<Memory>& memory, Choice choice)
+      : on_{memory,
+            Gpu(memory->device()),
+            make_cublas_handle(),
+            choice.demands,
+            text(all_names(), ", ", memory->properties().name, choice.demands),
             choice.verdicts ? choice.verdicts : std::make_shared<Verdicts>()} {}
 
-  std::string names() const override { return cudnn_name(); }
+  std::string names() const override { return all_names(); }
   bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
   std::unique_ptr<WeightedKernel> conv(const ConvGeometry& g, const Form& x,
                                        const Epilogue& e) const override {
@@ -124,13 +133,17 @@ class Cudnn9 final : public Libraries {
   }
 
  private:
-  CudnnOnGpu on_;
+  static std::string all_names() {
+    return cublas() ? text(cudnn_name(), ", ", cublas_name()) : cudnn_name();
+  }
+
+  LibrariesOnGpu on_;
 };
 
 }  // namespace
 
 std::unique_ptr<Libraries> make_libraries(std::shared_ptr<Memory> memory, Choice choice) {
-  return std::make_unique<Cudnn9>(memory, std::move(choice));
+  return std::make_unique<Nvidia>(memory, std::move(choice));
 }
 
 }  // namespace lamina::cuda

@@ -1,6 +1,6 @@
 // cuDNN, opened at run time: a program that can use it starts where it is not installed.
 #include "base/shared_library.hpp"
-#include "cuda/cudnn.hpp"
+#include "cuda/libraries/cudnn.hpp"
 
 namespace lamina::cuda {
 

@@ -1,5 +1,7 @@
 // Graphs of cuDNN's: how they are described, planned and run.
-#include "cuda/cudnn_graph.hpp"
+#include "cuda/libraries/cudnn_graph.hpp"
+
+#include "cuda/libraries/kernel.hpp"
 
 #include <lamina/base/text.hpp>
 
@@ -173,50 +175,62 @@ bool exact(cudnnBackendNumericalNote_t note, DType t, const Demands& demands) {
 }
 
 /// Of a configuration; nothing where it does not do what is asked.
-std::optional<Way> way_of(Descriptor config, DType t, const Demands& demands) {
-  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  config.get(CUDNN_ATTR_ENGINECFG_ENGINE, std::span<Descriptor>(&engine, 1));
-  Way way;
-  way.name = text("cudnn:", engine.get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
-  way.workspace = std::size_t(config.get<std::int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
-  if (way.workspace > demands.most_workspace) return {};
+std::optional<Engine> engine_of(Descriptor config, DType t, const Demands& demands) {
+  Descriptor number(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  config.get(CUDNN_ATTR_ENGINECFG_ENGINE, std::span<Descriptor>(&number, 1));
+  Engine engine;
+  engine.name = text("cudnn:", number.get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+  engine.workspace = std::size_t(config.get<std::int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE));
+  if (engine.workspace > demands.most_workspace) return {};
   for (const auto note : notes<cudnnBackendNumericalNote_t>(
-           engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
+           number, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT)) {
     if (!exact(note, t, demands)) return {};
     // These multiply less than is counted.
     if (note == CUDNN_NUMERICAL_NOTE_WINOGRAD || note == CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4)
-      way.name += ":winograd";
-    if (note == CUDNN_NUMERICAL_NOTE_FFT) way.name += ":fft";
+      engine.name += ":winograd";
+    if (note == CUDNN_NUMERICAL_NOTE_FFT) engine.name += ":fft";
   }
-  for (const auto note : notes<cudnnBackendBehaviorNote_t>(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+  for (const auto note : notes<cudnnBackendBehaviorNote_t>(number, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
                                                            CUDNN_BEHAVIOR_NOTE_TYPE_COUNT))
-    if (note == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) way.compiled = true;
-  way.config = std::move(config);
-  return way;
+    if (note == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) engine.compiled = true;
+  engine.config = std::move(config);
+  return engine;
 }
 
 }  // namespace
 
-std::vector<Way> CudnnGraph::ways(const Gpu& gpu, const Demands& demands) const {
-  std::vector<Way> found;
+std::vector<Engine> CudnnGraph::engines(const Gpu& gpu, const Demands& demands) const {
+  std::vector<Engine> found;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
     for (Descriptor& config : configs(graph_, gpu, mode))
-      if (auto way = way_of(std::move(config), elements_, demands))
-        found.push_back(std::move(*way));
+      if (auto engine = engine_of(std::move(config), elements_, demands))
+        found.push_back(std::move(*engine));
   return found;
 }
 
-CudnnPlan::CudnnPlan(const CudnnGraph& graph, const Way& way, const Gpu& gpu)
-    : name_(way.name),
+std::vector<Way> CudnnGraph::ways(const LibrariesOnGpu& on) const {
+  std::vector<Way> found;
+  for (Engine& each : engines(on.gpu, on.demands)) {
+    if (each.compiled) continue;  // that takes seconds for each shape
+    const auto engine = std::make_shared<const Engine>(std::move(each));
+    found.push_back({engine->name, [this, engine, &gpu = on.gpu] {
+                       return std::make_unique<CudnnPlan>(*this, *engine, gpu);
+                     }});
+  }
+  return found;
+}
+
+CudnnPlan::CudnnPlan(const CudnnGraph& graph, const Engine& engine, const Gpu& gpu)
+    : name_(engine.name),
       numbers_(graph.numbers().begin(), graph.numbers().end()),
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, way.config)
+  plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine.config)
       .set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, gpu.properties())
       .finalize("make a plan");
   workspace_ = std::size_t(plan_.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE));
 }
 
-CudnnPlan::Pack& CudnnPlan::pack_of(void* workspace, std::span<void* const> operands) {
+CudnnPlan::Pack& CudnnPlan::pack_of(void* workspace, Addresses operands) {
   for (Pack& pack : packs_)
     if (pack.addresses.back() == workspace &&
         std::equal(operands.begin(), operands.end(), pack.addresses.begin()))
@@ -234,11 +248,29 @@ CudnnPlan::Pack& CudnnPlan::pack_of(void* workspace, std::span<void* const> oper
   return pack;
 }
 
-void CudnnPlan::run(cudnnHandle_t handle, void* workspace, std::span<void* const> operands) {
+namespace {
+
+/// Of a queue.
+struct Handle {
+  cudnnHandle_t handle = nullptr;
+
+  explicit Handle(cudaStream_t stream) {
+    ok(cudnn().create(&handle), "start");
+    ok(cudnn().set_stream(handle, stream), "choose a stream");
+  }
+  ~Handle() { cudnn().destroy(handle); }
+  Handle(const Handle&) = delete;
+};
+
+}  // namespace
+
+void CudnnPlan::run(Queue& queue, void* workspace, Addresses operands) {
   check(operands.size() == numbers_.size(), name_, ": expected ", numbers_.size(),
         " operands, got ", operands.size());
+  const cudaStream_t stream = queue.stream();  // asked for each time: the next mark is behind this
+  const auto& handle = queue.kept<Handle>([&] { return std::make_shared<Handle>(stream); });
   const Pack& pack = pack_of(workspace, operands);
-  ok(cudnn().execute(handle, plan_.get(), pack.descriptor.get()), name_.c_str());
+  ok(cudnn().execute(handle.handle, plan_.get(), pack.descriptor.get()), name_.c_str());
 }
 
 }  // namespace lamina::cuda

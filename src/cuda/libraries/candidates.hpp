@@ -1,11 +1,12 @@
-// What cuDNN is asked for a convolution: its graphs.
+// What libraries are asked for the passes of a convolution: graphs of cuDNN's and, where it is a
+// product of matrices, that of cuBLAS.
 #pragma once
 
-#include "cuda/cudnn_kernel.hpp"
+#include "cuda/libraries/kernel.hpp"
 
 namespace lamina::cuda {
 
-/// A convolution of values of one type, in the form in which cuDNN is to see it.
+/// A convolution of values of one type, in the form in which libraries are to see it.
 struct Convolution {
   ConvGeometry geometry;
   Shape x;

@@ -1,5 +1,6 @@
-#include "cuda/cudnn_conv.hpp"
+#include "cuda/libraries/candidates.hpp"
 
+#include "cuda/libraries/cublas_product.hpp"
 #include "cuda/own_kernels.hpp"
 #include "kernels/epilogue.hpp"
 #include "kernels/space_to_depth.hpp"
@@ -67,26 +68,39 @@ Recast in_blocks(const Convolution& of) {
 
 std::size_t bytes_of_y(const SpaceToDepth& s) { return Form{s.y, s.dtype, {}}.bytes(); }
 
-/// The convolution alone; what the epilogue adds comes in a pass of our own.
-Candidate plain_forward(const Convolution& c) {
-  Candidate plain{CudnnGraph(c.dtype), {{0, 1, 4}}};
-  const int x = plain.graph.operand(c.x, c.dtype), w = plain.graph.operand(c.w(), c.dtype);
-  plain.graph.convolve(Pass::forward, c.geometry, x, w, plain.graph.operand(c.y(), c.dtype));
-  plain.graph.finish();
-  const Shape y = c.y();
-  const Finish rest{c.dtype, y.n * y.h * y.w, int(y.c), c.epilogue.slope()};
-  if (c.geometry.bias || c.epilogue)
-    plain.wiring.then = [rest](cudaStream_t s, Addresses a) {
-      return finish(s, rest, a[2], a[3], a[4]);
-    };
-  return plain;
+Candidate by(CudnnGraph graph, Wiring wiring) {
+  graph.finish();
+  return {std::make_unique<CudnnGraph>(std::move(graph)), std::move(wiring)};
 }
 
-/// The bias and ReLU in the graph.
+/// What the epilogue adds, in a pass of our own.
+Wiring::Work behind_forward(const Convolution& c) {
+  const Shape y = c.y();
+  const Finish rest{c.dtype, y.n * y.h * y.w, int(y.c), c.epilogue.slope()};
+  if (!c.geometry.bias && !c.epilogue) return {};
+  return [rest](cudaStream_t s, Addresses a) { return finish(s, rest, a[2], a[3], a[4]); };
+}
+
+/// The convolution alone.
+Candidate plain_forward(const Convolution& c) {
+  CudnnGraph g(c.dtype);
+  const int x = g.operand(c.x, c.dtype), w = g.operand(c.w(), c.dtype);
+  g.convolve(Pass::forward, c.geometry, x, w, g.operand(c.y(), c.dtype));
+  return by(std::move(g), {{0, 1, 4}, behind_forward(c)});
+}
+
+/// With the bias and ReLU in it.
+Wiring fused_wiring(const Convolution& c) {
+  Wiring fused{{0, 1}};
+  if (c.geometry.bias) fused.operands.push_back(2);
+  fused.operands.push_back(4);
+  if (c.epilogue.activation) fused.rectified = c.dtype;
+  return fused;
+}
+
 Candidate fused_forward(const Convolution& c) {
   const bool activates = c.epilogue.activation.has_value();
-  Candidate fused{CudnnGraph(c.dtype), {{0, 1}}};
-  CudnnGraph& g = fused.graph;
+  CudnnGraph g(c.dtype);
   const int x = g.operand(c.x, c.dtype), w = g.operand(c.w(), c.dtype);
   const int b = c.geometry.bias ? g.operand({1, c.geometry.channels, 1, 1}, c.dtype) : -1;
   const int y = g.operand(c.y(), c.dtype);
@@ -96,28 +110,58 @@ Candidate fused_forward(const Convolution& c) {
     const int biased = activates ? g.inner(c.y()) : y;
     g.add(last, b, biased);
     last = biased;
-    fused.wiring.operands.push_back(2);
   }
   if (activates) g.rectify(last, y);
-  fused.wiring.operands.push_back(4);
-  g.finish();
-  return fused;
+  return by(std::move(g), fused_wiring(c));
+}
+
+/// Whether the epilogue can be in the graph. cuDNN 9.19 has what also adds an operand, or leaves
+/// some below zero, compiled at run time only; cuBLAS does not have it.
+bool fuses(const Convolution& c) {
+  const bool rectifies = c.epilogue.activation && c.epilogue.slope() == 0;
+  return !c.epilogue.add && (rectifies || (c.geometry.bias && !c.epilogue.activation));
 }
 
 std::vector<Candidate> fused_and_plain_forward(const Convolution& c) {
   std::vector<Candidate> all;
-  // cuDNN 9.19 has what also adds an operand, or leaves some below zero, compiled at run time only.
-  const bool rectifies = c.epilogue.activation && c.epilogue.slope() == 0;
-  if (!c.epilogue.add && (rectifies || (c.geometry.bias && !c.epilogue.activation)))
-    all.push_back(fused_forward(c));
+  if (fuses(c)) all.push_back(fused_forward(c));
   all.push_back(plain_forward(c));
   return all;
+}
+
+/// Whether it is the product of a matrix of positions by channels, and the weights.
+bool multiplies(const Convolution& c) {
+  const ConvGeometry& g = c.geometry;
+  return g.kernel == 1 && g.stride == 1 && g.pad == 0 && g.groups == 1;
+}
+
+Matrices matrices(const Convolution& c, Pass pass) {
+  const std::int64_t rows = c.x.n * c.x.h * c.x.w, in = c.x.c, out = c.geometry.channels;
+  if (pass == Pass::input_grad) return {rows, out, in, false, false, c.dtype, c.dtype};
+  // cuBLAS writes dw as it sums it up.
+  if (pass == Pass::weight_grad) return {out, rows, in, true, false, c.dtype, wide(c.dtype)};
+  return {rows, in, out, false, true, c.dtype, c.dtype};
+}
+
+Candidate fused_product(const Convolution& c) {
+  Matrices m = matrices(c, Pass::forward);
+  m.bias = c.geometry.bias, m.rectify = c.epilogue.activation.has_value();
+  return {std::make_unique<CublasProduct>(m), fused_wiring(c)};
+}
+
+Candidate plain_product(const Convolution& c) {
+  return {std::make_unique<CublasProduct>(matrices(c, Pass::forward)),
+          {{0, 1, 4}, behind_forward(c)}};
 }
 
 }  // namespace
 
 std::vector<Candidate> forward_candidates(const Convolution& c) {
   std::vector<Candidate> all = fused_and_plain_forward(c);
+  if (multiplies(c)) {
+    if (fuses(c)) all.push_back(fused_product(c));
+    all.push_back(plain_product(c));
+  }
   if (!few_channels(c)) return all;
   const Recast to = in_blocks(c);
   for (Candidate& of : fused_and_plain_forward(to.c)) {
@@ -134,11 +178,13 @@ std::vector<Candidate> forward_candidates(const Convolution& c) {
 }
 
 std::vector<Candidate> input_grad_candidates(const Convolution& c) {
+  CudnnGraph g(c.dtype);
+  const int w = g.operand(c.w(), c.dtype), dy = g.operand(c.y(), c.dtype);
+  g.convolve(Pass::input_grad, c.geometry, g.operand(c.x, c.dtype), w, dy);
   std::vector<Candidate> all;
-  Candidate& only = all.emplace_back(CudnnGraph(c.dtype), Wiring{{0, 1, 2}});
-  const int w = only.graph.operand(c.w(), c.dtype), dy = only.graph.operand(c.y(), c.dtype);
-  only.graph.convolve(Pass::input_grad, c.geometry, only.graph.operand(c.x, c.dtype), w, dy);
-  only.graph.finish();
+  all.push_back(by(std::move(g), {{0, 1, 2}}));
+  if (multiplies(c))
+    all.push_back({std::make_unique<CublasProduct>(matrices(c, Pass::input_grad)), {{1, 0, 2}}});
   return all;
 }
 
@@ -148,55 +194,72 @@ namespace {
 /// opposite sides.
 bool takes_padding(const Pad& pad) { return pad.top == pad.bottom && pad.left == pad.right; }
 
-Candidate plain_weight_grad(const Convolution& c) {
-  Candidate plain{CudnnGraph(c.dtype), {{0, 1, 2}}};
-  const int x = plain.graph.operand(c.x, c.dtype), dy = plain.graph.operand(c.y(), c.dtype);
-  plain.graph.convolve(Pass::weight_grad, c.geometry, x, plain.graph.operand(c.w(), c.dtype), dy);
-  plain.graph.finish();
-  if (c.dtype == wide(c.dtype)) return plain;
+CudnnGraph weight_grad_graph(const Convolution& c) {
+  CudnnGraph g(c.dtype);
+  const int x = g.operand(c.x, c.dtype), dy = g.operand(c.y(), c.dtype);
+  g.convolve(Pass::weight_grad, c.geometry, x, g.operand(c.w(), c.dtype), dy);
+  return g;
+}
+
+Wiring weight_grad_wiring(const Convolution& c) {
+  Wiring wiring{{0, 1, 2}};
+  if (c.dtype == wide(c.dtype)) return wiring;
   // cuDNN sums up f32, but writes dw in the type of x.
   const Form narrow{c.w(), c.dtype, {}}, to{c.w(), wide(c.dtype), {}};
-  plain.wiring.areas = {narrow.bytes()};
-  plain.wiring.then = [narrow, to](cudaStream_t s, Addresses a) {
+  wiring.areas = {narrow.bytes()};
+  wiring.then = [narrow, to](cudaStream_t s, Addresses a) {
     return a[3] ? rearrange(s, narrow, a[4], to, a[3]) : cudaSuccess;
   };
-  return plain;
+  return wiring;
 }
 
 Candidate padded_weight_grad(const Convolution& c) {
   const Recast to = padded(c);
-  Candidate all = plain_weight_grad(to.c);
-  const std::size_t x = 4 + all.wiring.areas.size();
-  all.wiring.operands[0] = int(x);
-  all.wiring.areas.push_back(bytes_of_y(to.x));
-  all.wiring.first = [from = to.x, x](cudaStream_t s, Addresses a) {
+  Wiring wiring = weight_grad_wiring(to.c);
+  const std::size_t x = 4 + wiring.areas.size();
+  wiring.operands[0] = int(x);
+  wiring.areas.push_back(bytes_of_y(to.x));
+  wiring.first = [from = to.x, x](cudaStream_t s, Addresses a) {
     return space_to_depth(s, from, a[0], a[x]);
   };
-  all.wiring.named = "padded+";
-  return all;
+  wiring.named = "padded+";
+  return by(weight_grad_graph(to.c), std::move(wiring));
 }
 
 Candidate weight_grad_in_blocks(const Convolution& c) {
   const Recast to = in_blocks(c);
-  Candidate blocks = plain_weight_grad(to.c);
-  blocks.wiring = {{4, 1, 5}};
-  blocks.wiring.areas = {bytes_of_y(to.x), bytes_of_y(to.w)};
-  blocks.wiring.first = [x = to.x](cudaStream_t s, Addresses a) {
+  Wiring wiring{{4, 1, 5}};
+  wiring.areas = {bytes_of_y(to.x), bytes_of_y(to.w)};
+  wiring.first = [x = to.x](cudaStream_t s, Addresses a) {
     return space_to_depth(s, x, a[0], a[4]);
   };
-  blocks.wiring.then = [w = to.w](cudaStream_t s, Addresses a) {
+  wiring.then = [w = to.w](cudaStream_t s, Addresses a) {
     return a[2] ? depth_to_space(s, w, a[5], w.dtype, a[2])
                 : depth_to_space(s, w, a[5], wide(w.dtype), a[3]);
   };
-  blocks.wiring.named = "blocks+";
-  return blocks;
+  wiring.named = "blocks+";
+  return by(weight_grad_graph(to.c), std::move(wiring));
+}
+
+Candidate weight_grad_product(const Convolution& c) {
+  auto product = std::make_unique<CublasProduct>(matrices(c, Pass::weight_grad));
+  if (c.dtype == wide(c.dtype)) return {std::move(product), {{1, 0, 2}}};
+  const Form narrow{c.w(), c.dtype, {}}, from{c.w(), wide(c.dtype), {}};
+  Wiring wiring{{1, 0, 3}};
+  wiring.areas = {from.bytes()};
+  wiring.then = [narrow, from](cudaStream_t s, Addresses a) {
+    return a[2] ? rearrange(s, from, a[4], narrow, a[2]) : cudaSuccess;
+  };
+  return {std::move(product), std::move(wiring)};
 }
 
 }  // namespace
 
 std::vector<Candidate> weight_grad_candidates(const Convolution& c) {
   std::vector<Candidate> all;
-  all.push_back(takes_padding(c.geometry.pad) ? plain_weight_grad(c) : padded_weight_grad(c));
+  all.push_back(takes_padding(c.geometry.pad) ? by(weight_grad_graph(c), weight_grad_wiring(c))
+                                              : padded_weight_grad(c));
+  if (multiplies(c)) all.push_back(weight_grad_product(c));
   if (few_channels(c)) all.push_back(weight_grad_in_blocks(c));
   return all;
 }

@@ -1,9 +1,10 @@
 // A stand-in for cuDNN's back end API: keeps what descriptors are told, and computes graphs of
 // convolutions, sums and ReLU by plain loops in f64, in the handle's stream. It has some ways for
 // each graph, of which one must not be taken since it would be compiled at run time.
-#include "fake/cudnn/stand_in.hpp"
+#include "fake/libraries/cudnn.hpp"
 
-#include "cuda/cudnn.hpp"
+#include "cuda/libraries/cudnn.hpp"
+#include "fake/libraries/elements.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@
 
 namespace {
 
+using lamina::DType;
 using lamina::test::FakeCudnn;
 
 FakeCudnn counted;
@@ -62,13 +64,20 @@ std::size_t size_of(cudnnBackendAttributeType_t t) {
 constexpr int engines = 3;  ///< number 2 would be compiled at run time
 constexpr std::int64_t workspaces[engines] = {0, 4096, 64};
 
+DType dtype_of(cudnnDataType_t type) {
+  for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
+    if (lamina::cuda::data_type(t) == type) return t;
+  throw type;
+}
+
 struct Operand {
   std::array<std::int64_t, 4> extents, strides;
-  cudnnDataType_t type;
+  DType type;
   char* data = nullptr;             // null for what is inside a graph
   std::vector<double> inside = {};  // in its place
 
-  explicit Operand(const Object& d) : type(d.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE)) {
+  explicit Operand(const Object& d)
+      : type(dtype_of(d.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE))) {
     const auto e = d.all<std::int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
     const auto s = d.all<std::int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
     std::copy(e.begin(), e.end(), extents.begin());
@@ -82,30 +91,14 @@ struct Operand {
   }
   double get(std::array<std::int64_t, 4> i) const {
     const std::int64_t o = at(i);
-    if (!data) return inside[std::size_t(o)];
-    switch (type) {
-      case CUDNN_DATA_DOUBLE:
-        return reinterpret_cast<const double*>(data)[o];
-      case CUDNN_DATA_FLOAT:
-        return double(reinterpret_cast<const float*>(data)[o]);
-      case CUDNN_DATA_HALF:
-        return double(float(reinterpret_cast<const lamina::F16*>(data)[o]));
-      default:
-        return double(float(reinterpret_cast<const lamina::BF16*>(data)[o]));
-    }
+    return data ? lamina::test::number_at(type, data, o) : inside[std::size_t(o)];
   }
   void set(std::array<std::int64_t, 4> i, double v) {
     const std::int64_t o = at(i);
-    if (!data)
-      inside[std::size_t(o)] = v;
-    else if (type == CUDNN_DATA_DOUBLE)
-      reinterpret_cast<double*>(data)[o] = v;
-    else if (type == CUDNN_DATA_FLOAT)
-      reinterpret_cast<float*>(data)[o] = float(v);
-    else if (type == CUDNN_DATA_HALF)
-      reinterpret_cast<lamina::F16*>(data)[o] = lamina::F16(float(v));
+    if (data)
+      lamina::test::put_number(type, data, o, v);
     else
-      reinterpret_cast<lamina::BF16*>(data)[o] = lamina::BF16(float(v));
+      inside[std::size_t(o)] = v;
   }
   template <class F>
   void each(const F& f) const {
