@@ -50,7 +50,10 @@ class Runner:
         self.o, self.folder = o, pathlib.Path(o.folder)
         self.program = pathlib.Path(o.program).resolve()
         self.oracles = collections.OrderedDict()
-        (self.folder / "inputs").mkdir(parents=True, exist_ok=True)
+        try:
+            (self.folder / "inputs").mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            sys.exit(f"parity: --folder {o.folder}: {e.strerror}")
         self.inputs_made = set()
         self.about = {}  # what ran, by dtype
 
@@ -297,7 +300,10 @@ def main():
     todo = cases.all_cases()
     if o.isa:
         todo = [replace(c, isas=tuple(o.isa.split(","))) for c in todo if c.dtype == "f32"]
-    todo = [c for c in todo if not o.only or re.search(o.only, c.name)]
+    try:
+        todo = [c for c in todo if not o.only or re.search(o.only, c.name)]
+    except re.error as e:
+        sys.exit(f"parity: --only {o.only}: {e}")
     if o.list:
         print("\n".join(c.name for c in todo))
         return 0

@@ -43,8 +43,15 @@ stand_in() {
 }
 
 if [[ -x $python ]] && works 2>/dev/null; then exit 0; fi
+# What is not of this script is not its to remove.
+if [[ -n $(ls -A "$dir" 2>/dev/null) && ! -e $dir/made-by-torch.sh ]]; then
+  echo "$dir: is there, but PyTorch does not work in it: expected a folder that this may make" >&2
+  exit 1
+fi
 echo "making $dir: PyTorch from the Python package index, some 600 MB"
 rm -rf "$dir"
+mkdir -p "$dir"
+touch "$dir/made-by-torch.sh"
 python3 -m venv "$dir"
 # PyTorch, and what it imports of Python: all by name, as --no-deps wants.
 "$python" -m pip --disable-pip-version-check -q install --no-cache-dir --no-deps \
