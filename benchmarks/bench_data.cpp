@@ -1,6 +1,7 @@
 // bench_data: how many images one thread makes ready for a network in a second, from file to batch,
 // as each of a loader's threads does.
 #include "flags.hpp"
+#include "signals.hpp"
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/random.hpp>
@@ -20,15 +21,45 @@ namespace {
 using namespace lamina;
 namespace fs = std::filesystem;
 
-/// JPEGs in a folder that goes with this object.
+/// Number of the signal that has asked for an end.
+struct Stopped {
+  int number;
+};
+void look(const cli::StopSignals& signals) {
+  if (const int number = signals.received()) throw Stopped{number};
+}
+
+/// JPEGs in a folder that goes with this object, however the program ends.
 class Photographs {
  public:
   /// Waves of several lengths, in some noise, which take about as many bytes as photographs do.
-  Photographs(int count, int width, int height)
+  Photographs(int count, int width, int height, const cli::StopSignals& signals)
       : folder_(fs::temp_directory_path() / text("bench_data.", Random(now_bits()).bits(0))) {
     fs::create_directories(folder_ / "class");
+    try {
+      write_all(count, width, height, signals);
+    } catch (...) {
+      remove();
+      throw;
+    }
+  }
+  Photographs(const Photographs&) = delete;
+  ~Photographs() { remove(); }
+
+  std::string source() const { return "images:" + folder_.string(); }
+
+ private:
+  static std::uint64_t now_bits() { return std::uint64_t(1e6 * now()); }
+
+  void remove() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  void write_all(int count, int width, int height, const cli::StopSignals& signals) {
     std::vector<std::uint8_t> pixels(std::size_t(3 * width * height));
     for (int i = 0; i < count; ++i) {
+      look(signals);
       const Random random{std::uint64_t(i)};
       for (std::size_t at = 0; at < pixels.size(); ++at) {
         const double x = double(at / 3 % std::size_t(width)), y = double(at / 3) / width;
@@ -39,16 +70,6 @@ class Photographs {
       write(pixels, width, height, folder_ / "class" / text(i, ".jpg"));
     }
   }
-  Photographs(const Photographs&) = delete;
-  ~Photographs() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-
-  std::string source() const { return "images:" + folder_.string(); }
-
- private:
-  static std::uint64_t now_bits() { return std::uint64_t(1e6 * now()); }
 
   static void write(const std::vector<std::uint8_t>& pixels, int width, int height,
                     const fs::path& path) {
@@ -72,13 +93,15 @@ struct Seconds {
 };
 
 /// Of all images once, as an epoch serves them.
-Seconds run(const Dataset& data, bool shrinks, std::uint64_t epoch) {
+Seconds run(const Dataset& data, bool shrinks, std::uint64_t epoch,
+            const cli::StopSignals& signals) {
   const Transform& transform = data.transform();
   Sample sample;
   Transform::Scratch scratch;
   std::vector<std::uint8_t> out(std::size_t(transform.shape.sample()));
   Seconds s;
   for (std::int64_t i = 0; i < data.size(); ++i) {
+    look(signals);
     const Random random(1, epoch + 1, std::uint64_t(i));
     if (shrinks) sample.shrink = [&](auto h, auto w) { return transform.shrink(h, w, random); };
     const double begin = now();
@@ -116,9 +139,10 @@ int main(int argc, char** argv) {
     app.add_flag("--validation", validation, "as for validation: without augmentation");
     if (const auto status = cli::parse(app, argc, argv)) return *status;
     options.augment = !validation;
+    const cli::StopSignals signals;
     std::optional<Photographs> made;
     if (source.empty()) {
-      made.emplace(int(std::min<std::int64_t>(options.limit, 40)), width, height);
+      made.emplace(int(std::min<std::int64_t>(options.limit, 40)), width, height, signals);
       source = made->source();
     }
     const auto data = open_data(source, options);
@@ -131,12 +155,14 @@ int main(int argc, char** argv) {
       if (s.reading + s.transforming < best.reading + best.transforming) best = s;
     };
     for (int round = 0; round < rounds; ++round) {
-      take(whole, run(*data, false, std::uint64_t(round)));
-      take(shrunk, run(*data, true, std::uint64_t(round)));
+      take(whole, run(*data, false, std::uint64_t(round), signals));
+      take(shrunk, run(*data, true, std::uint64_t(round), signals));
     }
     std::printf("%-22s %8s %8s %13s %9s\n", "", "kB", "read ms", "transform ms", "images/s");
     print("every pixel", whole, data->size());
     print("no more than needed", shrunk, data->size());
+  } catch (const Stopped& by) {
+    return 128 + by.number;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_data: %s\n", e.what());
     return 1;

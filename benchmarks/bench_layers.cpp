@@ -11,8 +11,10 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <set>
 
 namespace {
 
@@ -398,8 +400,9 @@ int main(int argc, char** argv) {
     check(wide(dtype) == DType::f32, "--dtype: expected f32 or bf16, got ", type);
     check(only.empty() || name == "auto" || name == "onednn",
           "--only: expected --backend auto or onednn, got ", name);
-    const auto backend =
-        only.empty() ? make_backend(name, dtype) : onednn_backend({.only = std::move(only)});
+    std::set<std::string> offered;
+    const auto backend = only.empty() ? make_backend(name, dtype)
+                                      : onednn_backend({.only = only, .offered = &offered});
     std::vector<std::string> rest = app.remaining();
     rest.insert(rest.begin(), argv[0]);
     std::vector<char*> pointers;
@@ -414,7 +417,13 @@ int main(int argc, char** argv) {
       add_all({backend, dtype}, batch);
     else
       add_model({backend, dtype}, model, batch);
-    benchmark::RunSpecifiedBenchmarks();
+    check(benchmark::RunSpecifiedBenchmarks() > 0,
+          "--benchmark_filter: expected a part of a benchmark's name; --benchmark_list_tests");
+    const auto has = [&](const std::string& s) { return s.find(only) != std::string::npos; };
+    if (offered.empty() || std::ranges::any_of(offered, has)) return 0;
+    std::string all;
+    for (const std::string& s : offered) append(all, all.empty() ? "" : ", "), append(all, s);
+    throw Error(text("--only ", only, ": expected a part of one of these names: ", all));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_layers: %s\n", e.what());
     return 1;
