@@ -8,7 +8,7 @@ namespace lamina::detail {
 
 namespace {
 
-constexpr double wide = 1120, left = 230, right = 1030, row = 21, above = 62;
+constexpr double wide = 1120, left = 230, right = 1030, row = 21, above = 62, gap = 28;
 constexpr std::size_t most = 25;
 
 struct Kind {
@@ -62,12 +62,18 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
   Svg svg("memory", wide, bottom + 32 + Svg::note_line * double(note.size()), "Memory per layer",
           options);
 
+  const auto words_of = [&](const Kind& k) {
+    return text(k.words, " ", bytes_text(double(profile.memory.*k.bytes)));
+  };
+  double legend = 0;
+  for (const Kind& k : kinds)
+    if (profile.memory.*k.bytes > 0) legend += gap + text_width(words_of(k));
+
   svg.open("g", {{"class", "legend"}});
-  double x = left;
+  double x = std::max(0.0, std::min(left, wide - legend));  // six do not fit behind the names
   for (const Kind& k : kinds) {
-    const auto held = double(profile.memory.*k.bytes);
-    if (held <= 0) continue;
-    const std::string words = text(k.words, " ", bytes_text(held));
+    if (profile.memory.*k.bytes == 0) continue;
+    const std::string words = words_of(k);
     svg.put("rect", {{"class", text("holds-", k.words)},
                      {"x", x},
                      {"y", 11},
@@ -75,7 +81,7 @@ std::string draw_memory(const Profile& profile, DrawingOptions options) {
                      {"height", 11},
                      {"rx", 2}});
     svg.words(x + 16, 21, words, "muted");
-    x += 28 + text_width(words);
+    x += gap + text_width(words);
   }
   svg.close();
 
