@@ -3,7 +3,7 @@ how they end: by one line, and with nothing left running."""
 import argparse, contextlib, os, pathlib, re, signal, subprocess, sys
 
 NAME = pathlib.Path(sys.argv[0]).name
-running = set()  # processes, each with a session of its own
+running = set()  # processes, each with a group of its own
 ending = False
 
 
@@ -79,8 +79,9 @@ def stop_all():
 @contextlib.contextmanager
 def started(line, **how):
     """A process that does not outlive what follows."""
-    process = subprocess.Popen([str(word) for word in line], text=True, start_new_session=True,
-                               **how)
+    # Of the same session: Linux may share processors out by these, and change what is measured.
+    process = subprocess.Popen([str(word) for word in line], text=True, process_group=0,
+                               stdin=subprocess.DEVNULL, **how)
     running.add(process)
     try:
         if ending:
