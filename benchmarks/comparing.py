@@ -1,10 +1,12 @@
 """What the comparisons in this folder have in common: their flags, the programs that they run, and
 how they end: by one line, and with nothing left running."""
-import argparse, contextlib, os, pathlib, re, signal, subprocess, sys
+import argparse, contextlib, os, pathlib, re, signal, subprocess, sys, threading
 
 NAME = pathlib.Path(sys.argv[0]).name
 running = set()  # processes, each with a group of its own
 ending = False
+starting = False  # in the main thread: a process of which nobody knows yet
+asked = 0         # signal that came
 
 
 def end(why, status=1):
@@ -79,17 +81,24 @@ def stop_all():
 @contextlib.contextmanager
 def started(line, **how):
     """A process that does not outlive what follows."""
-    # Of the same session: Linux may share processors out by these, and change what is measured.
-    process = subprocess.Popen([str(word) for word in line], text=True, process_group=0,
-                               stdin=subprocess.DEVNULL, **how)
-    running.add(process)
+    global starting
+    main = threading.current_thread() is threading.main_thread()
+    process = None
     try:
+        starting = starting or main
+        # Of the same session: Linux may share processors out by these, and change what is measured.
+        process = subprocess.Popen([str(word) for word in line], text=True, process_group=0,
+                                   stdin=subprocess.DEVNULL, **how)
+        running.add(process)
+        starting = starting and not main
         if ending:
-            sys.exit(1)
+            sys.exit(128 + asked if asked else 1)
         yield process
     finally:
-        stop(process)
-        running.discard(process)
+        starting = starting and not main
+        if process:
+            stop(process)
+            running.discard(process)
 
 
 def stop(process):
@@ -140,11 +149,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _end_by(number, _):
-    global ending
-    ending = True
+    global ending, asked
+    ending, asked = True, number
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-    sys.exit(128 + number)  # what is running is stopped on the way
+    if not starting:
+        sys.exit(128 + number)  # what is running is stopped on the way
 
 
 for _each in SIGNALS:
