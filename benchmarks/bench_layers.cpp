@@ -421,9 +421,8 @@ int main(int argc, char** argv) {
           "--benchmark_filter: expected a part of a benchmark's name; --benchmark_list_tests");
     const auto has = [&](const std::string& s) { return s.find(only) != std::string::npos; };
     if (offered.empty() || std::ranges::any_of(offered, has)) return 0;
-    std::string all;
-    for (const std::string& s : offered) append(all, all.empty() ? "" : ", "), append(all, s);
-    throw Error(text("--only ", only, ": expected a part of one of these names: ", all));
+    throw Error(
+        text("--only ", only, ": expected a part of one of these names: ", in_words(offered)));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_layers: %s\n", e.what());
     return 1;

@@ -136,13 +136,16 @@ def rate(out):
     return float(found[1]) if found else None
 
 
-def measured(line, **how):
+def rate_of(line, status, out, err):
     """The same of a run; where there is none this script ends."""
-    status, out, err = run(line, **how)
     found = rate(out)
     if status or found is None:
         end(f"{pathlib.Path(line[0]).name}: status {status}: {reason(out, err)}", status or 1)
     return found
+
+
+def measured(line, **how):
+    return rate_of(line, *run(line, **how))
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

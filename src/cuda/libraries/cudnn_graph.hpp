@@ -8,7 +8,6 @@
 #include <lamina/kernels/geometry.hpp>
 #include <lamina/tensor/layout.hpp>
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
