@@ -12,6 +12,7 @@
 #include <lamina/kernels/impl/update.hpp>
 #include <lamina/kernels/reference/impl/backend.hpp>
 #include <lamina/kernels/reference/impl/planning.hpp>
+#include <lamina/kernels/reference/impl/reference.hpp>
 #include <lamina/layers/impl.hpp>
 #include <lamina/network/impl.hpp>
 #include <lamina/plan/impl.hpp>

@@ -1,2 +1,2 @@
-// The reference back end, compiled once.
-#include <lamina/kernels/reference/impl/backend.hpp>
+// The kernels of the reference back end, compiled once.
+#include <lamina/kernels/reference/impl/reference.hpp>
