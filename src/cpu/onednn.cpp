@@ -39,7 +39,7 @@ class OneDnn final : public Backend {
     return t == DType::bf16 && multiplies_bf16() ? t : wide(t);
   }
 
-  void make_room() const override { runtime_->scratch(); }
+  void make_room() const override { runtime_->make_room(); }
 
   bool fuses(Fusible, const Epilogue& e) const override { return e.rectifies(); }
 

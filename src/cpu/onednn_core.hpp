@@ -6,8 +6,10 @@
 #include "cpu/onednn_isa.hpp"
 
 #include <lamina/kernels/choice.hpp>
+#include <lamina/tensor/reserve.hpp>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <initializer_list>
 
@@ -46,6 +48,16 @@ struct Runtime {
   static Tensor bytes_of(std::size_t bytes) {
     return Tensor(Form{{std::int64_t((bytes + 3) / 4), 1, 1, 1}, DType::f32, {}});
   }
+
+  /// Takes the scratchpad, and gives back what the heap has kept of operands that kernels were
+  /// tried on, by whatever runtime: hundreds of MB with a large model, which lie between what is
+  /// still there.
+  void make_room() {
+    if (tried.exchange(false)) trim_heap();
+    scratch();
+  }
+  /// Whether kernels were tried since.
+  static inline std::atomic<bool> tried = false;
 
   /// While it lives kernels are tried: a scratchpad that they ask for goes with it, unless there
   /// was one before. Placing takes no memory.

@@ -7,7 +7,12 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/instruction_set.hpp>
 #include <lamina/kernels/threads.hpp>
+#include <lamina/tensor/reserve.hpp>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
 #include <set>
 
 using namespace lamina;
@@ -282,5 +287,40 @@ TEST_CASE("verdicts decide, and what is known to be wrong is not even compared")
     const auto trusted = kernel_of(unlike_pads, {.avoid_known = false, .verdicts = told});
     CHECK(trusted->remark.empty());
     CHECK(trusted->algorithm.find("wino") != std::string::npos);
+  });
+}
+
+namespace {
+
+/// Bytes of this process that are in memory.
+std::size_t resident() {
+  std::size_t all = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * std::size_t(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+TEST_CASE("the memory of operands that kernels were tried on is given back") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+  WARN("the heap is another one than glibc's: nothing to test");
+  return;
+#endif
+  if (!has_onednn()) return;
+  with_threads(1, [] {
+    const auto backend = onednn_backend();  // which knows no verdicts
+    const Geometry first = geometry({1, 64, 24, 24}, 64, 3, 1);
+    backend->conv(first.g, {first.x, DType::f32, {}});  // oneDNN itself is in memory then
+    backend->make_room();
+    const std::size_t before = resident();
+    std::vector<std::unique_ptr<WeightedKernel>> kernels;
+    std::size_t scratch = 0;
+    for (const std::int64_t size : {24, 32, 48, 64, 80, 96}) {
+      const Geometry at = geometry({4, 64, size, size}, 64, 3, 1);
+      kernels.push_back(backend->conv(at.g, {at.x, DType::f32, {}}));
+      scratch = std::max(scratch, kernels.back()->scratch);
+    }
+    backend->make_room();
+    CHECK(resident() < before + scratch + (std::size_t(32) << 20));
   });
 }
