@@ -155,8 +155,13 @@ void add_conv(const Target& on, const std::string& name, Shape x, std::int64_t c
   ConvGeometry g;
   g.channels = channels, g.kernel = kernel, g.stride = stride, g.pad = pad, g.groups = groups;
   g.bias = false;
-  add_weighted(on, "conv/" + name, [=]() -> std::shared_ptr<WeightedKernel> {
-    return on->conv(g, x.c < 4 ? Form{x, on.dtype, {}} : native(on, x));
+  const auto form = [=] { return x.c < 4 ? Form{x, on.dtype, {}} : native(on, x); };
+  add_weighted(on, "conv/" + name,
+               [=]() -> std::shared_ptr<WeightedKernel> { return on->conv(g, form()); });
+  // With weights that stay.
+  add(text("conv/", name, "/inference"), [=] {
+    const auto o = std::make_shared<Weighted>(on, on->conv_forward(g, form()));
+    return Ready{[=] { o->forward(); }, o->work(), o->kernel->algorithm};
   });
 }
 

@@ -2,7 +2,7 @@
 #include "cpu/onednn_compare.hpp"
 #include "cpu/onednn_products.hpp"
 #include "cpu/onednn_weighted.hpp"
-#include "cpu/winograd.hpp"
+#include "cpu/onednn_winograd.hpp"
 
 #include <lamina/base/version.hpp>
 
@@ -176,75 +176,79 @@ class Conv final : public OneDnnWeighted {
   bool winograd(const Passes& direct, const Shape& x) {
     const Channels& c = blocked_channels[1];
     const auto& f = direct.forward;
-    if (!is(f, "jit:avx2") || !Winograd::pays(g_, x) ||
+    if (!is(f, "jit:avx2") || !Winograd::possible(g_) ||
         f.src_desc() != Desc(dims(x), f32, c.image) ||
         f.dst_desc() != Desc(dims(y_), f32, c.image) ||
         f.weights_desc() != Desc(w_, f32, c.weights)) {
       return false;
     }
-    if (!takes(ours, true)) return false;
     const Winograd kernel(g_, x);
-    scratch = kernel.scratch();
-    runtime_->reserve(scratch);
-    const auto to = [](void* p) { return static_cast<float*>(p); };
-    const auto memory = [runtime = runtime_] { return runtime->scratch().as<float>(); };
-    forward_ = [=](auto v) {
-      const auto* p = v.begin();
-      kernel.forward(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());
-    };
-    data_ = [=](auto v) {
-      const auto* p = v.begin();
-      kernel.input_grad(to(p[0]), to(p[1]), to(p[2]), memory());
-    };
-    weights_ = [=](auto v) {
-      const auto* p = v.begin();
-      kernel.weight_grad(to(p[0]), to(p[1]), to(p[2]), to(p[3]), memory());
-    };
-    if (forced().empty() && !ours_agrees(direct)) return false;
+    const bool each_time = takes(ours, Winograd::pays(g_, x));
+    if (forced().empty() && each_time && !ours_agrees(kernel, direct)) return false;
+    const Once* once = forward_only_ ? once_where_it_pays(f, x, each_time) : nullptr;
+    if (!each_time && !once) return false;
+    const Winograd taken = once ? Winograd(g_, x, once->tile) : kernel;
     inputs = {to_form(x, f.src_desc())};
     output = to_form(y_, f.dst_desc());
-    w = to_form(shape_, f.weights_desc());
-    describe_forward(g_.bias, false);
-    algorithm = ours;
+    take_winograd(taken, g_.bias, once, forward_only_);
+    w = once ? prepared_form(shape_, taken) : to_form(shape_, f.weights_desc());
+    algorithm = once ? once->name : ours;
     return true;
   }
 
-  bool ours_agrees(const Passes& direct) {
+  bool ours_agrees(const Winograd& kernel, const Passes& direct) {
     const auto& f = direct.forward;
     const auto& d = direct.data;
     const auto& w_pass = direct.weights;
-    const auto as_ours = [](const Work& work, std::initializer_list<int> ids) {
-      return [&work, ids = std::vector<int>(ids)](const Arguments& arguments) {
-        const auto at = [&](std::size_t i) -> void* {
-          const auto it = i < ids.size() ? arguments.find(ids[i]) : arguments.end();
-          return it == arguments.end() ? nullptr : it->second.get_data_handle();
-        };
-        work({at(0), at(1), at(2), at(3)});
-      };
-    };
-    const auto same = [&](std::string_view result, const Run& mine, const auto& pd,
-                          const auto& primitive, const std::vector<Compared>& operands) {
+    const auto same = [&](std::string_view result, Pass pass, const auto& pd, const auto& primitive,
+                          const std::vector<Compared>& operands) {
       return agrees(result, ours, pd.impl_info_str(), [&] {
-        return difference(runtime_, mine, run_of(runtime_, pd, primitive), operands);
+        return difference(runtime_, run_of(kernel, pass), run_of(runtime_, pd, primitive),
+                          operands);
       });
     };
-    const bool forward =
-        same("y", as_ours(forward_, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST}),
-             f, Forward(f), operands(f, f));
-    if (!forward || forward_only_) return forward;
-    return same("dx", as_ours(data_, {DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}), d,
-                Data(d),
+    if (!same("y", Pass::forward, f, Forward(f), operands(f, f))) return false;
+    if (forward_only_) return true;
+    return same("dx", Pass::input_grad, d, Data(d),
                 {{DNNL_ARG_WEIGHTS, f.weights_desc(), d.weights_desc()},
                  {DNNL_ARG_DIFF_DST, f.dst_desc(), d.diff_dst_desc()},
                  {DNNL_ARG_DIFF_SRC, f.src_desc(), d.diff_src_desc(), true}}) &&
-           same("dw",
-                as_ours(weights_, {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
-                                   DNNL_ARG_DIFF_BIAS}),
-                w_pass, Weights(w_pass),
+           same("dw", Pass::weight_grad, w_pass, Weights(w_pass),
                 {{DNNL_ARG_SRC, f.src_desc(), w_pass.src_desc()},
                  {DNNL_ARG_DIFF_DST, f.dst_desc(), w_pass.diff_dst_desc()},
                  {DNNL_ARG_DIFF_WEIGHTS, f.weights_desc(), w_pass.diff_weights_desc(), true},
                  {DNNL_ARG_DIFF_BIAS, f.bias_desc(), w_pass.diff_bias_desc(), true}});
+  }
+
+  /// Ways of ours for weights that stay, which are transformed once.
+  struct Once {
+    std::string_view name;
+    int tile;
+  };
+  static constexpr Once ways_once[] = {{"lamina:winograd_once", 4},
+                                       {"lamina:winograd_2x2_once", 2}};
+
+  // The fastest of them, if it saves 5 % of what it takes as oneDNN or each time; or else null.
+  const Once* once_where_it_pays(const Forward::primitive_desc& f, const Shape& x, bool each_time) {
+    if (!forced().empty()) {
+      const auto way =
+          std::ranges::find_if(ways_once, [&](const Once& o) { return takes(o.name, true); });
+      return each_time || way == std::end(ways_once) ? nullptr : way;
+    }
+    const auto as = [](std::string_view way) { return text(", as ", way, ' ', version); };
+    const Run direct = run_of(runtime_, f, Forward(f));
+    double least = 0.95 * (each_time ? seconds(f, as(ours), run_of(Winograd(g_, x), Pass::forward))
+                                     : seconds(f, "", direct));
+    const Once* fastest = nullptr;
+    for (const Once& way : ways_once) {
+      takes(way.name, true);  // a test hears of it
+      const Run run = run_of_prepared(Winograd(g_, x, way.tile));
+      const bool agree = agrees("y", way.name, each_time ? ours : f.impl_info_str(),
+                                [&] { return difference(runtime_, run, direct, operands(f, f)); });
+      if (const double time = agree ? seconds(f, as(way.name), run) : least; time < least)
+        fastest = &way, least = time;
+    }
+    return fastest;
   }
 
   // For channels that do not fill a block oneDNN has jitted kernels for some passes and its slow
@@ -404,8 +408,9 @@ class Conv final : public OneDnnWeighted {
   bool agrees(std::string_view result, std::string_view by, std::string_view direct,
               const Compare& compare) {
     Verdicts& verdicts = *runtime_->choice.verdicts;
-    const std::string what = text(library(), ": ", result, " by ", by,
-                                  by == ours ? text(' ', version) : "", " of ", geometry_);
+    const std::string what =
+        text(library(), ": ", result, " by ", by, by.starts_with(ours) ? text(' ', version) : "",
+             " of ", geometry_);
     std::optional<double> off = verdicts.find(what);
     if (const Runtime::Trial trial(*runtime_); !off) off = verdicts.keep(what, compare());
     if (*off < (type_ == f32 ? tolerance : rounding)) return true;

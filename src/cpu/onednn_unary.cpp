@@ -1,6 +1,7 @@
 // Activations, pooling, local response normalisation, softmax and reorders.
 #include "cpu/onednn_weighted.hpp"
 #include "cpu/onednn_widened.hpp"
+#include "cpu/onednn_winograd.hpp"
 
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/threads.hpp>
@@ -377,6 +378,7 @@ std::unique_ptr<UnaryKernel> make_softmax(RuntimePtr runtime, const Form& x) {
       "softmax", x, [](const Backend& b, const Form& some) { return b.softmax(some); });
 }
 std::unique_ptr<UnaryKernel> make_reorder(RuntimePtr runtime, const Form& x, const Form& y) {
+  if (auto prepare = make_prepare(runtime, x, y)) return prepare;
   return std::make_unique<Reorder>(runtime, x, y);
 }
 std::unique_ptr<UnaryKernel> make_reorder_rows(RuntimePtr runtime, const Form& x,

@@ -56,6 +56,31 @@ bool OneDnnWeighted::take_products(const DwProducts& kernel, const Desc& made, c
   return true;
 }
 
+void OneDnnWeighted::take_winograd(const Winograd& kernel, bool bias, bool once,
+                                   bool forward_only) {
+  describe_forward(bias, true);
+  scratch = once ? kernel.prepared_scratch() : kernel.scratch();
+  runtime_->reserve(scratch);
+  const auto to = [](void* p) { return static_cast<float*>(p); };
+  const auto memory = [runtime = runtime_] { return runtime->scratch().as<float>(); };
+  const auto slope = float(epilogue_.slope());
+  forward_ = [=, add = epilogue_.add](auto v) {
+    void* const* at = v.begin();  // x, w, b, y
+    const Winograd::Ending ending{bias ? to(at[2]) : nullptr, add, slope};
+    if (once) return kernel.forward_prepared(to(at[0]), to(at[1]), ending, to(at[3]), memory());
+    kernel.forward(to(at[0]), to(at[1]), ending, to(at[3]), memory());
+  };
+  if (forward_only) return;
+  data_ = [=](auto v) {
+    void* const* at = v.begin();  // w, dy, dx
+    kernel.input_grad(to(at[0]), to(at[1]), to(at[2]), memory());
+  };
+  weights_ = [=](auto v) {
+    void* const* at = v.begin();  // x, dy, dw, db
+    kernel.weight_grad(to(at[0]), to(at[1]), to(at[2]), bias ? to(at[3]) : nullptr, memory());
+  };
+}
+
 OneDnnWeighted::Staged OneDnnWeighted::stage(const Desc& from, const Desc& to) const {
   if (from == to) return {};
   return {reorder_op(runtime_, from, to), to.get_size()};

@@ -5,6 +5,7 @@
 #include "cpu/dw_products.hpp"
 #include "cpu/onednn_core.hpp"
 #include "cpu/tile_conv.hpp"
+#include "cpu/winograd.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -96,6 +97,8 @@ class OneDnnWeighted : public WeightedKernel {
   bool take_gradient(const std::optional<TileConv>&, const Desc& kept, const Desc& weights);
   /// Takes our own for dw where it pays; `kept` is how dw is to lie, empty if as it makes it.
   bool take_products(const DwProducts&, const Desc& made = {}, const Desc& kept = {});
+  /// Takes ours for all passes, with its epilogue; `once`: of weights that were transformed once.
+  void take_winograd(const Winograd&, bool bias, bool once, bool forward_only);
   /// Whether to take one of our own, which is offered by its name: where it pays, but tests force
   /// it, or another one.
   bool takes(std::string_view ours, bool pays) const;

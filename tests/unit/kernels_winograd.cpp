@@ -91,10 +91,35 @@ Results by_winograd(const ConvGeometry& g, const Shape& shape, const Operands& i
   for (const Blocked* out : {&dx, &y, &dw}) {
     std::memset(out->data(), 0xFF, out->memory.bytes());
   }
-  kernel.forward(x.data(), w.data(), b.data(), y.data(), memory);
+  kernel.forward(x.data(), w.data(), {b.data()}, y.data(), memory);
   kernel.input_grad(w.data(), dy.data(), dx.data(), memory);
   kernel.weight_grad(x.data(), dy.data(), dw.data(), db.data(), memory);
   return {y.take(), dx.take(), dw.take(), Values(db.begin(), db.end())};
+}
+
+/// Forward alone: with its ending, from weights as they are, or `prepared` for tiles of that size.
+Values ended(const ConvGeometry& g, const Shape& shape, const Operands& in, const Values& added,
+             bool bias, float slope, int prepared = 0) {
+  const Winograd kernel(g, shape, prepared ? prepared : 4);
+  const Blocked x = image(shape), y = image(g.output(shape)), w = weights(g.weight(shape));
+  x.put(in.x), w.put(in.w);
+  std::memset(y.data(), added.empty() ? 0xFF : 0, y.memory.bytes());
+  if (!added.empty()) y.put(added);
+  const std::vector<float> b(in.b.begin(), in.b.end());
+  const auto floats = [](std::size_t n) {
+    return dirty({{1, 1, 1, std::int64_t(n)}, DType::f32, {}});
+  };
+  const Tensor scratch =
+      floats((prepared ? kernel.prepared_scratch() : kernel.scratch()) / sizeof(float));
+  const Winograd::Ending ending{bias ? b.data() : nullptr, !added.empty(), slope};
+  if (!prepared) {
+    kernel.forward(x.data(), w.data(), ending, y.data(), scratch.as<float>());
+    return y.take();
+  }
+  const Tensor once = floats(std::size_t(kernel.prepared_size()));
+  kernel.prepare(w.data(), once.as<float>());
+  kernel.forward_prepared(x.data(), once.as<float>(), ending, y.data(), scratch.as<float>());
+  return y.take();
 }
 
 ConvGeometry geometry(std::int64_t channels, Pad pad) {
@@ -112,6 +137,8 @@ void compare(const ConvGeometry& g, const Shape& x) {
   CHECK(difference(got.dx, want.dx) < 1e-4);
   CHECK(difference(got.dw, want.dw) < 1e-4);
   CHECK(difference(got.db, want.db) < 1e-5);
+  CHECK(ended(g, x, in, {}, true, 1, 4) == got.y);
+  CHECK(difference(ended(g, x, in, {}, true, 1, 2), want.y) < 1e-4);
 }
 
 /// The largest difference, relative to the largest value: what backends.md says is half of it.
@@ -156,6 +183,43 @@ TEST_CASE("Winograd's convolution is right at the ends of tiles, blocks and chun
   set_threads(before);
 }
 
+TEST_CASE("Winograd's convolution ends with what is added and a rectifier") {
+  if (!available()) return;
+  const float slope = GENERATE(1.0f, 0.0f, 0.25f);
+  const bool add = GENERATE(false, true), bias = GENERATE(false, true);
+  CAPTURE(slope, add, bias);
+  const ConvGeometry g = geometry(20, {1, 0, 2, 1});
+  const Shape x{2, 24, 9, 7}, y = g.output(x);
+  const Operands in(g, x);
+  const Values added = add ? random_values(y.size(), 5) : Values();
+  Values want = by_reference(g, x, in).y;
+  for (std::int64_t i = 0; i < y.size(); ++i) {
+    double& v = want[std::size_t(i)];
+    if (!bias) v -= in.b[std::size_t(i / (y.h * y.w) % y.c)];
+    if (add) v += added[std::size_t(i)];
+    if (v < 0) v *= double(slope);
+  }
+  const Values each_time = ended(g, x, in, added, bias, slope);
+  CHECK(difference(each_time, want) < 1e-4);
+  CHECK(ended(g, x, in, added, bias, slope, 4) == each_time);
+  CHECK(difference(ended(g, x, in, added, bias, slope, 2), want) < 1e-4);
+}
+
+TEST_CASE("Winograd's rectifier leaves what is not a number") {
+  if (!available()) return;
+  const ConvGeometry g = geometry(8, 1);
+  const Shape x{1, 8, 12, 12};
+  Operands in(g, x);
+  in.x[0] = std::numeric_limits<double>::quiet_NaN();
+  for (const int prepared : {0, 4, 2}) {
+    const Values y = ended(g, x, in, {}, true, 0, prepared);
+    // The first tile sees it, in every channel.
+    const std::size_t tile = prepared == 2 ? 2 : 4;
+    for (std::size_t i = 0; i < y.size(); ++i)
+      CHECK(std::isnan(y[i]) == (i / 12 % 12 < tile && i % 12 < tile));
+  }
+}
+
 TEST_CASE("the transforms of Winograd's convolution amplify rounding within a bound") {
   if (!available()) return;
   for (const std::int64_t channels : {64, 128, 256, 512}) {
@@ -167,6 +231,8 @@ TEST_CASE("the transforms of Winograd's convolution amplify rounding within a bo
     CHECK(relative_error(got.y, want.y) < error_bound);
     CHECK(relative_error(got.dx, want.dx) < error_bound);
     CHECK(relative_error(got.dw, want.dw) < error_bound);
+    const Values by_2x2 = ended(g, x, in, {}, true, 1, 2);
+    CHECK(relative_error(by_2x2, want.y) < error_bound / 4);
   }
 }
 
@@ -178,11 +244,14 @@ TEST_CASE("Winograd's convolution does not depend on the number of threads") {
   const int before = threads();
   set_threads(1);
   const Results one = by_winograd(g, x, in);
+  const Values prepared_by_one = ended(g, x, in, {}, true, 0, 2);
   set_threads(3);
   const Results three = by_winograd(g, x, in);
+  const Values prepared_by_three = ended(g, x, in, {}, true, 0, 2);
   set_threads(before);
   CHECK(one.y == three.y);
   CHECK(one.dx == three.dx);
   CHECK(one.dw == three.dw);
   CHECK(one.db == three.db);
+  CHECK(prepared_by_one == prepared_by_three);
 }
