@@ -153,7 +153,7 @@ void Memory::get(Stream& stream, const void* from, void* to, std::size_t bytes) 
 std::shared_ptr<void> Memory::staging(std::size_t bytes) {
   select();
   void* memory = nullptr;
-  ok(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "allocate pinned memory of the host");
+  ok_pinned(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), bytes);
   return {memory, [](void* m) { cudaFreeHost(m); }};
 }
 

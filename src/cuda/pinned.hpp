@@ -20,7 +20,7 @@ class PinnedBuffers {
     bool lent = true;
 
     explicit Buffer(std::size_t size) : bytes(size) {
-      ok(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "allocate pinned memory of the host");
+      ok_pinned(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), bytes);
       ok(cudaEventCreateWithFlags(&past, cudaEventDisableTiming), "make an event");
     }
     ~Buffer() {

@@ -29,7 +29,7 @@ void* Queue::scratch(std::size_t bytes) {
   else if (scratch_)
     ok(cudaFreeAsync(std::exchange(scratch_, nullptr), into), "free memory");
   scratch_bytes_ = 0;
-  ok(cudaMallocAsync(&scratch_, bytes, into), "allocate scratch memory for kernels");
+  ok_memory(cudaMallocAsync(&scratch_, bytes, into), "scratch memory of kernels", bytes);
   scratch_bytes_ = bytes;
   return scratch_;
 }

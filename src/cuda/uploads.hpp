@@ -61,7 +61,7 @@ class Uploads {
   void grow(Room& room, std::size_t bytes) {
     if (room.data) ok(cudaFreeAsync(std::exchange(room.data, nullptr), stream_), "free memory");
     room.bytes = 0;
-    ok(cudaMallocAsync(&room.data, bytes, stream_), "allocate memory that a batch is uploaded to");
+    ok_memory(cudaMallocAsync(&room.data, bytes, stream_), "a batch that is uploaded", bytes);
     room.bytes = bytes;
   }
 

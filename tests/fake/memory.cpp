@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <future>
+#include <limits>
 #include <thread>
 
 using namespace lamina;
@@ -104,6 +105,40 @@ TEST_CASE("a GPU that is full gives no memory, one that is lost is told") {
                     "CUDA: choose a GPU: unspecified launch failure: the GPU was lost, or a kernel "
                     "failed on it");
   lose_device(false);
+}
+
+TEST_CASE("who finds no memory says for what, how much, and how much there is") {
+  constexpr std::size_t room = std::size_t(1) << 20, much = 2 * room;
+  cuda::Memory memory(0);
+  memory.least_beside = 0;
+  const auto a = memory.allocate(much);
+  Stream stream;
+  cuda::Queue& queue = memory.queue_of(stream);
+  const auto put = [&] {
+    memory.put_filled(stream, a.get(), much, [](void*, std::size_t, std::size_t) {});
+  };
+  fake_memory(room);
+  const std::string there = " takes 2.1 MB, and ";
+  const std::string rest = " are free: a smaller batch or micro-batch may fit";
+  CHECK_THAT(error_of([&] { queue.scratch(much); }),
+             ContainsSubstring("not enough memory of cuda:0: scratch memory of kernels" + there) &&
+                 ContainsSubstring(rest));
+  CHECK_THAT(error_of(put),
+             ContainsSubstring("not enough memory of cuda:0: a batch that is uploaded" + there) &&
+                 ContainsSubstring(rest));
+  fake_memory(std::size_t(1) << 34);
+  CHECK_NOTHROW(queue.scratch(much));
+  CHECK_NOTHROW(put());  // both go on where there is some again
+  stream.wait();
+  fake_pinned(room);
+  const std::string pinned =
+      "not enough memory of the host that can be pinned: 4.2 MB for copies to or from a GPU";
+  CHECK(error_of([&] { memory.staging(2 * much); }) == pinned);
+  CHECK(error_of([&] {
+          const auto b = memory.allocate(2 * much);
+          memory.put(stream, b.get(), b.get(), 2 * much);
+        }) == pinned);
+  fake_pinned(std::numeric_limits<std::size_t>::max());
 }
 
 TEST_CASE("a training whose GPU is lost ends with a line, and its checkpoint stays") {

@@ -8,6 +8,7 @@
 #include <lamina/base/clock.hpp>
 
 #include <cstring>
+#include <limits>
 #include <map>
 
 namespace {
@@ -23,6 +24,7 @@ using Blocks = std::map<const char*, Block>;
 Blocks device, pinned;
 FakeCounts counted;
 std::size_t limit = std::size_t(1) << 34, taken = 0;
+std::size_t can_be_pinned = std::numeric_limits<std::size_t>::max();
 
 /// Null where it is not inside one of them.
 const Block* find(const Blocks& memory, const void* p, std::size_t bytes) {
@@ -44,6 +46,10 @@ FakeCounts fake_counts() {
 void fake_memory(std::size_t bytes) {
   const std::lock_guard lock(guard);
   limit = bytes;
+}
+void fake_pinned(std::size_t bytes) {
+  const std::lock_guard lock(guard);
+  can_be_pinned = bytes;
 }
 void count(std::int64_t FakeCounts::*what) {
   const std::lock_guard lock(guard);
@@ -146,6 +152,10 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
 }
 cudaError_t cudaHostAlloc(void** to, std::size_t bytes, unsigned) {
   if (const cudaError_t why = refused_in_capture()) return why;
+  {
+    const std::lock_guard lock(guard);
+    if (bytes > can_be_pinned) return cudaErrorMemoryAllocation;
+  }
   return add(pinned, to, bytes);
 }
 cudaError_t cudaFreeHost(void* p) {

@@ -17,6 +17,8 @@ FakeCounts fake_counts();
 
 /// How much memory the device has.
 void fake_memory(std::size_t bytes);
+/// How much of the host's can be pinned beyond what is: all, from the start.
+void fake_pinned(std::size_t bytes);
 /// From now on all calls fail, as those of a GPU that is gone, or they do not.
 void lose_device(bool gone);
 /// Which of the machine's GPUs the calling thread sees as number 0: 0 if nobody says.

@@ -53,6 +53,10 @@ cudaError_t cudaSetDevice(int number) {
   chosen = number;
   return cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* number) {
+  *number = chosen;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* to, int number) {
   if (const cudaError_t why = lamina::test::refused()) return why;
   if (!there(number)) return cudaErrorInvalidDevice;

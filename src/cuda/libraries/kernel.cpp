@@ -18,8 +18,8 @@ class LibraryKernel::Bench {
     for (cudaEvent_t& event : events_) ok(cudaEventCreate(&event), "make an event");
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       operands_.push_back(owned_.emplace_back(memory.allocate(bytes[i])).get());
-      check(operands_.back() || bytes[i] == 0, "GPU memory is exhausted: ", bytes[i],
-            " bytes to time kernels with");
+      if (!operands_.back() && bytes[i] > 0)
+        throw NoGpuLeft(lacks_memory("an operand to time kernels with", bytes[i]));
       fill(i, small_numbers);
     }
   }
@@ -88,6 +88,8 @@ bool attempt(std::string& why, const F& f) {
   try {
     f();
     return true;
+  } catch (const NoGpuLeft&) {
+    throw;
   } catch (const Error& e) {
     why = text("; ", e.what());
     return false;

@@ -90,9 +90,27 @@ TEST_CASE("ways of cuDNN's that cannot be planned are passed over") {
   refuse_engines({1});
   CHECK(make()->algorithm == "cudnn:0");
   refuse_engines({0, 1});
-  CHECK_THROWS_WITH(make(), Catch::StartsWith("no library has a way for conv forward 2x6x7x5") &&
-                                Catch::Contains("; cuDNN: make a plan: refused"));
+  CHECK_THROWS_WITH(make(), ContainsSubstring("no library has a way for conv forward 2x6x7x5") &&
+                                ContainsSubstring("; cuDNN: make a plan: refused"));
   refuse_engines({});
+}
+
+TEST_CASE("where a GPU is full or lost while ways are timed, it says so") {
+  const auto backend = cuda_backend(0);
+  const auto make = [&] { return backend->conv(window, {{1, 64, 40, 40}, DType::f32, {}}); };
+  fake_memory(1024);
+  CHECK_THROWS_WITH(make(),
+                    ContainsSubstring("not enough memory of cuda:0: an operand to time "
+                                      "kernels with takes 0.4 MB, and ") &&
+                        ContainsSubstring(" are free: a smaller batch or micro-batch may fit"));
+  fake_memory(std::size_t(1) << 34);
+  lose_device(true);
+  CHECK_THROWS_WITH(make(),
+                    ContainsSubstring("CUDA: ") &&
+                        ContainsSubstring("unspecified launch failure: the GPU was lost, or a "
+                                          "kernel failed on it"));
+  lose_device(false);
+  CHECK_NOTHROW(make());
 }
 
 TEST_CASE("cuDNN's ways are those that a back end's name allows") {
@@ -104,7 +122,7 @@ TEST_CASE("cuDNN's ways are those that a back end's name allows") {
   };
   const std::string only_0 = "cudnn:0", only_1 = "cudnn:1";
   const auto note = [](auto what) { note_of_engines({1}, what), refuse_engines({0}); };
-  const auto nothing = Catch::StartsWith("no library has a way for");
+  const auto nothing = ContainsSubstring("no library has a way for");
 
   note(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   CHECK_THROWS_WITH(made(DType::f32, {}), nothing);
@@ -113,7 +131,7 @@ TEST_CASE("cuDNN's ways are those that a back end's name allows") {
 
   note(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
   CHECK_THROWS_WITH(made(DType::f32, {.deterministic = true}),
-                    nothing && Catch::Contains(":deterministic"));
+                    nothing && ContainsSubstring(":deterministic"));
   CHECK(made(DType::f32, {}) == only_1);
 
   note(CUDNN_NUMERICAL_NOTE_WINOGRAD);
@@ -121,7 +139,7 @@ TEST_CASE("cuDNN's ways are those that a back end's name allows") {
 
   note_of_engines({}, {});
   CHECK_THROWS_WITH(made(DType::f32, {.most_workspace = 4095}),
-                    nothing && Catch::Contains(":workspace=4095"));
+                    nothing && ContainsSubstring(":workspace=4095"));
   CHECK(made(DType::f32, {.most_workspace = 4096}) == only_1);
   refuse_engines({});
   CHECK(made(DType::f32, {.most_workspace = 4095}) == only_0);
