@@ -25,7 +25,7 @@ const cuda::CudnnGraph* graph_of(const cuda::Candidate& candidate) {
 
 /// How many ways there are; of the first one, a plan.
 void check_ways(const std::string& what, const std::vector<cuda::Candidate>& candidates,
-                bool make_plans) {
+                bool make_plans, bool tf32) {
   CAPTURE(what);
   int graphs = 0;
   for (const cuda::Candidate& candidate : candidates) {
@@ -33,7 +33,8 @@ void check_ways(const std::string& what, const std::vector<cuda::Candidate>& can
     if (!graph) continue;
     ++graphs;
     int ready = 0;
-    for (const cuda::Engine& engine : graph->engines(h200(), {.deterministic = true})) {
+    for (const cuda::Engine& engine :
+         graph->engines(h200(), {.tf32 = tf32, .deterministic = true})) {
       if (engine.compiled) continue;
       if (++ready > 1 || !make_plans) continue;
       const cuda::CudnnPlan plan(*graph, engine, h200());
@@ -49,21 +50,24 @@ bool blocks(const std::vector<cuda::Candidate>& candidates) {
   return candidates.back().wiring.named == "blocks+";
 }
 
-void check_all(const Convolutions& all, bool make_plans) {
+void check_all(const Convolutions& all, bool make_plans, bool tf32 = false) {
   for (const auto& [name, c] : all) {
-    check_ways(c.text(Pass::forward), forward_candidates(c), make_plans);
-    check_ways(c.text(Pass::input_grad), input_grad_candidates(c), make_plans);
-    check_ways(c.text(Pass::weight_grad), weight_grad_candidates(c), make_plans);
+    check_ways(c.text(Pass::forward), forward_candidates(c), make_plans, tf32);
+    check_ways(c.text(Pass::input_grad), input_grad_candidates(c), make_plans, tf32);
+    check_ways(c.text(Pass::weight_grad), weight_grad_candidates(c), make_plans, tf32);
   }
 }
 
 }  // namespace
 
 TEST_CASE("cuDNN makes plans for every convolution of every model") {
-  const DType t = GENERATE(DType::bf16, DType::f16, DType::f32, DType::f64);
+  using Type = std::pair<DType, bool>;  // and whether as TF32
+  const auto [t, tf32] =
+      GENERATE(Type(DType::bf16, false), Type(DType::f16, false), Type(DType::f32, false),
+               Type(DType::f32, true), Type(DType::f64, false));
   const Convolutions all = convolutions(t, 32, {"data"});
   CHECK(all.size() > 60);
-  check_all(all, true);
+  check_all(all, true, tf32);
   int in_blocks = 0;
   for (const auto& [name, c] : all)
     in_blocks += blocks(forward_candidates(c)) && blocks(weight_grad_candidates(c));
