@@ -52,7 +52,10 @@ def plain(module):
     return module
 
 
-model = plain(networks.MODELS[o.model](1000, 1))
+small = {"lenet": (1, 28), "resnet20": (3, 32), "resnet56": (3, 32)}
+channels, size = small.get(o.model, (3, 224))
+classes = 10 if o.model in small else 1000
+model = plain(networks.MODELS[o.model](classes, 1))
 if o.inference:
     torch.set_grad_enabled(False)
     model.eval()
@@ -61,8 +64,8 @@ if o.inference:
     if compiled:
         import torch._inductor.config
         torch._inductor.config.freezing = True
-x = torch.randn(o.batch, 3, 224, 224).to(o.device)
-labels = torch.randint(1000, (o.batch,)).to(o.device)
+x = torch.randn(o.batch, channels, size, size).to(o.device)
+labels = torch.randint(classes, (o.batch,)).to(o.device)
 model = model.to(o.device)
 if channels_last:
     model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
