@@ -34,8 +34,10 @@ class Photographs {
  public:
   /// Waves of several lengths, in some noise, which take about as many bytes as photographs do.
   Photographs(int count, int width, int height, const cli::StopSignals& signals)
-      : folder_(fs::temp_directory_path() / text("bench_data.", Random(now_bits()).bits(0))) {
-    fs::create_directories(folder_ / "class");
+      : folder_(temporary() / text("bench_data.", Random(now_bits()).bits(0))) {
+    std::error_code error;
+    fs::create_directories(folder_ / "class", error);
+    check(!error, folder_.string(), ": cannot be made: ", error.message());
     try {
       write_all(count, width, height, signals);
     } catch (...) {
@@ -49,6 +51,12 @@ class Photographs {
   std::string source() const { return "images:" + folder_.string(); }
 
  private:
+  static fs::path temporary() {
+    std::error_code error;
+    const fs::path folder = fs::temp_directory_path(error);
+    check(!error, "TMPDIR: expected a folder, for the JPEGs, or --data");
+    return folder;
+  }
   static std::uint64_t now_bits() { return std::uint64_t(1e6 * now()); }
 
   void remove() {

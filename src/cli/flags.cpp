@@ -176,6 +176,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   set_help(app);
+  refuse_flags_as_values(app);
   try {
     app.parse(argc, argv);
     return {};

@@ -108,7 +108,7 @@ std::string command_line() {
   std::string line;
   std::ifstream file("/proc/self/cmdline");
   for (std::string argument; std::getline(file, argument, '\0');)
-    append(line, text(line.empty() ? "" : " ", argument));
+    append(line, text(line.empty() ? "" : " ", for_shell(argument)));
   return line;
 }
 

@@ -70,4 +70,12 @@ std::string remark(std::string_view words) {
   return lamina::detail::wrap(text("# ", words, '\n'), std::size_t(remark_width()), "#   ");
 }
 
+std::string for_shell(const std::string& word) {
+  const bool plain = word.find_first_of(" \t\n\"'\\$`*?[](){}<>|&;#~!") == word.npos;
+  if (plain && !word.empty()) return word;
+  std::string s = "'";
+  for (const char c : word) s += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return s + "'";
+}
+
 }  // namespace lamina::cli

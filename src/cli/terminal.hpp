@@ -20,4 +20,7 @@ int remark_width();
 /// as the width asks for, and an end of line.
 std::string remark(std::string_view words);
 
+/// A word of a command line, as it is to be typed.
+std::string for_shell(const std::string& word);
+
 }  // namespace lamina::cli

@@ -160,14 +160,6 @@ std::string convergence_csv(const Prediction& p) {
   return s;
 }
 
-/// A word of a command line, as it is to be typed.
-std::string for_shell(const std::string& word) {
-  if (word.find_first_of(" \t\n\"'\\$`*?[](){}<>|&;#~!") == word.npos) return word;
-  std::string s = "'";
-  for (const char c : word) s += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return s + "'";
-}
-
 void write_files(const Prediction& p, const FoundPlan& found, const Options& o) {
   if (!o.json.empty())
     naming(

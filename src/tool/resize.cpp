@@ -23,7 +23,7 @@ Command resize_command(CLI::App& app) {
   sub->add_option("JOB", o->job, "the socket that the training's preamble names")
       ->type_name("")
       ->required();
-  sub->add_option("RANKS", o->ranks, "how many it goes on with")->type_name("")->required();
+  count(*sub, "RANKS", o->ranks, 1, "how many it goes on with")->type_name("")->required();
   return {sub, [o](World& world) {
             if (world.rank() == 0)
               std::printf("%s goes on with %s\n", o->job.c_str(),

@@ -425,7 +425,7 @@ int train(TrainOptions& o, World& world) {
     if (requests)
       more += remark(text("elastic: ", trainer.ranks().size(), " of ", world.size(), " ranks train",
                           most > world.size() ? text(", there may be ", most) : std::string(),
-                          "; ask with: lamina resize ", requests->job(), " N"));
+                          "; ask with: lamina resize ", for_shell(requests->job()), " N"));
     if (o.resumes || trainer.progress().step > 0)
       more += remark(text("resumed at step ", trainer.progress().step));
     if (o.resumes) more += other_options(own, trainer);

@@ -176,6 +176,9 @@ def help_and_usage():
         "--ceilings", "none")
     bad("--backend: expected --machine", "info", "--backend", "reference")
     bad("--image-size and --classes: expected --model", "info", "--classes", "7")
+    usage("RANKS: expected a whole number from 1 .*, got 'many'", "resize", "job", "many")
+    usage("--model: expected a value, got '--dtype'", "--model", "--dtype", "f32",
+          program="elastic")
     usage("--iters", "--iters", "0", program="bench_network")
     usage("--scaling", "--scaling", "odd", program="bench_network")
     usage("--op: expected all_reduce.*scan", "--op", "scan", program="bench_collectives")

@@ -104,10 +104,16 @@ def asked_from_outside():
     out = run(1, *training, *elastic, "--steps", 4, "--job", "job", status=1)
     expect(out.count("error: ") == 1 and "another job has this socket" in out, "two jobs", out)
     for asked, said in ((5, "5 are more ranks than the 4 started"),
-                        (0, "expected a rank or more, got 0"),
-                        (-1, "expected a rank or more"), ("x", "RANKS")):
+                        (0, "RANKS: expected a whole number from 1 "),
+                        (-1, "RANKS: expected a whole number from 1 "), ("x", "RANKS")):
         answer = resize("job", asked)
         expect(answer.returncode != 0 and said in answer.stderr, f"resize {asked}", answer.stderr)
+    with socket.socket(socket.AF_UNIX) as other:  # who has asked without lamina resize
+        other.connect(str(job))
+        other.recv(256)
+        other.sendall(b"resize 0\n")
+        answer = other.recv(256)
+    expect(b"expected a rank or more, got 0" in answer, "resize 0 by hand", str(answer))
     os.kill(ranks[3], signal.SIGSTOP)  # so that the resize is not over before the next is asked for
     answer = resize("job", 4)
     expect(answer.returncode == 0 and "goes on with 4 ranks" in answer.stdout, "resize 4",
