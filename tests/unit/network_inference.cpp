@@ -209,8 +209,8 @@ TEST_CASE("a fused network takes another one's new parameters when it is refresh
 TEST_CASE("a fused network computes with the values that are set") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     INFO(name(dtype));
-    PlacedNetwork again = normed().place(inference(dtype, true)),
-                  once = normed().place(inference(dtype, true));
+    const PlaceOptions o = inference(dtype, true);  // one back end, which takes the same ways twice
+    PlacedNetwork again = normed().place(o), once = normed().place(o);
     disturb(again, 5);
     const std::vector<double> before = answer(again);
     disturb(again, 6), disturb(once, 6);
