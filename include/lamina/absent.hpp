@@ -75,7 +75,7 @@ struct SignalThread::Impl {};  // where nothing sets the stack pointer, handlers
 inline SignalThread::SignalThread() = default;
 inline SignalThread::SignalThread(std::initializer_list<int>) {}
 inline SignalThread::~SignalThread() = default;
-inline bool bind_threads() { return false; }
+inline bool bind_threads(int, int) { return false; }
 inline void give_way() {}
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}

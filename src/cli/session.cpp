@@ -1,6 +1,6 @@
 #include "session.hpp"
 
-#include "crowding.hpp"
+#include "processors.hpp"
 #include "terminal.hpp"
 
 #include <lamina/base/version.hpp>
@@ -227,8 +227,7 @@ void prepare(RunOptions& o, World& world, std::vector<OutputFile> outputs) {
   std::vector<int> on{on_gpu};
   if (!world.late()) on = world.comm().all_gather_value(on[0]);
   choose_kernels(o, on_gpu, std::ranges::count(on, 1) > 0);
-  set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
-  if (world.local_size() == 1) bind_threads();
+  take_processors(o.threads, world);
   if (world.late()) return choose_dtype(o, world);  // the others have seen to it
   outputs.insert(
       outputs.end(),

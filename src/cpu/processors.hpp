@@ -9,4 +9,7 @@ namespace lamina::detail {
 /// binds them (OMP_PROC_BIND), one for each. None where the system does not say.
 cpu_set_t processors_of_kernels();
 
+/// Undoes bind_threads() for the kernels' threads of the calling thread.
+void unbind_kernels();
+
 }  // namespace lamina::detail

@@ -1,6 +1,7 @@
 // Threads of the kernels: OpenMP's.
 #include "cpu/processors.hpp"
 
+#include <lamina/base/text.hpp>
 #include <lamina/base/unbind_thread.hpp>
 #include <lamina/kernels/threads.hpp>
 
@@ -9,7 +10,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <mutex>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -17,13 +22,17 @@ namespace {
 
 /// Those that the process could run on before bind_threads().
 std::optional<cpu_set_t> unbound;
-/// Whether the kernels' threads of this thread are bound by it.
-thread_local bool bound_here = false;
+std::mutex guard;  // of these
+/// Where the kernels' threads of this thread are bound by it: the number of the first one's.
+thread_local std::optional<int> first_bound;
 
 /// Those of the calling thread, or of all places where OpenMP binds threads to one each; none where
 /// the system does not say.
 cpu_set_t processor_set() {
-  if (unbound) return *unbound;
+  {
+    const std::lock_guard lock(guard);
+    if (unbound) return *unbound;
+  }
   cpu_set_t set;
   CPU_ZERO(&set);
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
@@ -36,16 +45,34 @@ cpu_set_t processor_set() {
   return set;
 }
 
-/// Each thread of the kernels to one of the processors `all`, in their order.
-void bind_to(const cpu_set_t& all) {
+/// What the system says of a processor: the number of its "physical_package_id" or "core_id".
+int part_of(std::size_t processor, const char* what) {
+  int number = 0;
+  std::ifstream(text("/sys/devices/system/cpu/cpu", processor, "/topology/", what)) >> number;
+  return number;
+}
+
+/// Those that share a core lie side by side, and those of a socket, whatever their numbers: so do
+/// the ranks' parts of them.
+std::vector<std::size_t> in_order(const cpu_set_t& all) {
+  std::vector<std::tuple<int, int, std::size_t>> places;
+  for (std::size_t p = 0; p < CPU_SETSIZE; ++p)
+    if (CPU_ISSET(p, &all))
+      places.emplace_back(part_of(p, "physical_package_id"), part_of(p, "core_id"), p);
+  std::ranges::sort(places);
+  std::vector<std::size_t> processors;
+  for (const auto& place : places) processors.push_back(std::get<2>(place));
+  return processors;
+}
+
+/// Each thread of the kernels to one of the processors `all`, from that number on in their order.
+void bind_to(const cpu_set_t& all, int first) {
+  const std::vector<std::size_t> processors = in_order(all);
 #pragma omp parallel
   {
-    int mine = omp_get_thread_num() % CPU_COUNT(&all);
-    std::size_t processor = 0;
-    while (!CPU_ISSET(processor, &all) || mine-- > 0) ++processor;
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(processor, &one);
+    CPU_SET(processors[std::size_t(first + omp_get_thread_num()) % processors.size()], &one);
     sched_setaffinity(0, sizeof one, &one);
   }
 }
@@ -66,6 +93,13 @@ cpu_set_t detail::processors_of_kernels() {
   return all;
 }
 
+void detail::unbind_kernels() {
+  if (!std::exchange(first_bound, {})) return;
+  const cpu_set_t all = processor_set();
+#pragma omp parallel
+  sched_setaffinity(0, sizeof all, &all);
+}
+
 int processors() {
   const cpu_set_t set = processor_set();
   return std::max(1, CPU_COUNT(&set));
@@ -80,15 +114,20 @@ int threads() { return omp_get_max_threads(); }
 
 void set_threads(int n) {
   omp_set_num_threads(std::max(1, n));
-  if (bound_here) bind_to(*unbound);  // new ones begin where this one is
+  if (first_bound) bind_to(processor_set(), *first_bound);  // new ones begin where this one is
 }
 
-bool bind_threads() {
-  if (std::getenv("OMP_PROC_BIND") || threads() != processors()) return false;
-  if (!unbound) unbound = processor_set();
-  if (CPU_COUNT(&*unbound) == 0) return false;
-  bind_to(*unbound);
-  return bound_here = true;
+bool bind_threads(int rank, int ranks) {
+  detail::unbind_kernels();
+  const cpu_set_t all = processor_set();
+  if (std::getenv("OMP_PROC_BIND") || threads() * ranks != CPU_COUNT(&all)) return false;
+  {
+    const std::lock_guard lock(guard);
+    unbound = all;
+  }
+  first_bound = rank * threads();
+  bind_to(all, *first_bound);
+  return true;
 }
 
 void give_way() {
@@ -96,11 +135,10 @@ void give_way() {
   [[maybe_unused]] const int now = nice(5);
 }
 
-int default_threads(int local_ranks) {
+int default_threads(int ranks) {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))
     if (const int n = std::atoi(set); n > 0) return n;
-  const bool bound = processors() < sysconf(_SC_NPROCESSORS_ONLN);
-  return bound ? processors() : std::max(1, processors() / std::max(1, local_ranks));
+  return std::max(1, processors() / std::max(1, ranks));
 }
 
 }  // namespace lamina

@@ -2,6 +2,7 @@
 #include "commands.hpp"
 #include "flags.hpp"
 #include "machine/cache.hpp"
+#include "processors.hpp"
 #include "session.hpp"
 
 #include <lamina/base/version.hpp>
@@ -144,7 +145,7 @@ std::string cuda_line() {
 }
 
 int info(const InfoOptions& o, World& world) {
-  set_threads(o.threads > 0 ? o.threads : default_threads(world.local_size()));
+  cli::take_processors(o.threads, world);
   check(!o.fused || !o.model.empty(), "--fused: expected --model NAME with it");
   check(o.model.empty() || !(o.machine || o.measure),
         "--model and --machine or --measure: expected one of the two");

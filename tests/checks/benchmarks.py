@@ -81,6 +81,8 @@ for script in ("accuracy", "beside_load", "compare_plans", "compare_pytorch", "r
     bad(COUNT, script, "--jobs" if script == "accuracy" else "--rounds", 0)
 bad("--seeds: expected FIRST:LAST, got '3'", "accuracy", "--seeds", 3)
 bad(COUNT, "beside_load", "--busy", -3)
+bad("--taken: expected a number above 0, up to 1, got '3'", "beside_load", "--taken", 3)
+bad("--taken 1 leaves nothing: expected less", "beside_load", "--taken", 1)
 bad(COUNT, "slow_rank", "--ranks", 0)
 bad("--part: expected a number above 0, up to 1, got '2'", "slow_rank", "--part", 2)
 bad(COUNT, "weak_scaling", "--ranks", 0)
@@ -107,9 +109,10 @@ if status != 1 or not err.startswith("accuracy: foo, seed 1: ") or len(err.split
 few = ("--limit", 256, "--epochs", 1, "--batch-size", 32)
 prints(r"^1 +[\d.]+ +[\d.]+\n2 (.*\n)f32: .*\nbf16: .* points against f32, standard error [\d.]+$",
        "accuracy", *TINY, *few, "--seeds", "1:2")
-prints(r"^bound +[\d.]+ +[\d.]+ +\d+%\nfree +[\d.]+ +[\d.]+ +\d+%$", "beside_load", *TINY,
-       "--batch-size", 4, "--rounds", 1)
+kept = r"^bound +[\d.]+ +[\d.]+ +\d+%\nfree +[\d.]+ +[\d.]+ +\d+%$"
+prints(kept, "beside_load", *TINY, "--batch-size", 4, "--rounds", 1)
 if shutil.which("mpirun"):
+    prints(kept, "beside_load", *TINY, "--batch-size", 4, "--rounds", 1, "--ranks", 2)
     prints(r"^ +1 +[\d.]+ +[\d.]+ +[\d.]+ %\nmedian efficiency: [\d.]+ %$", "weak_scaling", *TINY,
            "--batch-size", 4, "--warmup", 1, "--iters", 2, "--rounds", 1, "--ranks", 1)
     prints(r"^alike +even .*\nalike +auto .*\none 50% +even +[\d.]+ +[\d.]+ .*\none 50% +auto ",

@@ -115,6 +115,48 @@ TEST_CASE("each of the kernels' threads is bound to a processor, and others are 
   CHECK(beside == all);
 }
 
+TEST_CASE("ranks that share processors are bound to their parts of them") {
+  const int all = processors(), each = all / 2;
+  cpu_set_t of_rank[2];
+  bool taken[2] = {}, refused = true;
+  for (const int rank : {0, 1})
+    std::thread([&] {
+      set_threads(each + 1);
+      refused = refused && !bind_threads(rank, 2);
+      set_threads(std::max(1, each));
+      taken[rank] = bind_threads(rank, 2);
+      cpu_set_t& together = of_rank[rank];
+      CPU_ZERO(&together);
+#pragma omp parallel
+#pragma omp critical
+      {
+        cpu_set_t mine;
+        sched_getaffinity(0, sizeof mine, &mine);
+        CPU_OR(&together, &together, &mine);
+      }
+    }).join();
+  int left = 0;
+  std::thread([&] {  // a job that goes on with other ranks
+    set_threads(std::max(1, each));
+    bind_threads(1, 2);
+    set_threads(all + 1);
+    refused = refused && !bind_threads(1, 2);
+    left = processors_of(0);
+  })
+      .join();
+  CHECK(refused);
+  CHECK(left == all);
+  const bool even = all == 2 * each;
+  CHECK(taken[0] == even);
+  CHECK(taken[1] == even);
+  if (!even) return;
+  CHECK(CPU_COUNT(&of_rank[0]) == each);
+  CHECK(CPU_COUNT(&of_rank[1]) == each);
+  cpu_set_t both;
+  CPU_OR(&both, &of_rank[0], &of_rank[1]);
+  CHECK(CPU_COUNT(&both) == all);
+}
+
 TEST_CASE("handlers run on the thread for signals, and again anywhere once it has gone") {
   struct sigaction noting = {}, before = {};
   noting.sa_handler = [](int) { handled_by = gettid(); };

@@ -1,4 +1,4 @@
-#include "crowding.hpp"
+#include "processors.hpp"
 
 #include "cpu/processors.hpp"
 
@@ -17,12 +17,43 @@ struct Share {
   cpu_set_t processors;
   int threads;
 };
+std::vector<Share> shares_of(const World& world) {
+  const Share mine{lamina::detail::processors_of_kernels(), threads()};
+  return world.comm().all_gather_value(mine);
+}
 
 }  // namespace
 
+void take_processors(int asked, const World& world) {
+  const auto take = [&](int ranks) { set_threads(asked > 0 ? asked : default_threads(ranks)); };
+  lamina::detail::unbind_kernels();  // in a job that goes on without ranks that were lost
+  if (world.late()) {                // the others do not take part
+    take(world.local_size());
+    if (world.local_size() == 1) bind_threads();
+    return;
+  }
+  set_threads(1);  // which a look at the processors needs no more of
+  const std::vector<Share> before = shares_of(world);
+  const auto me = std::size_t(world.rank());
+  std::vector<std::size_t> sharers;  // this rank among them
+  bool alike = true;
+  for (std::size_t r = 0; r < before.size(); ++r) {
+    const cpu_set_t &mine = before[me].processors, &theirs = before[r].processors;
+    cpu_set_t both;
+    CPU_AND(&both, &mine, &theirs);
+    if (world.hosts()[r] != world.hosts()[me] || (CPU_COUNT(&both) == 0 && r != me)) continue;
+    sharers.push_back(r);
+    alike = alike && CPU_EQUAL(&mine, &theirs);
+  }
+  take(int(sharers.size()));
+  const std::vector<Share> now = shares_of(world);
+  for (const std::size_t r : sharers) alike = alike && now[r].threads == now[me].threads;
+  if (alike)
+    bind_threads(int(std::ranges::find(sharers, me) - sharers.begin()), int(sharers.size()));
+}
+
 std::string crowding(const World& world) {
-  const Share mine{lamina::detail::processors_of_kernels(), threads()};
-  const std::vector<Share> shares = world.comm().all_gather_value(mine);
+  const std::vector<Share> shares = shares_of(world);
   const std::vector<std::string>& hosts = world.hosts();
 
   std::string lines;

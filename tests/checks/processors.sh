@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where ranks have more threads than there are processors, the lines before a run say so, and what
-# would fit. Where a rank is alone and has as many, each is bound to one of them.
+# would fit. Where they have as many, each is bound to one of them.
 set -euo pipefail
 tool=$LAMINA_BUILD/bin/lamina
 unset OMP_NUM_THREADS
@@ -36,22 +36,23 @@ if "$tool" info | grep -q 'Open MPI'; then
     mpirun -n $((processors + 1)) "$tool" "${train[@]}" --threads 1
 fi
 
-# bound N COMMAND...: so many threads of a rank that trains may run on one processor only
+# bound N COMMAND...: so many processors have a thread, of ranks that train, that may run there only
 log=$(mktemp) program=
 trap 'rm -f "$log"; [[ ! $program ]] || kill "$program"' EXIT
 bound() {
   : >"$log"
-  "${@:2}" train --model lenet --steps 1000000 --no-validation --profile-steps 0 --log "$log" \
-    --threads "$threads" >/dev/null 2>&1 &
+  "${@:2}" "${train[@]:0:7}" --batch-size 1 --steps 1000000 --epochs 1000000 --no-validation \
+    --profile-steps 0 --log "$log" --threads "$threads" >/dev/null 2>&1 &
   program=$!
-  local rank=$program found
+  local ranks=$program found rank
   for _ in {1..300}; do [[ ! -s $log ]] && sleep 0.1 || break; done
-  [[ $2 != mpirun ]] || rank=$(pgrep -P "$program" | head -n 1 || true)
-  found=$(grep -hs '^Cpus_allowed_list:' /proc/"$rank"/task/*/status | grep -cE '\s[0-9]+$' || true)
+  [[ $2 != mpirun ]] || ranks=$(pgrep -P "$program" || true)
+  found=$(for rank in $ranks; do cat /proc/"$rank"/task/*/status; done 2>/dev/null |
+    grep '^Cpus_allowed_list:' | grep -E '\s[0-9]+$' | sort -u | wc -l || true)
   kill "$program" && wait "$program" || true
   program=
-  [[ -s $log && $found == "$1" ]] || {
-    printf '%s: threads with one processor: %s, expected %s\n' "${*:2}" "$found" "$1"
+  [[ -s $log && $ranks && $found == "$1" ]] || {
+    printf '%s: processors with a thread: %s, expected %s\n' "${*:2}" "$found" "$1"
     failed=1
   }
 }
@@ -60,7 +61,12 @@ if ((processors > 1)); then
   OMP_PROC_BIND=false threads=$processors bound 0 "$tool"
   threads=1 bound 0 "$tool"
   if "$tool" info | grep -q 'Open MPI'; then
-    threads=1 bound 0 mpirun --bind-to none -n 2 "$tool"
+    if ((processors % 2 == 0)); then
+      threads=$((processors / 2)) bound "$processors" mpirun --bind-to none -n 2 "$tool"
+      threads=0 bound "$processors" mpirun --bind-to none -n 2 "$tool"
+    fi
+    threads=$processors bound 0 mpirun --bind-to none -n 2 "$tool"
+    ((processors > 16)) || threads=1 bound 0 mpirun --bind-to none -n $((processors + 1)) "$tool"
   fi
 fi
 exit $failed
