@@ -26,8 +26,8 @@ class MpiProcess {
   bool late() const { return late_; }
   /// How many ranks the launcher started, before any came later; of those, how many are left.
   int started() const { return started_; }
-  /// The others are lost: from now on so many were started.
-  void go_on_with(int ranks) { started_ = ranks, hurry = true; }
+  /// The others are lost: from now on so many were started, this one among them.
+  void go_on_with(int ranks) { started_ = ranks, late_ = false, hurry = true; }
 
   /// `ranks`, and behind them so many that are started by it: as this process was, in the same
   /// folder. On all ranks at once, on any thread while others call MPI. Throws Error, on all ranks,
