@@ -77,6 +77,13 @@ TEST_CASE("others may ask what is past while a stream that is full is put into")
   put.get(), follow.get(), stream.wait(), other.wait();
 }
 
+/// What an error says would fit; 0 where it does not say so.
+std::int64_t batch_that_fits(const std::string& error) {
+  static constexpr std::string_view words = "expected a batch or micro-batch of about ";
+  const auto at = error.find(words);
+  return at == error.npos ? 0 : std::stoll(error.substr(at + words.size()));
+}
+
 TEST_CASE("a network that a GPU has no room for says how large a batch would fit") {
   Network net({.c = 3, .h = 32, .w = 32});
   net.add<Conv2D>({.channels = 8}, "small").add<Conv2D>({.channels = 64}, "large");
@@ -85,10 +92,38 @@ TEST_CASE("a network that a GPU has no room for says how large a batch would fit
   };
   fake_memory(std::size_t(64) << 20);
   CHECK_NOTHROW(place(16));
-  CHECK_THROWS_WITH(place(1024),
-                    "not enough memory of cuda:0: activations and gradients of 1024 samples take "
-                    "348.1 MB, those of layer large 268.4 MB each, and 67.1 MB are free: expected "
-                    "a batch or micro-batch of about 197");
+  const std::string lacks = error_of([&] { place(1024); });
+  CHECK_THAT(lacks, ContainsSubstring("not enough memory of cuda:0: activations and gradients of "
+                                      "1024 samples take 348.1 MB, those of layer large 268.4 MB "
+                                      "each, and 6"));
+  const std::int64_t fits = batch_that_fits(lacks);
+  CHECK(fits > 180);  // 340 kB a sample
+  CHECK(fits < 198);
+  CHECK_NOTHROW(place(fits));
+  fake_memory(std::size_t(1) << 34);
+}
+
+TEST_CASE("the batch that a GPU has room for trains beside the optimizer's states") {
+  const auto data = small_data(1000);
+  Network net({.c = 3, .h = 12, .w = 12});
+  net.add<Linear>({.features = 256}, "wide").add<Tanh>().add<Linear>({.features = 4}, "narrow");
+  const auto trainer = [&](std::int64_t batch) {
+    return Trainer(net, World(), Adam{}, {.batch = batch, .backend = "cuda"});
+  };
+  fake_memory(std::size_t(2) << 20);
+  const std::string lacks = error_of([&] { trainer(1000); });
+  INFO(lacks);
+  const std::int64_t fits = batch_that_fits(lacks);
+  REQUIRE(fits > 10);
+  REQUIRE(fits < 900);
+  {
+    Trainer fitting = trainer(fits);
+    Loader loader = fitting.loader(*data, true);
+    CHECK_NOTHROW(fitting.step(loader, 1));
+  }
+  fake_memory(std::size_t(1) << 19);
+  CHECK_THAT(error_of([&] { trainer(1); }),
+             ContainsSubstring("states of the optimizer: not enough"));
   fake_memory(std::size_t(1) << 34);
 }
 
@@ -167,7 +202,7 @@ TEST_CASE("parameters that a GPU has no room for say so") {
   CHECK_THROWS_WITH(net.place({.batch = 1, .backend = cuda_backend(0)}),
                     ContainsSubstring("parameters and gradients: not enough memory of cuda:0 for a "
                                       "tensor of ") &&
-                        ContainsSubstring(" MiB are free"));
+                        ContainsSubstring(" MB are free"));
   fake_memory(std::size_t(1) << 34);
 }
 

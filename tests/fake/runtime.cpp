@@ -56,6 +56,7 @@ void count(std::int64_t FakeCounts::*what) {
   ++(counted.*what);
 }
 void lose_device(bool gone) { lost = gone; }
+void lose_device_after(std::int64_t works) { works_left = works; }
 void run_ahead(bool may) { runs_ahead = may; }
 void fill_streams(bool full) {
   streams_are_full = full;
@@ -120,6 +121,8 @@ const char* cudaGetErrorString(cudaError_t status) {
       return "dependency created on uncaptured work in another stream";
     case cudaErrorCapturedEvent:
       return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
     default:
@@ -132,12 +135,18 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = limit - std::min(limit, taken), *total = limit;
   return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t) {
+/// What was freed in the stream before is there again.
+cudaError_t cudaMallocAsync(void** to, std::size_t bytes, cudaStream_t stream) {
   if (const cudaError_t why = refused_in_capture()) return why;
-  {
+  const auto take = [bytes] {
     const std::lock_guard lock(guard);
-    if (taken + bytes > limit) return cudaErrorMemoryAllocation;
-    taken += bytes;
+    const bool fits = taken + bytes <= limit;
+    if (fits) taken += bytes;
+    return fits;
+  };
+  if (!take()) {
+    fake(stream).run_to(fake(stream).mark());
+    if (!take()) return cudaErrorMemoryAllocation;
   }
   return add(device, to, bytes);
 }

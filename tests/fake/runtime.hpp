@@ -21,6 +21,8 @@ void fake_memory(std::size_t bytes);
 void fake_pinned(std::size_t bytes);
 /// From now on all calls fail, as those of a GPU that is gone, or they do not.
 void lose_device(bool gone);
+/// Or when so many more works have been put into streams.
+void lose_device_after(std::int64_t works);
 /// Which of the machine's GPUs the calling thread sees as number 0: 0 if nobody says.
 void see_gpu(int number);
 /// What the driver says it is for: fake_cuda from the start, as the runtime; 0 = there is none.

@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -57,6 +58,8 @@ struct CUevent_st {
 namespace lamina::test {
 
 inline std::atomic<bool> lost = false, runs_ahead = true, streams_are_full = false;
+/// So many works can be put into streams, then the GPU is lost.
+inline std::atomic<std::int64_t> works_left = std::numeric_limits<std::int64_t>::max();
 inline thread_local bool in_stream = false;
 /// What the calling thread records.
 inline thread_local std::shared_ptr<FakeCapture> recorded;
@@ -94,6 +97,7 @@ class FakeStream final : public CUstream_st {
   }
 
   cudaError_t put(std::function<void()> work) override {
+    if (lamina::test::works_left-- == 0) lamina::test::lost = true;
     if (const cudaError_t why = lamina::test::refused()) return why;
     if (capture) return capture->add(std::move(work), tail);
     const std::lock_guard lock(mutex_);

@@ -22,7 +22,8 @@ inline void forget(void* data, std::size_t bytes) {
     madvise(pages, end - begin, MADV_DONTNEED);
 }
 
-/// Gives back what the heap keeps of memory that was freed, up to 64 MB in glibc.
+/// Gives back what the heap keeps of memory that was freed: where blocks of one size come and go,
+/// that may be hundreds of MB in glibc.
 inline void trim_heap() {
 #ifdef __GLIBC__
   malloc_trim(0);

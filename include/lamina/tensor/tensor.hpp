@@ -107,8 +107,8 @@ class Tensor {
     const bool host = space.on_host();
     return lamina::text(
         "not enough memory", host ? "" : " of " + space.name(), " for a tensor of ", shape(),
-        ", which needs ", view_.bytes() >> 20, " MiB",
-        host ? "" : lamina::text(", and ", space.free_bytes() >> 20, " MiB are free"));
+        ", which needs ", in_bytes(double(view_.bytes())),
+        host ? "" : lamina::text(", and ", in_bytes(double(space.free_bytes())), " are free"));
   }
 
   std::shared_ptr<void> buffer_;

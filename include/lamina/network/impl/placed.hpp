@@ -140,22 +140,36 @@ inline void check_options(const Network& network, PlaceOptions& options) {
         "parameters of another network are for inference only: expected training = false");
 }
 
-/// For activations and their gradients, which are what grows with the batch: a device that has not
-/// so much says what would fit.
-inline Tensor room_for(const std::vector<Step>& steps, std::size_t bytes, const PlaceOptions& o) {
+/// So many bytes for activations and their gradients, which are what grows with the batch: a device
+/// that has not so much says what would fit. Beside them it will have what kernels write to, one
+/// after the other, and batches on their way; what layers have for themselves it has already, for
+/// this batch.
+inline Tensor room_for(const std::vector<Step>& steps, std::size_t bytes, const Memory& memory,
+                       const PlaceOptions& o) {
   MemorySpace& space = o.backend->memory();
   try {
     return Tensor({1, std::int64_t(bytes / 8), 1, 1}, DType::f64, space);
   } catch (const Error&) {
-    const std::size_t free = space.free_bytes();
-    if (space.on_host() || free >= bytes) throw;
+    const std::size_t all = space.free_bytes();
+    if (space.on_host() || all >= bytes) throw;
+    std::size_t scratch = 0;
+    for (const Step& step : steps) scratch = std::max(scratch, step.placement.scratch);
+    const double free = double(all - std::min(all, scratch));
+    const double own = double(memory.workspace + memory.messages) - double(scratch);
+    const double grows = double(bytes) + 2 * double(steps[0].output.bytes());
+    const auto fits = std::int64_t(double(o.batch) * free / grows);
+    const auto most = std::int64_t(double(o.batch) * (free + own) / (grows + own));
     const Step& largest =
         *std::ranges::max_element(steps, {}, [](const Step& step) { return step.output.bytes(); });
+    const int ranks = o.ranks.size();
     throw Error(text("not enough memory of ", space.name(), ": activations and gradients of ",
-                     o.batch, " samples take ", in_bytes(double(bytes)), ", those of layer ",
-                     largest.name, ' ', in_bytes(double(largest.output.bytes())), " each, and ",
-                     in_bytes(double(free)), " are free: expected a batch or micro-batch of about ",
-                     std::int64_t(double(o.batch) * double(free) / double(bytes))));
+                     o.batch, " samples", ranks > 1 ? text(" on ", ranks, " ranks") : std::string(),
+                     " take ", in_bytes(double(bytes)), ", those of layer ", largest.name, ' ',
+                     in_bytes(double(largest.output.bytes())), " each, and ", in_bytes(free),
+                     " are free for them: ",
+                     most < 1 ? text("not one sample fits", ranks > 1 ? " on each rank" : "")
+                              : text("expected a batch or micro-batch of ",
+                                     fits > 0 ? text("about ", fits) : text("at most ", most))));
   }
 }
 
@@ -237,9 +251,9 @@ LAMINA_INLINE void PlacedNetwork::allocate(Tensor gradients) {
         "never runs, and has no buffers");
   check(!allocated_, "the network has its buffers already");
   options_.backend->make_room();
-  allocate_activations();
   naming("parameters and gradients",
          [&] { parameters_.allocate(options_, memory_, std::move(gradients)); });
+  allocate_activations();  // in what is left, of which an error says which batch would fit
   numbers_ = StepNumbers(options_.backend->memory());
   set_loss_scale({.scale = options_.loss_scaling.start});
   allocate_kept();
@@ -279,7 +293,7 @@ LAMINA_INLINE void PlacedNetwork::prepare_constants() {
 
 LAMINA_INLINE void PlacedNetwork::allocate_activations() {
   const ActivationPlan& plan = arena_;
-  activations_ = detail::room_for(steps_, plan.bytes, options_);
+  activations_ = detail::room_for(steps_, plan.bytes, memory_, options_);
   const auto view = [&](int storage, const Form& form) {
     if (storage < 0) return View();
     return activations_.view().at(plan.storages[std::size_t(storage)].offset, form);

@@ -393,10 +393,16 @@ LAMINA_INLINE PlacedNetwork Trainer::prepare(PlaceOptions options) const {
 }
 
 LAMINA_INLINE std::unique_ptr<Trainer::Instance> Trainer::allocate(PlacedNetwork placed) const {
-  const bool there = gradients_.view() && placed.placing().backend->memory().on_host();
+  constexpr const char* states = "states of the optimizer";
+  MemorySpace& memory = placed.placing().backend->memory();
+  Tensor aside;  // so that the batch which is said to fit does so beside the states
+  if (const auto bytes = std::int64_t(optimizer_.memory(placed).optimizer); !memory.on_host())
+    aside = naming(states, [&] { return Tensor({1, bytes / 8, 1, 1}, DType::f64, memory); });
+  const bool there = gradients_.view() && memory.on_host();
   there ? placed.allocate(gradients_) : placed.allocate();
   auto made = std::make_unique<Instance>(std::move(placed));
-  made->states = optimizer_.attach(made->network);
+  aside = Tensor();
+  made->states = naming(states, [&] { return optimizer_.attach(made->network); });
   return made;
 }
 
