@@ -92,6 +92,9 @@ class NcclTransport final : public Transport {
   Event put(const Operation& op) override {
     return mine_->put(comm_, op, [&](cudaStream_t stream) { return begin(op, stream); });
   }
+  std::optional<std::pair<double, double>> times(const Event& done) override {
+    return mine_->times(done);
+  }
   std::string carrier() const override { return text("NCCL, and ", peers_->carrier()); }
   std::shared_ptr<Transport> plain() override { return peers_->plain(); }
   std::shared_ptr<void> allocate(std::size_t bytes, bool touched) override {
@@ -203,7 +206,13 @@ std::shared_ptr<Transport> nccl_transport(std::shared_ptr<Transport> peers, Devi
     ncclConfig_t c = detail::config();
     return detail::nccl().init(to, peers->size(), key, peers->rank(), &c);
   };
-  const ncclComm_t comm = mine->make("finding all ranks", nullptr, begin);
+  ncclComm_t comm = nullptr;
+  try {
+    comm = mine->make("finding all ranks (--comm mpi does without)", nullptr, begin);
+  } catch (...) {  // those that are not found are not waited for
+    mine->give_up(std::current_exception());
+    throw;
+  }
   return std::make_shared<detail::NcclTransport>(std::move(peers), std::move(mine), comm);
 }
 

@@ -27,7 +27,7 @@ void check_nccl(ncclResult_t status, ncclComm_t comm, const What& what) {
   if (status == ncclSuccess || status == ncclInProgress) return;
   const char* const more = nccl().get_last_error(comm);
   throw Error(text("NCCL: ", what, ": ", nccl().get_error_string(status),
-                   more && *more ? text(" (", more, ')') : std::string()));
+                   more && *more ? text(" (", more, ')') : "; NCCL_DEBUG=WARN says why"));
 }
 
 }  // namespace
@@ -139,15 +139,29 @@ cuda::Queue& NcclRank::prepare(const Operation& op) {
 /// Until NCCL says that it is ready, it may still be about to put something into the stream.
 Event NcclRank::finish(ncclComm_t comm, const Operation& op, ncclResult_t status) {
   until_ready(comm, status, op, false);
+  auto& queue = static_cast<cuda::Queue&>(*stream_.queue());
+  if (timed_) cuda::Timings::end(*timed_, queue.stream());
   Event done = stream_.event();
+  if (timed_) {
+    const std::lock_guard lock(mutex_);
+    timed_->mark = done.mark;
+  }
   const auto played = [weak = weak_from_this()](const Event& before, const Event& end) {
     Operation all;
     all.after = before;
     if (const auto rank = weak.lock()) rank->look_after({.op = all, .done = end, .recorded = true});
   };
-  if (!static_cast<cuda::Queue&>(*stream_.queue()).watch_recording(this, played))
-    look_after({.op = op, .done = done});
+  if (!queue.watch_recording(this, played)) look_after({.op = op, .done = done});
   return done;
+}
+
+std::optional<std::pair<double, double>> NcclRank::times(const Event& done) {
+  cuda::ok(cudaSetDevice(device_), "choose a GPU");
+  const std::lock_guard lock(mutex_);
+  last_.span.reset();
+  timings_.tell(done.mark);
+  if (!last_.span) return {};
+  return std::pair(last_.span->begin, last_.span->end);
 }
 
 /// From now on, until it is done.

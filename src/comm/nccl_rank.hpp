@@ -4,6 +4,7 @@
 
 #include "comm/nccl_calls.hpp"
 #include "cuda/memory.hpp"
+#include "cuda/timings.hpp"
 
 #include <lamina/comm/transport.hpp>
 
@@ -11,7 +12,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lamina::detail {
@@ -43,10 +46,13 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
     {
       const std::lock_guard lock(mutex_);
       check_going();
+      timed_ = op.timed ? &timings_.begin(queue.stream(), last_, {}) : nullptr;
       status = begin(queue.stream());
     }
     return finish(comm, op, status);
   }
+  /// As Transport's; on any thread.
+  std::optional<std::pair<double, double>> times(const Event& done);
 
   /// Throws if a communicator has failed, or what is under way takes too long.
   void poll();
@@ -59,6 +65,11 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
     Event done;
     bool recorded = false;  ///< a whole step that was, with all its collectives
     double since = 0;       ///< when it was first seen to have nothing before it; 0 = not yet
+  };
+  struct Last final : Recorder {
+    ~Last() override { retire(); }
+    void record(const Span& told) override { span = told; }
+    std::optional<Span> span;
   };
   static constexpr std::size_t capacity = 1024;  // more than the collectives of a step
 
@@ -87,6 +98,9 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   std::vector<Underway> underway_{capacity};  // a ring
   std::uint64_t first_ = 0, next_ = 0;
   std::vector<std::weak_ptr<cuda::Queue>> queues_;  // that one, and those it takes from
+  Last last_;                                       // what timings_ has told
+  cuda::Timings timings_;
+  cuda::Timings::Taken* timed_ = nullptr;  // what has been begun, and not ended
   std::exception_ptr error_;
   std::vector<std::thread> aborts_;
 };

@@ -118,7 +118,8 @@ void Queue::time(Recorder& recorder, Span span, const std::function<void()>& wor
   Timings::Taken& taken = timings_.begin(stream(), recorder, span);
   try {
     work();
-    Timings::end(taken, stream(), count_ + 1);
+    Timings::end(taken, stream());
+    taken.mark = count_ + 1;
   } catch (...) {
     Timings::drop(taken);
     throw;

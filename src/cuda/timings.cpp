@@ -35,9 +35,8 @@ Timings::Taken& Timings::begin(cudaStream_t stream, Recorder& recorder, const Sp
   return taken;
 }
 
-void Timings::end(Taken& taken, cudaStream_t stream, std::uint64_t mark) {
+void Timings::end(Taken& taken, cudaStream_t stream) {
   ok(cudaEventRecord(taken.end, stream), "record an event");
-  taken.mark = mark;
 }
 
 void Timings::tell(std::uint64_t mark) {

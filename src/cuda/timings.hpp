@@ -29,8 +29,8 @@ class Timings {
   /// What is put into the stream from here to end() is what `span` is the time of. Others may begin
   /// and end between the two.
   Taken& begin(cudaStream_t stream, Recorder& recorder, const Span& span);
-  /// It is past when `mark` is.
-  static void end(Taken& taken, cudaStream_t stream, std::uint64_t mark);
+  /// It is past when the mark is that `taken` is given next.
+  static void end(Taken& taken, cudaStream_t stream);
   /// Nobody is told of it.
   static void drop(Taken& taken) { taken.mark = 0, taken.recorder = nullptr; }
   /// Tells the recorders of what was past with that mark, which has been waited for. Times are

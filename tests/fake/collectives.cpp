@@ -5,7 +5,11 @@
 #include "fake/ranks.hpp"
 #include "support/colors.hpp"
 
+#include <lamina/base/clock.hpp>
+
 #include <atomic>
+#include <chrono>
+#include <mutex>
 #include <thread>
 
 using namespace lamina;
@@ -206,15 +210,21 @@ TEST_CASE("a Pending that goes waits for its collective") {
   });
 }
 
+namespace {
+
+struct Spans final : Recorder {
+  ~Spans() override { retire(); }
+  void record(const Span& span) override {
+    const std::lock_guard lock(mutex);
+    all.push_back(span);
+  }
+  std::mutex mutex;
+  std::vector<Span> all;
+};
+
+}  // namespace
+
 TEST_CASE("collectives between GPUs are recorded where somebody listens") {
-  struct Spans final : Recorder {
-    void record(const Span& span) override {
-      const std::lock_guard lock(mutex);
-      all.push_back(span);
-    }
-    std::mutex mutex;
-    std::vector<Span> all;
-  };
   on_gpus(2, [](const Rank& r) {
     Spans spans;
     r.stream.record_to(&spans);
@@ -238,6 +248,41 @@ TEST_CASE("collectives between GPUs are recorded where somebody listens") {
     }
     check(moved == 3 && waited == 3, moved, " and ", waited, " spans");
     r.stream.record_to(nullptr);
+  });
+}
+
+TEST_CASE("collectives between GPUs are timed where they run, however late the host looks") {
+  on_gpus(2, [](const Rank& r) {
+    constexpr std::chrono::duration<double> late(0.2);
+    Spans spans;
+    const Tensor x = r.filled<float>(10, [](auto) { return 1; });
+    const Tensor here({{3, 1, 1, 1}, DType::f32, {}});
+    Stream other;
+    // On rank 0 the communication thread waits for rank 1, on the host, while the GPUs do theirs.
+    Pending by_host;
+    if (r.number() == 0) by_host = r.comm().all_reduce(other, pass, here);
+    r.stream.record_to(&spans);
+    for (int i = 0; i < 3; ++i) {
+      r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
+      r.stream.wait();
+    }
+    const double last = now();
+    r.stream.record_to(nullptr);
+    if (r.number() == 1) {
+      std::this_thread::sleep_for(late);
+      by_host = r.comm().all_reduce(other, pass, here);
+    }
+    by_host.wait(other);
+    spans.await_all();
+    int moved = 0;
+    const std::lock_guard lock(spans.mutex);
+    for (const Span& span : spans.all) {
+      if (span.lane != Lane::communication) continue;
+      ++moved;
+      check(span.end < last + late.count() / 2 && span.end > span.begin, "ended ", span.end - last,
+            " s after the GPU, took ", span.end - span.begin);
+    }
+    check(moved == 3, moved, " spans");
   });
 }
 

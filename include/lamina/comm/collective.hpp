@@ -44,6 +44,7 @@ struct Operation {
   bool ordered = false;          ///< the order of a sum is that of added_first(), except over NCCL
   MemorySpace* space = nullptr;  ///< where `in` and `out` lie; null = on the host
   Event after = {};              ///< on a device: that what writes `in` and reads `out` has run
+  bool timed = false;            ///< on a device: somebody will ask when it ran there
 
   /// Whether two ranks called the same thing. Halos have other counts and peers at the edges.
   bool matches(const Operation& other) const {

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lamina {
@@ -38,6 +40,10 @@ class Transport {
   /// Puts it into this rank's stream for collectives, behind `after` and all that was put before by
   /// any group, and returns; it is done at the event. Allocates nothing once it is warm.
   virtual Event put(const Operation& op) { throw Error(text("nobody can put ", op, " in")); }
+  /// When an operation that is `timed` began and ended there, in seconds of now(): the one of which
+  /// put() returned this event, which is past. To be asked in the order of such operations. Nothing
+  /// where the device does not say.
+  virtual std::optional<std::pair<double, double>> times(const Event& /*done*/) { return {}; }
   /// What carries the bytes, in words for a preamble: "shared memory".
   virtual std::string carrier() const = 0;
   /// Whether some of it leaves a node, and can go as bf16: Operation::narrow is set for no other.

@@ -13,6 +13,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -146,7 +147,7 @@ struct CommQueue::Impl {
     if (job.invoke) return job.invoke(job.work);
     const Operation& op = job.operation;
     job.done.queue ? await(op.after) : op.after.wait();
-    const double begin = now();
+    double begin = now();
     if (job.done.queue)
       await(job.done);
     else if (op.space)
@@ -154,10 +155,13 @@ struct CommQueue::Impl {
     else
       job.group->run(op);
     if (!job.recorder) return;
+    double end = now();
+    if (job.done.queue)
+      if (const auto times = job.group->times(job.done)) std::tie(begin, end) = *times;
     const int size = job.group->size();
     Span span{
         op.layer, op.pass, Lane::communication, name(op.collective),
-        begin,    now(),   op.bytes(size),      op.bytes(size) * bus_factor(op.collective, size)};
+        begin,    end,     op.bytes(size),      op.bytes(size) * bus_factor(op.collective, size)};
     span.party = {detail::group_of(job.group->members()), job.group->rank(), op.to, op.from};
     job.recorder.record(span);
   }
@@ -261,8 +265,10 @@ LAMINA_INLINE void CommQueue::call(void (*invoke)(void*), void* work) {
 }
 LAMINA_INLINE Event CommQueue::put(const std::shared_ptr<Transport>& group,
                                    const Operation& operation, Recorder* recorder) {
-  Event done = impl_->put(*group, operation);
-  if (recorder) impl_->push({group, operation, recorder->coming(), done});
+  Operation timed = operation;
+  timed.timed = recorder != nullptr;
+  Event done = impl_->put(*group, timed);
+  if (recorder) impl_->push({group, timed, recorder->coming(), done});
   return done;
 }
 LAMINA_INLINE void CommQueue::check_health() const { impl_->check_health(); }
