@@ -10,6 +10,7 @@
 #include <lamina/kernels/gpu_name.hpp>
 
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 namespace lamina {
@@ -161,6 +162,9 @@ void Cuda::copy(const View& from, const View& to) const {
 
 /// Why there are no GPUs.
 std::string why_not(cudaError_t status) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (status == cudaErrorNoDevice && visible)
+    return lamina::text("there is none of those in CUDA_VISIBLE_DEVICES='", visible, '\'');
   if (status != cudaErrorInsufficientDriver) return cudaGetErrorString(status);
   int driver = 0, runtime = 0;  // 13020: CUDA 13.2
   cudaDriverGetVersion(&driver), cudaRuntimeGetVersion(&runtime);

@@ -8,6 +8,8 @@
 
 #include <lamina/base/text.hpp>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstring>
 #include <string_view>
@@ -76,21 +78,26 @@ void finish(const std::vector<NcclGroup::Splitting>& asked) {
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t status) {
-  return status == ncclInvalidUsage ? "invalid usage" : "unhandled cuda error";
+  return status == ncclInvalidUsage  ? "invalid usage"
+         : status == ncclSystemError ? "unhandled system error"
+                                     : "unhandled cuda error";
 }
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* to) {
-  static std::uint64_t number = 0;
+  static std::int64_t number = 0;
   const std::lock_guard lock(nccl_guard);
-  ++number;
+  const std::int64_t key[] = {++number, ::getpid()};
   *to = {};
-  std::memcpy(to->internal, &number, sizeof number);
+  std::memcpy(to->internal, key, sizeof key);
   return ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* to, int ranks, ncclUniqueId key, int rank,
                                     ncclConfig_t* config) {
   static std::map<std::string, std::shared_ptr<NcclGroup>> by_key;
   if (config->magic != 0xcafebeef || config->blocking != 0) return ncclInvalidUsage;
+  std::int64_t made[2];
+  std::memcpy(made, key.internal, sizeof made);
+  if (made[1] != ::getpid()) return ncclSystemError;  // as where a firewall is between hosts
   const std::lock_guard lock(nccl_guard);
   auto& group = by_key[{key.internal, sizeof key.internal}];
   if (!group) group = std::make_shared<NcclGroup>(std::size_t(ranks));

@@ -37,7 +37,8 @@ bool lamina::test::reaches(int gpu, int other) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = driver < lamina::test::fake_cuda ? 0 : gpus.load();
-  return driver < lamina::test::fake_cuda ? cudaErrorInsufficientDriver : cudaSuccess;
+  if (driver < lamina::test::fake_cuda) return cudaErrorInsufficientDriver;
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = driver;

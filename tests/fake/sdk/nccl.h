@@ -14,6 +14,7 @@ struct ncclUniqueId {
 enum ncclResult_t {
   ncclSuccess = 0,
   ncclUnhandledCudaError = 1,
+  ncclSystemError = 2,
   ncclInternalError = 3,
   ncclInvalidArgument = 4,
   ncclInvalidUsage = 5,
