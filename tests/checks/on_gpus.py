@@ -14,6 +14,10 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.environ["LAMINA_SOURCE"] + "/tests/support")
+from expecting import end, expect
+
 program = pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin/fake_cuda_lamina"
 verbose = "-v" in sys.argv
 for variable in [v for v in os.environ if v.startswith(("LAMINA_", "CUDA_"))]:
@@ -23,16 +27,7 @@ if not program.exists():
     sys.exit(77)
 has_mpi = shutil.which("mpirun") and b"Open MPI" in subprocess.check_output([program, "info"])
 root = pathlib.Path(tempfile.mkdtemp(prefix="on_gpus."))
-failures = 0
 patience = 60  # seconds
-
-
-def expect(that, what, out=""):
-    global failures
-    if not that:
-        failures += 1
-        print(f"{what}\n{out[-3000:]}---", flush=True)
-    return that
 
 
 train = ("train", "--model", "lenet", "--ceilings", "none")
@@ -97,7 +92,7 @@ def same_training():
     """In f64 the losses are those of the reference; the same bits in whatever order kernels run."""
     def trained(name, epochs, *how, **where):
         return good(*brief, "--dtype", "f64", "--global-batch", "16", "--epochs", epochs,
-                    "--save", name, "--log", name + ".log", *how, **where)
+                    *files(name), *how, **where)
 
     trained("cpu", 3, *on_cpu)
     wanted = losses("cpu.log")
@@ -201,7 +196,7 @@ def lost():
         how = {"ranks": ranks, "LAMINA_DEVICE_SEED": after, "LAMINA_FAKE_LOST": after}
         rank = "^rank 1: " if ranks > 1 else "^"
         bad(rank + "CUDA: .*: the GPU was lost, or a kernel failed on it$", *long, "--epochs", 100,
-            "--save-every", 3, "--save", name, "--log", name + ".log", **how)
+            "--save-every", 3, *files(name), **how)
         left = [file.name for file in root.glob(name + "*") if not file.name.endswith(".log")]
         expect(left in ([], [name]), f"lost after {after}: left {left}")
         if left:
@@ -252,4 +247,4 @@ try:
             print(f"{part.__name__}: {time.monotonic() - begin:.0f} s", flush=True)
 finally:
     shutil.rmtree(root)
-sys.exit(failures > 0)
+end()

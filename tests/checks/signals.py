@@ -16,25 +16,16 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.environ["LAMINA_SOURCE"] + "/tests/support")
+from expecting import end, expect, fail
+
 programs = pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin"
 verbose = "-v" in sys.argv
 for variable in [v for v in os.environ if v.startswith("LAMINA_")]:
     del os.environ[variable]
 root = pathlib.Path(tempfile.mkdtemp(prefix="signals."))
-failures = 0
 patience = 60  # seconds, for a machine that has much else to do
-
-
-def fail(what, out=""):
-    global failures
-    failures += 1
-    print(f"{what}\n{out[-3000:]}---", flush=True)
-
-
-def expect(that, what, out=""):
-    if not that:
-        fail(what, out)
-    return that
 
 
 class Job:
@@ -282,5 +273,4 @@ try:
         mpirun(), killed(2, 2)
 finally:
     shutil.rmtree(root, ignore_errors=True)
-print("all well" if failures == 0 else f"{failures} failures")
-sys.exit(failures > 0)
+end()

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+from expecting import end, expect
+
 lamina = str(pathlib.Path(os.environ["LAMINA_BUILD"]) / "bin/lamina")
 cluster = pathlib.Path(os.environ["LAMINA_SOURCE"]) / "tests/cluster"
 verbose = "-v" in sys.argv
@@ -24,7 +26,6 @@ if not shutil.which("mpirun"):
     print("mpirun is missing")
     sys.exit(77)
 root = pathlib.Path(tempfile.mkdtemp(prefix="launch."))
-failures = 0
 patience = 60  # seconds, for a machine that has much else to do
 every = 50  # steps between snapshots
 flags = ("--limit", "480", "--global-batch", "24", "--epochs", "100000", "--no-validation",
@@ -32,14 +33,6 @@ flags = ("--limit", "480", "--global-batch", "24", "--epochs", "100000", "--no-v
 training = (lamina, "train", "--model", "lenet", *flags)
 exact = (lamina, "train", "--model", "lenet", "--dtype", "f64", *flags)
 normed = (lamina, "train", "--model", "resnet20", "--image-size", "8", "--workers", "4", *flags)
-
-
-def expect(that, what, out=""):
-    global failures
-    if not that:
-        failures += 1
-        print(f"{what}\n{out[-3000:]}---", flush=True)
-    return that
 
 
 class Job:
@@ -182,5 +175,4 @@ def finish(checks):
                 print(f"{check.__name__}: up to {time.monotonic() - begin:.1f} s", flush=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    print("all well" if failures == 0 else f"{failures} failures")
-    sys.exit(failures > 0)
+    end()
