@@ -137,14 +137,15 @@ cuda::Queue& NcclRank::prepare(const Operation& op) {
 }
 
 /// Until NCCL says that it is ready, it may still be about to put something into the stream.
-Event NcclRank::finish(ncclComm_t comm, const Operation& op, ncclResult_t status) {
+Event NcclRank::finish(ncclComm_t comm, const Operation& op, ncclResult_t status,
+                       cuda::Timings::Taken* timed) {
   until_ready(comm, status, op, false);
   auto& queue = static_cast<cuda::Queue&>(*stream_.queue());
-  if (timed_) cuda::Timings::end(*timed_, queue.stream());
+  if (timed) cuda::Timings::end(*timed, queue.stream());
   Event done = stream_.event();
-  if (timed_) {
+  if (timed) {
     const std::lock_guard lock(mutex_);
-    timed_->mark = done.mark;
+    timed->mark = done.mark;
   }
   const auto played = [weak = weak_from_this()](const Event& before, const Event& end) {
     Operation all;

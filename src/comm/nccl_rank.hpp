@@ -43,13 +43,14 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   Event put(ncclComm_t comm, const Operation& op, const Begin& begin) {
     cuda::Queue& queue = prepare(op);
     ncclResult_t status = ncclSuccess;
+    cuda::Timings::Taken* timed = nullptr;
     {
       const std::lock_guard lock(mutex_);
       check_going();
-      timed_ = op.timed ? &timings_.begin(queue.stream(), last_, {}) : nullptr;
+      timed = op.timed ? &timings_.begin(queue.stream(), last_, {}) : nullptr;
       status = begin(queue.stream());
     }
-    return finish(comm, op, status);
+    return finish(comm, op, status, timed);
   }
   /// As Transport's; on any thread.
   std::optional<std::pair<double, double>> times(const Event& done);
@@ -74,7 +75,8 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   static constexpr std::size_t capacity = 1024;  // more than the collectives of a step
 
   cuda::Queue& prepare(const Operation& op);
-  Event finish(ncclComm_t comm, const Operation& op, ncclResult_t status);
+  Event finish(ncclComm_t comm, const Operation& op, ncclResult_t status,
+               cuda::Timings::Taken* timed);
   void look_after(Underway what);
   void wait_for_room();
   void wait_for_all();
@@ -100,7 +102,6 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   std::vector<std::weak_ptr<cuda::Queue>> queues_;  // that one, and those it takes from
   Last last_;                                       // what timings_ has told
   cuda::Timings timings_;
-  cuda::Timings::Taken* timed_ = nullptr;  // what has been begun, and not ended
   std::exception_ptr error_;
   std::vector<std::thread> aborts_;
 };

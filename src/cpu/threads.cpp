@@ -22,7 +22,7 @@ namespace {
 
 /// Those that the process could run on before bind_threads().
 std::optional<cpu_set_t> unbound;
-std::mutex guard;  // of these
+std::mutex guard;  // of that
 /// Where the kernels' threads of this thread are bound by it: the number of the first one's.
 thread_local std::optional<int> first_bound;
 

@@ -145,7 +145,7 @@ std::string cuda_line() {
 }
 
 int info(const InfoOptions& o, World& world) {
-  cli::take_processors(o.threads, world);
+  take_processors(o.threads, world);
   check(!o.fused || !o.model.empty(), "--fused: expected --model NAME with it");
   check(o.model.empty() || !(o.machine || o.measure),
         "--model and --machine or --measure: expected one of the two");

@@ -17,6 +17,17 @@
 using namespace lamina;
 using namespace lamina::test;
 
+namespace {
+
+/// What an error says would fit; 0 where it does not say so.
+std::int64_t batch_that_fits(const std::string& error) {
+  static constexpr std::string_view words = "expected a batch or micro-batch of about ";
+  const auto at = error.find(words);
+  return at == error.npos ? 0 : std::stoll(error.substr(at + words.size()));
+}
+
+}  // namespace
+
 TEST_CASE("once warm, copies behind the caller allocate nothing and wait for nobody") {
   const bool beside = GENERATE(false, true);
   CAPTURE(beside);
@@ -75,13 +86,6 @@ TEST_CASE("others may ask what is past while a stream that is full is put into")
   fill_streams(false);
   CHECK(answer == std::future_status::ready);
   put.get(), follow.get(), stream.wait(), other.wait();
-}
-
-/// What an error says would fit; 0 where it does not say so.
-std::int64_t batch_that_fits(const std::string& error) {
-  static constexpr std::string_view words = "expected a batch or micro-batch of about ";
-  const auto at = error.find(words);
-  return at == error.npos ? 0 : std::stoll(error.substr(at + words.size()));
 }
 
 TEST_CASE("a network that a GPU has no room for says how large a batch would fit") {
