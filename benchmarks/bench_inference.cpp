@@ -6,8 +6,8 @@
 #include <lamina/base/clock.hpp>
 #include <lamina/base/median.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/network/placed.hpp>
 #include <lamina/train/targets.hpp>
 

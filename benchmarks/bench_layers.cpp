@@ -3,8 +3,8 @@
 
 #include <lamina/base/flush_denormals.hpp>
 #include <lamina/base/random.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/layers/conv2d.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/network.hpp>

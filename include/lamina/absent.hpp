@@ -4,7 +4,7 @@
 
 #include <lamina/base/file.hpp>
 #include <lamina/base/signal_thread.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/nccl.hpp>
 #include <lamina/comm/world.hpp>
@@ -12,7 +12,6 @@
 #include <lamina/kernels/ceilings.hpp>
 #include <lamina/kernels/instruction_set.hpp>
 #include <lamina/kernels/samples.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/plan/calibrate.hpp>
 #include <lamina/plan/cluster.hpp>
 #include <lamina/plan/measured_times.hpp>

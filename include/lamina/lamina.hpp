@@ -2,11 +2,11 @@
 // LAMINA_HEADER_ONLY those, too, and nothing needs to be linked.
 #pragma once
 
+#include <lamina/base/threads.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/comm/world.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/samples.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/avg_pool2d.hpp>
 #include <lamina/layers/batch_norm.hpp>

@@ -5,7 +5,7 @@
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/folder_lock.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 
 #include <poll.h>
 #include <sys/socket.h>

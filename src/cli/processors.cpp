@@ -3,7 +3,7 @@
 #include "cpu/processors.hpp"
 
 #include <lamina/base/text.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 
 #include <algorithm>
 #include <vector>

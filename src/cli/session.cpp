@@ -3,12 +3,12 @@
 #include "processors.hpp"
 #include "terminal.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/comm/alike.hpp>
 #include <lamina/comm/nccl.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/gpu_name.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/plan/add_predicted.hpp>

@@ -2,7 +2,7 @@
 #include "cpu/rate_in.hpp"
 #include "cpu/tiles.hpp"
 
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/tensor/large_pages.hpp>
 
 #include <omp.h>

@@ -6,8 +6,8 @@
 
 #include "cpu/dw_steps.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/instruction_set.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <omp.h>
 

@@ -3,8 +3,8 @@
 #include "cpu/onednn_widened.hpp"
 #include "cpu/onednn_winograd.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <algorithm>
 

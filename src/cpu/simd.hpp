@@ -5,7 +5,7 @@
 
 #include "base/target_clones.hpp"
 
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/tensor/narrow.hpp>
 
 #include <algorithm>

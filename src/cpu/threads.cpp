@@ -2,8 +2,7 @@
 #include "cpu/processors.hpp"
 
 #include <lamina/base/text.hpp>
-#include <lamina/base/unbind_thread.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 
 #include <omp.h>
 #include <unistd.h>

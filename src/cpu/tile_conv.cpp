@@ -2,7 +2,7 @@
 
 #include "cpu/tiles.hpp"
 
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 
 #include <omp.h>
 

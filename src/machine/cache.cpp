@@ -7,7 +7,7 @@
 #include <lamina/base/file.hpp>
 #include <lamina/base/host.hpp>
 #include <lamina/base/random.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/profile/detail/best.hpp>
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include "machine/time_collective.hpp"
 
 #include <lamina/base/host.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/profile/usage.hpp>
 
 #include <algorithm>

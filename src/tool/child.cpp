@@ -2,7 +2,7 @@
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 
 #include <fcntl.h>
 #include <poll.h>

@@ -5,11 +5,11 @@
 #include "processors.hpp"
 #include "session.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/base/version.hpp>
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/nccl.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/network/fusion.hpp>
 #include <lamina/network/models.hpp>

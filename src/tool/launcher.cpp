@@ -2,10 +2,10 @@
 
 #include <lamina/base/clock.hpp>
 #include <lamina/base/error.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/detail/time_limit.hpp>
 #include <lamina/comm/mpi.hpp>
 #include <lamina/comm/world.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <poll.h>
 #include <signal.h>

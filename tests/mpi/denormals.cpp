@@ -2,8 +2,8 @@
 #include "catch.hpp"
 #include "mpi/world.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <algorithm>
 #include <bit>

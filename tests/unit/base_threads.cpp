@@ -3,9 +3,8 @@
 #include "catch.hpp"
 
 #include <lamina/base/signal_thread.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/threads.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/train/data/loader.hpp>
 
 #include <sched.h>

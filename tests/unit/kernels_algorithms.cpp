@@ -4,9 +4,9 @@
 #include "catch.hpp"
 #include "support/kernel_cases.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/instruction_set.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/tensor/reserve.hpp>
 
 #include <unistd.h>

@@ -3,9 +3,9 @@
 #include "catch.hpp"
 #include "support/operands.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/dropout_mask.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <cstring>
 #include <limits>

@@ -3,9 +3,9 @@
 #include "catch.hpp"
 #include "cpu/onednn_isa.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/instruction_set.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/network/models.hpp>
 #include <lamina/network/placed.hpp>
 

@@ -4,9 +4,9 @@
 #include "cpu/blocked.hpp"
 #include "support/operands.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/instruction_set.hpp>
-#include <lamina/kernels/threads.hpp>
 
 using namespace lamina;
 using namespace lamina::test;

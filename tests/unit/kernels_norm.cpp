@@ -3,8 +3,8 @@
 #include "catch.hpp"
 #include "support/operands.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 
 using namespace lamina;
 using namespace lamina::test;

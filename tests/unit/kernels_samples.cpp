@@ -1,8 +1,8 @@
 // Samples on their way into a network of another type.
 #include "catch.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/samples.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -5,9 +5,9 @@
 #include "support/operands.hpp"
 #include "support/tiles.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/plain_weights.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <limits>
 #include <ostream>

@@ -4,8 +4,8 @@
 #include "cpu/winograd.hpp"
 #include "support/operands.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 
 using namespace lamina;
 using namespace lamina::test;

@@ -7,9 +7,9 @@
 #include "support/cache_folder.hpp"
 #include "support/golden.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/profile/detail/best.hpp>
 
 #include <unistd.h>

@@ -4,9 +4,9 @@
 #include "../../src/machine/time_collective.hpp"
 #include "catch.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 
 #include <map>
 #include <mutex>

@@ -3,9 +3,9 @@
 #include "catch.hpp"
 #include "support/cache_folder.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/threads.hpp>
 #include <lamina/kernels/backends.hpp>
-#include <lamina/kernels/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/layers/batch_norm.hpp>
 #include <lamina/layers/conv2d.hpp>

@@ -2,7 +2,7 @@
 // that names the layer and the ranks instead of a hang.
 #pragma once
 
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/world.hpp>
 
 #include <chrono>

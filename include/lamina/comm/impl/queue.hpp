@@ -3,7 +3,7 @@
 
 #include <lamina/base/inline.hpp>
 #include <lamina/base/random.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/queue.hpp>
 #include <lamina/comm/volume.hpp>
 

@@ -4,8 +4,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/naming.hpp>
 #include <lamina/base/random.hpp>
-#include <lamina/base/unbind_thread.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>
 #include <lamina/network/detail/placer.hpp>
 #include <lamina/network/detail/settle_splits.hpp>

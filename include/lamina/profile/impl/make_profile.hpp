@@ -5,7 +5,7 @@
 #include <lamina/base/inline.hpp>
 #include <lamina/base/median.hpp>
 #include <lamina/base/random.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/layers/add.hpp>
 #include <lamina/profile/detail/denied.hpp>
 #include <lamina/profile/detail/late.hpp>

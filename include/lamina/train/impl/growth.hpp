@@ -8,7 +8,7 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/network/detail/compare_ranks.hpp>

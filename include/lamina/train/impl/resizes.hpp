@@ -7,8 +7,7 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
-#include <lamina/base/unbind_thread.hpp>
-#include <lamina/kernels/threads.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/train/trainer.hpp>
 
 #include <chrono>

@@ -4,7 +4,7 @@
 #include <lamina/base/error.hpp>
 #include <lamina/base/inline.hpp>
 #include <lamina/base/random.hpp>
-#include <lamina/base/unbind_thread.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/cost/split.hpp>
 #include <lamina/train/data/loader.hpp>
 

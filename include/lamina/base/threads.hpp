@@ -1,4 +1,4 @@
-// The threads that kernels on the CPU use.
+// The threads of a process: those that kernels on the CPU use, and all others.
 #pragma once
 
 namespace lamina {
@@ -26,5 +26,10 @@ void give_way();
 /// A good number for each of so many ranks that may run on the same processors: OMP_NUM_THREADS if
 /// set, or else its share of these.
 int default_threads(int ranks);
+
+/// Lets the calling thread, which is none of the kernels', run on all processors of the process. A
+/// thread starts where the one that made it may run, and that is one processor where OpenMP binds
+/// its threads (OMP_PROC_BIND), or bind_threads() has done so.
+void unbind_thread();
 
 }  // namespace lamina
