@@ -78,7 +78,7 @@ inline bool bind_threads(int, int) { return false; }
 inline void give_way() {}
 inline int threads() { return 1; }  // of the reference kernels
 inline void set_threads(int) {}
-inline int default_threads(int) { return 1; }
+inline int default_threads(int, int) { return 1; }
 inline void convert_samples(const float* from, std::size_t count, DType type, void* to) {
   visit(type, [&]<Floating T>(T) {
     std::transform(from, from + count, static_cast<T*>(to), [](float v) { return T(v); });

@@ -16,16 +16,20 @@ namespace {
 struct Share {
   cpu_set_t processors;
   int threads;
+  int quota;  ///< of its control group, which ranks of one host are taken to be in together
 };
 std::vector<Share> shares_of(const World& world) {
-  const Share mine{lamina::detail::processors_of_kernels(), threads()};
+  const Share mine{lamina::detail::processors_of_kernels(), threads(),
+                   lamina::detail::whole_quota()};
   return world.comm().all_gather_value(mine);
 }
 
 }  // namespace
 
 void take_processors(int asked, const World& world) {
-  const auto take = [&](int ranks) { set_threads(asked > 0 ? asked : default_threads(ranks)); };
+  const auto take = [&](int ranks) {
+    set_threads(asked > 0 ? asked : default_threads(ranks, world.local_size()));
+  };
   lamina::detail::unbind_kernels();  // in a job that goes on without ranks that were lost
   if (world.late()) {                // the others do not take part
     take(world.local_size());
@@ -62,19 +66,21 @@ std::string crowding(const World& world) {
     if (std::find(begin, it, *it) != it) continue;  // a host that we have had
     cpu_set_t all;
     CPU_ZERO(&all);
-    int ranks = 0, threads = 0;
+    int ranks = 0, threads = 0, quota = CPU_SETSIZE;
     bool known = true;
     for (std::size_t r = first; r < shares.size(); ++r) {
       if (hosts[r] != *it) continue;
       CPU_OR(&all, &all, &shares[r].processors);
       known = known && CPU_COUNT(&shares[r].processors) > 0;
       ++ranks, threads += shares[r].threads;
+      quota = std::min(quota, shares[r].quota);
     }
-    const int processors = CPU_COUNT(&all);
+    const int processors = std::min(CPU_COUNT(&all), quota);
     if (!known || threads <= processors) continue;
     append(lines, text("# warning: ", *it, ": ", threads, " threads of ", ranks,
                        ranks == 1 ? " rank on " : " ranks on ", processors,
                        processors == 1 ? " processor" : " processors",
+                       processors < CPU_COUNT(&all) ? " (quota of a control group)" : "",
                        "\n#   They wait for each other; expected --threads ",
                        std::max(1, processors / ranks)));
     append(lines, ranks > processors ? text(" and at most ", processors, " of the ranks\n") : "\n");

@@ -13,8 +13,8 @@ namespace lamina::cli {
 /// rank that came late.
 void take_processors(int threads, const World& world);
 
-/// Two `#` lines for each host whose ranks have more threads than processors to run on; nothing
-/// where each thread has one. Collective.
+/// Two `#` lines for each host whose ranks have more threads than processors to run on, or than a
+/// control group lets them have; nothing where each thread has one. Collective.
 std::string crowding(const World& world);
 
 }  // namespace lamina::cli

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -277,7 +278,8 @@ std::vector<CacheLevel> cache_levels() {
     };
     levels = {{"L1", size(_SC_LEVEL1_DCACHE_SIZE, std::size_t(32) << 10), 1},
               {"L2", size(_SC_LEVEL2_CACHE_SIZE, std::size_t(1) << 20), 1},
-              {"L3", size(_SC_LEVEL3_CACHE_SIZE, std::size_t(32) << 20), processors()}};
+              {"L3", size(_SC_LEVEL3_CACHE_SIZE, std::size_t(32) << 20),
+               int(std::thread::hardware_concurrency())}};
   }
   std::sort(levels.begin(), levels.end(),
             [](const CacheLevel& a, const CacheLevel& b) { return a.name < b.name; });

@@ -1,6 +1,8 @@
 // How much of the host's memory can still be had: what the kernel and control groups say.
 #include "cpu/memory.hpp"
 
+#include "cpu/control_groups.hpp"
+
 #include <lamina/base/text.hpp>
 #include <lamina/tensor/memory_space.hpp>
 
@@ -21,12 +23,11 @@ namespace fs = std::filesystem;
 
 /// How the files of a version of control groups are called.
 struct GroupFiles {
-  const char *folder, *limit, *usage;
+  const char *limit, *usage;
   const char* total;  // before the names in memory.stat that count the groups below, too
 };
-constexpr GroupFiles version_1{"sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                               "memory.usage_in_bytes", "total_"};
-constexpr GroupFiles version_2{"sys/fs/cgroup", "memory.max", "memory.current", ""};
+constexpr GroupFiles version_1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
+constexpr GroupFiles version_2{"memory.max", "memory.current", ""};
 
 /// Nothing where there is no such file, or no number in it: "max" is no limit.
 std::optional<std::uint64_t> number_in(const fs::path& file) {
@@ -48,21 +49,15 @@ std::uint64_t number_of(const std::string& name, const fs::path& file) {
 }
 
 /// What a group leaves of its limit; nothing where it has none.
-std::optional<std::uint64_t> left_in(const fs::path& group, const GroupFiles& files) {
-  const auto most = number_in(group / files.limit), all = number_in(group / files.usage);
+std::optional<std::uint64_t> left_in(const ControlGroup& group) {
+  const GroupFiles& files = group.version == 1 ? version_1 : version_2;
+  const auto most = number_in(group.folder / files.limit);
+  const auto all = number_in(group.folder / files.usage);
   if (!most || !all) return std::nullopt;
   std::uint64_t taken = *all;
   for (const char* part : {"inactive_file", "active_file"})  // goes when memory is needed
-    taken -= std::min(taken, number_of(text(files.total, part), group / "memory.stat"));
+    taken -= std::min(taken, number_of(text(files.total, part), group.folder / "memory.stat"));
   return *most - std::min(*most, taken);
-}
-
-/// The least that is left of the limits of `top` and of the groups on the way down to one in it.
-std::uint64_t left_down_to(const fs::path& below, fs::path top, const GroupFiles& files) {
-  std::uint64_t least = left_in(top, files).value_or(UINT64_MAX);
-  for (const fs::path& name : below)
-    least = std::min(least, left_in(top /= name, files).value_or(UINT64_MAX));
-  return least;
 }
 
 }  // namespace
@@ -71,18 +66,8 @@ std::size_t available_memory_under(const std::string& root) {
   const fs::path at(root);
   std::uint64_t available = 1024 * number_of("MemAvailable:", at / "proc/meminfo");
   if (available == 0) available = UINT64_MAX;
-  std::ifstream groups(at / "proc/self/cgroup");  // NUMBER:CONTROLLERS:PATH
-  for (std::string line; std::getline(groups, line);) {
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_first = controllers.find(",memory,") != controllers.npos;
-    if (!is_first && controllers != ",,") continue;
-    const GroupFiles& files = is_first ? version_1 : version_2;
-    // In a container the path may be that of the host, and only the top be there.
-    const fs::path below = fs::path(line.substr(second + 1)).relative_path();
-    available = std::min(available, left_down_to(below, at / files.folder, files));
-  }
+  for (const ControlGroup& group : control_groups("memory", at))
+    available = std::min(available, left_in(group).value_or(UINT64_MAX));
   return available;
 }
 

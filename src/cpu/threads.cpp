@@ -44,6 +44,11 @@ cpu_set_t processor_set() {
   return set;
 }
 
+int all_processors() {
+  const cpu_set_t set = processor_set();
+  return std::max(1, CPU_COUNT(&set));
+}
+
 /// What the system says of a processor: the number of its "physical_package_id" or "core_id".
 int part_of(std::size_t processor, const char* what) {
   int number = 0;
@@ -99,10 +104,7 @@ void detail::unbind_kernels() {
   sched_setaffinity(0, sizeof all, &all);
 }
 
-int processors() {
-  const cpu_set_t set = processor_set();
-  return std::max(1, CPU_COUNT(&set));
-}
+int processors() { return std::min(all_processors(), detail::whole_quota()); }
 
 void unbind_thread() {
   const cpu_set_t set = processor_set();
@@ -120,6 +122,7 @@ bool bind_threads(int rank, int ranks) {
   detail::unbind_kernels();
   const cpu_set_t all = processor_set();
   if (std::getenv("OMP_PROC_BIND") || threads() * ranks != CPU_COUNT(&all)) return false;
+  if (detail::processor_quota() < CPU_COUNT(&all)) return false;
   {
     const std::lock_guard lock(guard);
     unbound = all;
@@ -134,10 +137,12 @@ void give_way() {
   [[maybe_unused]] const int now = nice(5);
 }
 
-int default_threads(int ranks) {
+int default_threads(int ranks, int of_host) {
   if (const char* set = std::getenv("OMP_NUM_THREADS"))
     if (const int n = std::atoi(set); n > 0) return n;
-  return std::max(1, processors() / std::max(1, ranks));
+  const int sharing = std::max(1, ranks);
+  return std::max(
+      1, std::min(all_processors() / sharing, detail::whole_quota() / std::max(sharing, of_host)));
 }
 
 }  // namespace lamina

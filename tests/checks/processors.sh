@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Where ranks have more threads than there are processors, the lines before a run say so, and what
-# would fit. Where they have as many, each is bound to one of them.
+# would fit. Where they have as many, each is bound to one of them. A quota counts as fewer.
 set -euo pipefail
 tool=$LAMINA_BUILD/bin/lamina
 unset OMP_NUM_THREADS
 processors=$(nproc)
+if [[ $("$tool" info) != *"threads of $processors processors"* && $processors != 1 ]]; then
+  echo "a control group lets this have less than its $processors processors: nothing to test"
+  exit 77
+fi
 images=$((2 * processors + 64))
 train=(train --model lenet --data synthetic --limit "$images" --batch-size 1 --steps 1)
 failed=0
@@ -34,6 +38,27 @@ if "$tool" info | grep -q 'Open MPI'; then
     mpirun -n 2 "$tool" "${train[@]}" --threads "$processors"
   expect 1 "and at most $processors of the ranks" \
     mpirun -n $((processors + 1)) "$tool" "${train[@]}" --threads 1
+fi
+
+# Half of a processor, as `docker --cpus 0.5` lets a program have, of either version.
+groups=/sys/fs/cgroup
+[[ ! -d $groups/cpu ]] || groups=$groups/cpu
+limited=$groups/lamina.$$
+limit() { echo 50000 >"$limited/cpu.cfs_quota_us" || echo "50000 100000" >"$limited/cpu.max"; }
+in_group() { (echo "$BASHPID" >"$limited/cgroup.procs" && exec "$@"); }
+if ((processors > 1)) && mkdir "$limited" 2>/dev/null; then
+  trap 'rmdir "$limited"' EXIT
+  if limit 2>/dev/null; then
+    expect 0 "" in_group "$tool" "${train[@]}"
+    expect 1 ": 2 threads of 1 rank on 1 processor (quota of a control group)" \
+      in_group "$tool" "${train[@]}" --threads 2
+    said=$(in_group "$tool" info)
+    [[ $said == *"1 thread of 1 processor"* ]] || { echo "$said: no quota"; failed=1; }
+  else
+    echo "control groups have no quota here: not tried"
+  fi
+  rmdir "$limited"
+  trap - EXIT
 fi
 
 # bound N COMMAND...: so many processors have a thread, of ranks that train, that may run there only

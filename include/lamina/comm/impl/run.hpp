@@ -3,6 +3,7 @@
 
 #include <lamina/base/flush_denormals.hpp>
 #include <lamina/base/inline.hpp>
+#include <lamina/base/threads.hpp>
 #include <lamina/comm/detail/time_limit.hpp>
 #include <lamina/comm/threads.hpp>
 
@@ -71,6 +72,7 @@ inline bool outlive(World& world, Outcome& o) {
 
 LAMINA_INLINE int run(int argc, char** argv, int (*main)(World&, void*), void* of) {
   flush_denormals();
+  set_threads(default_threads(1));  // OpenMP knows of no quotas
   try {
     if (const int ranks = thread_ranks(); ranks > 0) return run_threads(ranks, main, of);
     World world(argc, argv);

@@ -1,5 +1,6 @@
-// How much of the host's memory there is, as files say that a test writes.
+// How much of the host's memory and processors there is, as files say that a test writes.
 #include "../../src/cpu/memory.hpp"
+#include "../../src/cpu/processors.hpp"
 #include "catch.hpp"
 #include "profile_folder.hpp"
 
@@ -23,6 +24,7 @@ struct Root : test::Folder {
     test::write(*this / file, content + "\n");
   }
   std::size_t available() const { return detail::available_memory_under(path); }
+  double quota() const { return detail::processor_quota(path); }
 };
 
 }  // namespace
@@ -76,4 +78,41 @@ TEST_CASE("memory: there is some here", "[host]") {
   CHECK(double(available_memory()) < 1e17);
   CHECK(double(host_memory().free_bytes()) < 1e17);
   CHECK(host_memory().free_bytes() > 0);
+}
+
+TEST_CASE("quota: without control groups, or with none that have a limit, there is none") {
+  CHECK(Root("").quota() == CPU_SETSIZE);
+  const Root root("0::/job");
+  CHECK(root.quota() == CPU_SETSIZE);
+  root.put("sys/fs/cgroup/job/cpu.max", "max 100000");
+  CHECK(root.quota() == CPU_SETSIZE);
+  root.put("sys/fs/cgroup/cpu.max", "nonsense");
+  CHECK(root.quota() == CPU_SETSIZE);
+  root.put("sys/fs/cgroup/job/cpu.max", "17592186044415 1000");  // more than any host has
+  CHECK(root.quota() == CPU_SETSIZE);
+  CHECK(Root("0::/../../elsewhere").quota() == CPU_SETSIZE);
+}
+
+TEST_CASE("quota: the least of a control group and of those above it counts") {
+  const Root root("0::/job/step");
+  root.put("sys/fs/cgroup/job/step/cpu.max", "250000 100000");
+  CHECK(root.quota() == 2.5);
+  root.put("sys/fs/cgroup/job/cpu.max", "50000 100000");
+  CHECK(root.quota() == 0.5);
+  root.put("sys/fs/cgroup/cpu.max", "30000 10000");
+  CHECK(root.quota() == 0.5);
+  root.put("sys/fs/cgroup/job/cpu.max", "max 100000");
+  CHECK(root.quota() == 2.5);
+}
+
+TEST_CASE("quota: the first version of control groups counts, too, also beside the second") {
+  const Root root("5:cpu,cpuacct:/docker/123abc\n3:cpuset:/\n0::/");
+  root.put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1");
+  root.put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
+  CHECK(root.quota() == CPU_SETSIZE);
+  root.put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000");  // in a container, at the top
+  CHECK(root.quota() == 1.5);
+  root.put("sys/fs/cgroup/cpuset/cpu.cfs_quota_us", "1");
+  root.put("sys/fs/cgroup/cpuset/cpu.cfs_period_us", "1");
+  CHECK(root.quota() == 1.5);
 }
