@@ -1,10 +1,9 @@
 // The oneDNN back end: f32 and bf16 on the CPU.
 #include "cpu/onednn_core.hpp"
 
+#include <lamina/base/threads.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/kernels/detail/in_turn.hpp>
-
-#include <omp.h>
 
 #include <cstring>
 
@@ -60,28 +59,28 @@ class OneDnn final : public Backend {
   }
   std::unique_ptr<UnaryKernel> activation(const Activation& a, const Form& x) const override {
     return unary("activation", x, true,
-                 [&](const Form& as) { return make_activation(runtime_, a, as); });
+                 [&](const Form& as) { return make_activation(runtime(), a, as); });
   }
   std::unique_ptr<UnaryKernel> pool(const PoolGeometry& g, const Form& x) const override {
     // Where a byte does not number a window's elements, oneDNN keeps wrong places of maxima of bf16
     // with AVX-512.
     const bool native = g.kind != PoolGeometry::Kind::max || g.window.h * g.window.w < 256;
-    return unary("pool", x, native, [&](const Form& as) { return make_pool(runtime_, g, as); });
+    return unary("pool", x, native, [&](const Form& as) { return make_pool(runtime(), g, as); });
   }
   std::unique_ptr<UnaryKernel> lrn(const LrnGeometry& g, const Form& x) const override {
     // Where channels lie side by side, oneDNN rounds what it keeps for backward to bf16.
     const bool native = x.order() != AxisOrder{0, 2, 3, 1};
-    return unary("lrn", x, native, [&](const Form& as) { return make_lrn(runtime_, g, as); });
+    return unary("lrn", x, native, [&](const Form& as) { return make_lrn(runtime(), g, as); });
   }
   std::unique_ptr<UnaryKernel> softmax(const Form& x) const override {
-    return unary("softmax", x, false, [&](const Form& as) { return make_softmax(runtime_, as); });
+    return unary("softmax", x, false, [&](const Form& as) { return make_softmax(runtime(), as); });
   }
   std::unique_ptr<UnaryKernel> reorder(const Form& x, const Form& y) const override {
-    return naming("reorder", x, [&] { return make_reorder(runtime_, x, y); });
+    return naming("reorder", x, [&] { return make_reorder(runtime(), x, y); });
   }
   std::unique_ptr<UnaryKernel> reorder_rows(const Form& x, std::int64_t first, const Form& y,
                                             std::int64_t to, std::int64_t count) const override {
-    return make_reorder_rows(runtime_, x, first, y, to, count);
+    return make_reorder_rows(runtime(), x, first, y, to, count);
   }
   std::unique_ptr<NaryKernel> sum(std::span<const Form> xs) const override { return make_sum(xs); }
   std::unique_ptr<NaryKernel> concat(std::span<const Form> xs) const override {
@@ -155,9 +154,10 @@ class OneDnn final : public Backend {
     const auto in_f32 = [&](const RuntimePtr& runtime) {
       return widened(runtime, "conv", x, e, forward_only, make);
     };
-    const std::string remark = why_f32(*runtime_, geometry_of(g, x), *kernel, forward_only, in_f32);
+    const std::string remark =
+        why_f32(*runtime(), geometry_of(g, x), *kernel, forward_only, in_f32);
     if (remark.empty()) return kernel;
-    kernel = in_f32(runtime_);
+    kernel = in_f32(runtime());
     append(kernel->remark, text(kernel->remark.empty() ? "" : "; ", remark));
     return kernel;
   }
@@ -179,8 +179,8 @@ class OneDnn final : public Backend {
   std::unique_ptr<WeightedKernel> weighted(const char* who, const Form& x, const Epilogue& e,
                                            bool forward_only, const Make& make) const {
     return made(
-        x, multiplies_bf16(), [&] { return naming(who, x, [&] { return make(runtime_, x, e); }); },
-        [&] { return widened(runtime_, who, x, e, forward_only, make); });
+        x, multiplies_bf16(), [&] { return naming(who, x, [&] { return make(runtime(), x, e); }); },
+        [&] { return widened(runtime(), who, x, e, forward_only, make); });
   }
 
   template <class Make>
@@ -190,7 +190,7 @@ class OneDnn final : public Backend {
     return made(
         x, native, [&] { return make_for(x); },
         [&] {
-          return make_widened(runtime_, make_for({x.shape, DType::f32, x.layout}));
+          return make_widened(runtime(), make_for({x.shape, DType::f32, x.layout}));
         });
   }
 
@@ -208,6 +208,12 @@ class OneDnn final : public Backend {
     return in_f32();
   }
 
+  /// What kernels are made with, in this thread.
+  const RuntimePtr& runtime() const {
+    settle_team();
+    return runtime_;
+  }
+
   RuntimePtr runtime_;
   std::shared_ptr<const Backend> reference_ = reference_backend();  // its loops serve the loss
 };
@@ -223,7 +229,7 @@ void OneDnn::copy(const View& from, const View& to) const {
     if (from.data != to.data) std::memcpy(to.data, from.data, to.bytes());
   } else if (ours(from) && ours(to)) {
     Stream stream;
-    make_reorder(runtime_, from.form(), to.form())->forward(stream, from, to);
+    make_reorder(runtime(), from.form(), to.form())->forward(stream, from, to);
   } else if (from.dtype == DType::f64 && from.layout.plain() && ours(to)) {
     const Tensor rounded(from.shape, DType::f32);
     for (std::int64_t i = 0; i < n; ++i) rounded.as<float>()[i] = float(from.as<double>()[i]);
@@ -241,7 +247,7 @@ void OneDnn::copy(const View& from, const View& to) const {
 
 std::string detail::library() {
   const dnnl_version_t* v = dnnl_version();
-  const int threads = omp_get_max_threads();
+  const int threads = lamina::threads();
   return text("oneDNN ", v->major, '.', v->minor, '.', v->patch, ", ", settled_instruction_set(),
               ", OpenMP, ", threads, threads == 1 ? " thread" : " threads");
 }

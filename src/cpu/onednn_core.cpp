@@ -2,6 +2,7 @@
 #include "cpu/onednn_core.hpp"
 
 #include <lamina/base/random.hpp>
+#include <lamina/base/threads.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -139,7 +140,7 @@ void check_input(const Form& x, const char* who) {
 
 Op::Op(RuntimePtr runtime, const dnnl::primitive_desc_base& pd, const dnnl::primitive& primitive,
        std::initializer_list<Arg> args)
-    : runtime_(std::move(runtime)), primitive_(primitive) {
+    : runtime_(std::move(runtime)), primitive_(primitive), threads_(threads()) {
   const auto add = [&](int id, const Desc& desc) {
     memories_[count_] = dnnl::memory(desc, runtime_->engine, DNNL_MEMORY_NONE);
     args_[count_] = {id, memories_[count_].get()};
@@ -167,6 +168,9 @@ void Op::bind(std::size_t i, void* data) {
 
 void Op::operator()(std::initializer_list<void*> buffers) {
   check(buffers.size() == given_, "oneDNN: expected ", given_, " buffers, got ", buffers.size());
+  const int team = settle_team();
+  check(team >= threads_, "oneDNN: a kernel was made for ", threads_, " threads, and OpenMP gives ",
+        team, " where it runs (within a parallel region?): expected both in the same place");
   std::size_t at = 0, i = 0;
   for (void* buffer : buffers) {
     if (taken_[i++]) bind(at++, buffer);

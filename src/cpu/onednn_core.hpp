@@ -4,6 +4,7 @@
 #include "cpu/blocked.hpp"
 #include "cpu/onednn_compat.hpp"
 #include "cpu/onednn_isa.hpp"
+#include "cpu/processors.hpp"
 
 #include <lamina/kernels/choice.hpp>
 #include <lamina/tensor/reserve.hpp>
@@ -145,7 +146,8 @@ class Op {
 
   explicit operator bool() const { return count_ > 0; }
   std::size_t scratch() const { return scratch_; }  ///< bytes of the shared scratchpad in use
-  /// `buffers` in the order of the arguments; arguments with an empty descriptor take none.
+  /// `buffers` in the order of the arguments; arguments with an empty descriptor take none. Throws
+  /// Error where OpenMP gives fewer threads than where it was made.
   void operator()(std::initializer_list<void*> buffers);
 
  private:
@@ -160,6 +162,7 @@ class Op {
   std::array<void*, most> bound_{};
   std::array<bool, most> taken_{};
   std::size_t given_ = 0, count_ = 0, scratch_ = 0;
+  int threads_ = 1;  ///< that its work is shared out among
 };
 
 /// Reorders between two descriptors.

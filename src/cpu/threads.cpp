@@ -111,10 +111,22 @@ void unbind_thread() {
   if (CPU_COUNT(&set) > 0) sched_setaffinity(0, sizeof set, &set);
 }
 
-int threads() { return omp_get_max_threads(); }
+int detail::settle_team() {
+  omp_set_dynamic(0);
+  const bool alone = omp_in_parallel() || omp_get_max_active_levels() <= 0;
+  const int most = alone ? 1 : omp_get_thread_limit();
+  if (omp_get_max_threads() > most) omp_set_num_threads(most);
+  return most;
+}
+
+int threads() {
+  detail::settle_team();
+  return omp_get_max_threads();
+}
 
 void set_threads(int n) {
   omp_set_num_threads(std::max(1, n));
+  detail::settle_team();
   if (first_bound) bind_to(processor_set(), *first_bound);  // new ones begin where this one is
 }
 

@@ -7,7 +7,10 @@ namespace lamina {
 /// (`docker --cpus`).
 int processors();
 
-/// Threads of the kernels that the calling thread runs.
+/// Threads of the kernels that the calling thread runs: as many as OpenMP gives it, which may be
+/// fewer than set_threads() or OMP_NUM_THREADS asked for (OMP_THREAD_LIMIT, or within a parallel
+/// region). From then on they are as many for all else that the thread does with OpenMP, too, whose
+/// OMP_DYNAMIC does not count.
 int threads();
 void set_threads(int n);
 
