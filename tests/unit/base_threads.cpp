@@ -206,3 +206,19 @@ TEST_CASE("a thread gives way together with those of its kernels, and no other d
   CHECK(behind == std::vector<int>(2, std::min(19, before + 5)));
   CHECK(niceness() == before);
 }
+
+TEST_CASE("ranks that are threads share the threads of their caller's kernels") {
+  std::vector<int> counts;
+  int all = 0;
+  std::thread([&] {
+    set_threads(5);
+    all = threads();  // or fewer, by OMP_THREAD_LIMIT
+    for (const int ranks : {1, 2, 6}) {
+      std::atomic<int> together = 0;
+      run_ranks(ranks, [&](World&) { together += threads(); });
+      counts.push_back(together);
+    }
+    counts.push_back(threads());
+  }).join();
+  CHECK(counts == std::vector<int>{all, 2 * std::max(1, all / 2), 6, all});
+}

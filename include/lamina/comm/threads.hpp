@@ -265,7 +265,8 @@ class ThreadTransport final : public Transport {
 
 /// Runs `main(World&)` as `ranks` ranks, each a thread, and returns when all have ended. Throws the
 /// first real error of any of them; the others end with a PeerError at their next collective.
-/// A collective waits `timeout` seconds for its peers.
+/// A collective waits `timeout` seconds for its peers. The ranks share the threads that the caller
+/// has for its kernels, at least one each.
 template <class Main>
 void run_ranks(int ranks, Main&& main, double timeout = 60) {
   const auto job = std::make_shared<detail::ThreadJob>();
@@ -293,8 +294,10 @@ void run_ranks(int ranks, Main&& main, double timeout = 60) {
       job->fail(text("rank ", rank, " has thrown what is no std::exception"));
     }
   };
+  const int threads_each = lamina::threads() / std::max(1, ranks);
   const auto body = [&](int rank) {
     unbind_thread();
+    set_threads(threads_each);
     try {
       World world(std::make_shared<detail::ThreadTransport>(group, rank));
       try {
