@@ -1,7 +1,8 @@
 // A second source file of a program without the library. Before main() it tries what is missing:
-// each must be an Error that says so.
+// each must be an Error that says so; and layers that are split among ranks.
 #include <lamina/lamina.hpp>
 
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -37,6 +38,34 @@ const bool tried = [] {
   check(find_cluster("h100-ndr").of(64).node_count() == 8, "a cluster is not ready-made");
   check(!open_counters() && !has_onednn() && !has_cuda() && mpi_library().empty(), "more is there");
   return true;
+}();
+
+/// Of a training on so many ranks, which share rows and features.
+double loss_on(int ranks) {
+  using namespace lamina;
+  double loss = 0;
+  run_ranks(ranks, [&](World& world) {
+    Network net({.c = 2, .h = 8, .w = 6});
+    net.add<Conv2D>({.channels = 4, .kernel = 3, .pad = 1}, "conv");
+    net.add<Linear>({.features = 4}, "fc");
+    net.add<SoftmaxCrossEntropy>({}, "loss");
+    Plan plan{.ranks = ranks};
+    plan.split("conv", {.height = ranks}), plan.split("fc", {.channel = ranks});
+    Trainer trainer(net, world, SGD{.rate = 0.1},
+                    {.batch = 8, .splits = splits_of(decide(plan, net, 8))});
+    const auto data =
+        synthetic({.limit = 32, .channels = 2, .height = 8, .width = 6, .classes = 4});
+    for (const Epoch& epoch : trainer.fit(*data, {.epochs = 2}))
+      if (world.rank() == 0) loss = epoch.loss;
+  });
+  return loss;
+}
+
+const bool split = [] {
+  const double one = loss_on(1), two = loss_on(2);
+  if (one > 0 && std::abs(one - two) < 1e-5) return true;
+  std::cerr << "split among ranks the loss is " << two << ", not " << one << '\n';
+  std::exit(1);
 }();
 
 }  // namespace
