@@ -16,6 +16,6 @@ struct ControlGroup {
 /// Those of this process that share out "memory" or "cpu", where the root of the file system is
 /// `root`. Each group is in all those above it, which are among them, and whose limits hold, too.
 std::vector<ControlGroup> control_groups(const std::string& controller,
-                                         const std::filesystem::path& root = "/");
+                                         const std::filesystem::path& root);
 
 }  // namespace lamina::detail

@@ -59,10 +59,8 @@ inline std::vector<Split> splits_of(const Network& net, const StepOn& o, int ran
   return all;
 }
 
-/// Runs `net` for a step on these ranks and adds this rank's part to `whole`, which all ranks
-/// share. The last row is padding. `own` is this rank's back end; null: that of `o`.
-inline PlacedNetwork run_step(const Network& net, const StepOn& o, const Communicator& ranks,
-                              Whole& whole, std::mutex& mutex,
+/// `net` on these ranks, with parameters drawn. `own` is this rank's back end; null: that of `o`.
+inline PlacedNetwork place_on(const Network& net, const StepOn& o, const Communicator& ranks,
                               std::shared_ptr<const Backend> own = {}) {
   if (o.threads > 0) set_threads(o.threads);
   PlacedNetwork placed = net.place({.batch = o.batch,
@@ -75,6 +73,13 @@ inline PlacedNetwork run_step(const Network& net, const StepOn& o, const Communi
                                     .first_bucket_mb = 1e-4,
                                     .fuse = o.fuse});
   placed.initialize(7);
+  return placed;
+}
+
+/// Runs it for a step and adds this rank's part to `whole`, which all ranks share. The last row is
+/// padding.
+inline void step_of(PlacedNetwork& placed, const Network& net, const StepOn& o,
+                    const Communicator& ranks, Whole& whole, std::mutex& mutex) {
   const Part rows = placed.rows();
   const auto skip = std::size_t(rows.begin * net.sample().size());
   const std::int64_t classes = net.input_shapes(net.graph().back(), 1)[0].c;
@@ -121,6 +126,14 @@ inline PlacedNetwork run_step(const Network& net, const StepOn& o, const Communi
           for (std::int64_t s = b.w.begin; s < b.w.end(); ++s, ++i)
             all[std::size_t(((k * p.whole.c + c) * p.whole.h + r) * p.whole.w + s)] = values[i];
   }
+}
+
+/// Both.
+inline PlacedNetwork run_step(const Network& net, const StepOn& o, const Communicator& ranks,
+                              Whole& whole, std::mutex& mutex,
+                              std::shared_ptr<const Backend> own = {}) {
+  PlacedNetwork placed = place_on(net, o, ranks, std::move(own));
+  step_of(placed, net, o, ranks, whole, mutex);
   return placed;
 }
 
