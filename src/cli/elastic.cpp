@@ -102,9 +102,10 @@ std::string receive_line(int socket, int listening = -1) {
 /// With those of jobs that were killed out of the way.
 std::string own_job() {
   namespace fs = std::filesystem;
-  const std::string folder = fs::temp_directory_path().string();
-  const FolderLock lock = lock_folder_of(folder + "/.");
   std::error_code error;
+  const std::string folder = fs::temp_directory_path(error).string();
+  check(!error, "lies in the folder that TMPDIR names, if nobody says where, and there is none");
+  const FolderLock lock = lock_folder_of(folder + "/.");
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string path = at->path().string(), name = at->path().filename().string();
     if (name.starts_with("lamina-") && name.ends_with(".job") && path.size() < longest_path)

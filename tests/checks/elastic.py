@@ -377,6 +377,10 @@ def bad_input():
         out = end(process)
         lines = [line for line in out.splitlines() if "error" in line]
         expect(process.returncode != 0 and len(lines) == 1 and said in lines[0], f"{flags}", out)
+    os.environ["TMPDIR"] = str(root / "nowhere")
+    out = run(1, *short, "--elastic", status=1)
+    del os.environ["TMPDIR"]
+    expect("error: --job lies in the folder that TMPDIR names" in out, "TMPDIR", out)
     run(1, *short, "--workers", 1, "--global-norm")  # of the whole batch
     other = socket.socket(socket.AF_UNIX)
     other.bind(str(root / "other"))

@@ -36,8 +36,7 @@ inline std::vector<Split> of(int ranks, Axis axes) {
 /// By what it takes alone.
 inline double alone(const OptionCost& o) {
   return o.kernels.forward + o.sum + o.kernels.input_grad + o.kernels.weight_grad +
-         o.kernels.update +
-         o.forward.halo + o.forward.others + o.backward.halo + o.backward.others;
+         o.kernels.update + o.forward.halo + o.forward.others + o.backward.halo + o.backward.others;
 }
 
 /// These, and those over fewer ranks along one axis.
