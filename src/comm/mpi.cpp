@@ -336,10 +336,12 @@ class MpiTransport final : public Transport {
     op.reduces() && is_narrow(op.dtype) ? reduce_wide(op) : carry(op);
   }
 
-  std::shared_ptr<void> allocate(std::size_t bytes, bool touched) override {
+  std::shared_ptr<void> allocate(MemorySpace& space, std::size_t bytes, bool touched) override {
     if (!shared_ && !nodes_) return nullptr;
     run({});  // whoever is lost, or calls something else, is noticed here
-    return (shared_ ? *shared_ : nodes_->shared()).allocate(comm_, bytes, touched);
+    SharedGroup& shared = shared_ ? *shared_ : nodes_->shared();
+    const auto made = shared.allocate(comm_, space.on_host() ? bytes : 0, touched);
+    return space.on_host() ? made : nullptr;
   }
 
   std::shared_ptr<Transport> group(const std::vector<int>& members) override {

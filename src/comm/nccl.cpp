@@ -97,8 +97,9 @@ class NcclTransport final : public Transport {
   }
   std::string carrier() const override { return text("NCCL, and ", peers_->carrier()); }
   std::shared_ptr<Transport> plain() override { return peers_->plain(); }
-  std::shared_ptr<void> allocate(std::size_t bytes, bool touched) override {
-    return peers_->allocate(bytes, touched);
+  std::shared_ptr<void> allocate(MemorySpace& space, std::size_t bytes, bool touched) override {
+    auto memory = peers_->allocate(space, bytes, touched);  // others may have theirs on the host
+    return reaches(space) ? mine_->allocate(space, bytes) : memory;
   }
   void post(int to, const std::string& note) override { peers_->post(to, note); }
   std::string collect() override { return peers_->collect(); }

@@ -20,6 +20,10 @@ struct NcclCalls {
   decltype(ncclCommInitRankConfig)* init = find("ncclCommInitRankConfig");
   decltype(ncclCommSplit)* split = find("ncclCommSplit");
   decltype(ncclCommGetAsyncError)* get_async_error = find("ncclCommGetAsyncError");
+  decltype(ncclMemAlloc)* allocate = find("ncclMemAlloc");
+  decltype(ncclMemFree)* free = find("ncclMemFree");
+  decltype(ncclCommRegister)* enter = find("ncclCommRegister");
+  decltype(ncclCommDeregister)* strike = find("ncclCommDeregister");
   decltype(ncclCommFinalize)* finalize = find("ncclCommFinalize");
   decltype(ncclCommDestroy)* destroy = find("ncclCommDestroy");
   decltype(ncclCommAbort)* abort = find("ncclCommAbort");

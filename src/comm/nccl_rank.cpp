@@ -48,6 +48,7 @@ NcclRank::~NcclRank() {
     well ? void(nccl().destroy(comm)) : abort(comm);
   }
   for (std::thread& thread : aborts_) thread.join();
+  for (void* memory : late_) nccl().free(memory);
 }
 
 bool NcclRank::ended_well(ncclComm_t comm, double limit) const {
@@ -78,7 +79,53 @@ ncclComm_t NcclRank::make(const char* what, ncclComm_t of,
   }
   until_ready(of ? of : *comm, status, what, true);
   if (of && *comm) until_ready(*comm, ncclSuccess, what, true);
+  const std::lock_guard lock(mutex_);
+  if (*comm)
+    for (Known& memory : known_) tell(*comm, memory);
   return *comm;
+}
+
+std::shared_ptr<void> NcclRank::allocate(MemorySpace& space, std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  cuda::ok(cudaSetDevice(device_), "choose a GPU");
+  void* memory = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    check_going();
+    if (nccl().allocate(&memory, bytes) != ncclSuccess) return nullptr;
+  }
+  const auto end = [rank = weak_from_this()](void* p) {
+    const auto here = rank.lock();
+    here ? here->give_back(p) : void(nccl().free(p));
+  };
+  auto owned = static_cast<cuda::Memory&>(space).own(memory, end);
+  space.zero(memory, bytes);
+  const std::lock_guard lock(mutex_);
+  known_.push_back({memory, bytes, {}});
+  for (ncclComm_t comm : comms_)
+    if (comm) tell(comm, known_.back());
+  return owned;
+}
+
+/// Where one refuses, collectives copy, as they do elsewhere.
+void NcclRank::tell(ncclComm_t comm, Known& memory) {
+  void* name = nullptr;
+  if (nccl().enter(comm, memory.data, memory.bytes, &name) == ncclSuccess && name)
+    memory.names.emplace_back(comm, name);
+}
+
+/// A communicator that is being aborted has no use for the names any more, but for the memory.
+void NcclRank::give_back(void* memory) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return late_.push_back(memory);
+    const auto known = std::ranges::find(known_, memory, &Known::data);
+    if (known != known_.end()) {
+      for (const auto& [comm, name] : known->names) nccl().strike(comm, name);
+      known_.erase(known);
+    }
+  }
+  nccl().free(memory);
 }
 
 /// A communicator from which another one is made must have nothing to do.

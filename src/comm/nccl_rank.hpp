@@ -37,6 +37,10 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   ncclComm_t make(const char* what, ncclComm_t of,
                   const std::function<ncclResult_t(ncclComm_t*)>& begin);
 
+  /// Zeros on the GPU that all of this rank's communicators know of, those that are made later,
+  /// too: NCCL need not copy what lies there. Null where it has no such memory, or for 0 bytes.
+  std::shared_ptr<void> allocate(MemorySpace& space, std::size_t bytes);
+
   /// begin(stream) puts it into the stream for collectives, which first waits for what it is to
   /// follow. On the thread that starts collectives.
   template <class Begin>
@@ -67,6 +71,12 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
     bool recorded = false;  ///< a whole step that was, with all its collectives
     double since = 0;       ///< when it was first seen to have nothing before it; 0 = not yet
   };
+  /// Memory that communicators know of, and what each of them calls it.
+  struct Known {
+    void* data;
+    std::size_t bytes;
+    std::vector<std::pair<ncclComm_t, void*>> names;
+  };
   struct Last final : Recorder {
     ~Last() override { retire(); }
     void record(const Span& told) override { span = told; }
@@ -84,11 +94,14 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   void until_ready(ncclComm_t comm, ncclResult_t status, const What& what, bool look_around);
   bool ended_well(ncclComm_t comm, double limit) const;
 
+  void give_back(void* memory) noexcept;
+
   // These need the mutex.
   void check_going() const {
     if (error_) std::rethrow_exception(error_);
   }
   void drop_past();
+  static void tell(ncclComm_t comm, Known& memory);
   void abort(ncclComm_t comm) noexcept;
   Underway& at(std::uint64_t number) { return underway_[number % capacity]; }
 
@@ -104,6 +117,8 @@ class NcclRank : public std::enable_shared_from_this<NcclRank> {
   cuda::Timings timings_;
   std::exception_ptr error_;
   std::vector<std::thread> aborts_;
+  std::vector<Known> known_;
+  std::vector<void*> late_;  // given back when communicators that know of it are being aborted
 };
 
 }  // namespace lamina::detail

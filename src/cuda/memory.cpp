@@ -91,13 +91,13 @@ std::shared_ptr<void> Memory::allocate(std::size_t bytes) {
   const cudaError_t status = cudaMallocAsync(&memory, bytes, stream_);
   if (status == cudaErrorMemoryAllocation) return nullptr;
   ok(status, "allocate memory");
-  std::shared_ptr<void> owned(memory, [this](void* p) {
-    for (const auto& queue : queues().mine(device_)) queue->settle();
-    cudaSetDevice(device_);
-    cudaFreeAsync(p, stream_);
-  });
+  auto owned = own(memory, [this](void* p) { cudaFreeAsync(p, stream_); });
   zero(memory, bytes);
   return owned;
+}
+
+void Memory::settle_all(int device) {
+  for (const auto& queue : queues().mine(device)) queue->settle();
 }
 
 void Memory::settle() {

@@ -23,6 +23,15 @@ class Memory final : public MemorySpace {
   /// Of the GPU: its name is "NVIDIA H200".
   cudaDeviceProp properties() const;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
+  /// end(p) gives it back, when what this thread has put into streams of the GPU has run.
+  template <class End>
+  std::shared_ptr<void> own(void* p, const End& end) const {
+    return {p, [device = device_, end](void* q) {
+              settle_all(device);
+              cudaSetDevice(device);
+              end(q);
+            }};
+  }
   void settle() override;
   void zero(void* to, std::size_t bytes) override;
   void copy(const void* from, void* to, std::size_t bytes) override;
@@ -71,6 +80,8 @@ class Memory final : public MemorySpace {
 
  private:
   static constexpr const char* from_host = "copies from the host";
+  /// Throws nothing.
+  static void settle_all(int device);
   void upload(void* to, std::size_t bytes, const Fill& fill, cudaStream_t into);
   void select() const { ok(cudaSetDevice(device_), "choose a GPU"); }
 

@@ -4,6 +4,7 @@
 #include "fake/nccl_group.hpp"
 #include "fake/ranks.hpp"
 #include "support/colors.hpp"
+#include "support/training.hpp"
 
 #include <lamina/base/clock.hpp>
 
@@ -16,6 +17,13 @@ using namespace lamina;
 using namespace lamina::test;
 
 namespace {
+
+/// How many communicators know of a tensor's memory; -1: it is not NCCL's.
+int known(const Tensor& x) {
+  const std::lock_guard lock(nccl_guard);
+  const auto at = nccl_memory.find(x.view().data);
+  return at == nccl_memory.end() ? -1 : at->second;
+}
 
 double value(int rank, std::int64_t i) { return double((rank + 1) * 10 + i % 7); }
 
@@ -149,6 +157,68 @@ TEST_CASE("groups that nobody uses any more are given out again") {
     }
     check(nccl_made == after_one, "communicators were made for groups that there had been");
   });
+}
+
+TEST_CASE("each communicator knows of the memory that is made for collectives, until it goes") {
+  const Form form{{100, 1, 1, 1}, DType::f32, {}};
+  on_gpus(3, [&](const Rank& r) {
+    Tensor x = r.comm().tensor(form, r.memory);
+    check(known(x) == 1, "rank ", r.number(), ": ", known(x), " know of x");
+    const Communicator some = split(r.comm(), r.number() < 2 ? 0 : -1);
+    const Tensor later = r.comm().tensor(form, r.memory), of_some = some.tensor(form, r.memory);
+    const int all = r.number() < 2 ? 2 : 1;
+    check(known(x) == all && known(later) == all, "rank ", r.number(), ": ", known(x),
+          " know of x,", known(later), " of what came later");
+    check(known(of_some) == (r.number() < 2 ? 2 : -1), known(of_some), " know of a group's");
+    check(known(r.comm().tensor(form)) == -1 &&
+              !r.comm().tensor({{0, 1, 1, 1}, DType::f32, {}}, r.memory).view(),
+          "NCCL has what lies on the host, or nothing");
+    r.expect<float>("made", x, [](auto) { return 0.0; });
+    r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
+    const void* const was = x.view().data;
+    x = Tensor(form, r.memory);  // while its collective runs
+    const std::lock_guard lock(nccl_guard);
+    check(!nccl_memory.contains(was), "it has not gone");
+  });
+  CHECK(nccl_memory.empty());
+  CHECK(nccl_known_at_end == 0);
+}
+
+TEST_CASE("where NCCL has no memory, collectives take any") {
+  nccl_has_memory = false;
+  on_gpus(2, [&](const Rank& r) {
+    const Tensor x = r.comm().tensor({{100, 1, 1, 1}, DType::f32, {}}, r.memory);
+    check(known(x) == -1, "it is NCCL's");
+    r.comm().all_reduce(r.stream, pass, x).wait(r.stream);
+    r.expect<float>("summed", x, [](auto) { return 0.0; });
+  });
+  nccl_has_memory = true;
+}
+
+TEST_CASE("what a trainer sums and gathers is memory of NCCL's") {
+  const bool sharded = GENERATE(false, true);
+  CAPTURE(sharded);
+  const auto data = small_data(48);
+  on_gpus(2, [&](const Rank& r) {
+    set_threads(1);
+    const Network net = small_network(false);
+    Trainer trainer(net, r.world, SGD{.rate = 0.05},
+                    {.batch = 12,
+                     .backend = "reference",
+                     .splits = std::vector(net.graph().size(), Split{.batch = 2}),
+                     .shard_optimizer = sharded});
+    auto loader = trainer.loader(*data, true);
+    for (int i = 0; i < 10; ++i) trainer.step(loader, 10);
+    r.comm().barrier();
+    const std::size_t buffers = [] {
+      const std::lock_guard lock(nccl_guard);
+      return nccl_memory.size();
+    }();
+    r.comm().barrier();  // from here on they go
+    check(buffers == (sharded ? 4 : 2), buffers, " buffers");
+  });
+  CHECK(nccl_memory.empty());
+  CHECK(nccl_known_at_end == 0);
 }
 
 TEST_CASE("the host waits for no collective, and events are used again") {

@@ -129,6 +129,8 @@ TEST_CASE("a trainer whose steps are recorded ends when another rank does") {
   CHECK(ends.errors ==
         std::vector<std::string>{"rank 1: boom", "boom", "rank 1: boom", "rank 1: boom"});
   CHECK(ends.seconds < 10);
+  CHECK(nccl_memory.empty());
+  CHECK(nccl_known_at_end == 0);  // only when the communicators that were aborted have gone
 }
 
 TEST_CASE("a rank that does not come is an error on all ranks, within the time limit") {

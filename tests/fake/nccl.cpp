@@ -58,9 +58,23 @@ ncclResult_t note(ncclComm_t comm, cudaStream_t stream, const NcclMessage& messa
   return ncclSuccess;
 }
 
-ncclResult_t until_no_graph_has_it(ncclComm_t comm) {
+/// Returns when no graph has it; then it knows of no memory any more.
+ncclResult_t end(ncclComm_t comm) {
   while (comm->in_graphs.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::lock_guard lock(nccl_guard);
+  for (void* memory : std::exchange(comm->known, {})) --nccl_memory.at(memory);
   return ncclSuccess;
+}
+
+/// Has a stream for as long as work(stream) takes.
+template <class Work>
+cudaError_t by_itself(const Work& work) {
+  cudaStream_t stream = nullptr;
+  cudaError_t status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (status == cudaSuccess) status = work(stream);
+  cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  return status;
 }
 
 /// When all have asked: the groups, by color, in the order of the keys.
@@ -131,15 +145,46 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* status) {
   }
   return ncclSuccess;
 }
+ncclResult_t ncclMemAlloc(void** to, std::size_t bytes) {
+  const auto take = [&](cudaStream_t s) { return cudaMallocAsync(to, bytes, s); };
+  if (!nccl_has_memory || by_itself(take) != cudaSuccess) return ncclUnhandledCudaError;
+  const std::lock_guard lock(nccl_guard);
+  nccl_memory[*to] = 0;
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  {
+    const std::lock_guard lock(nccl_guard);
+    if (nccl_memory.at(memory) > 0) ++nccl_known_at_end;
+    nccl_memory.erase(memory);
+  }
+  const auto free = [&](cudaStream_t s) { return cudaFreeAsync(memory, s); };
+  return by_itself(free) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t, void** handle) {
+  const std::lock_guard lock(nccl_guard);
+  if (comm->aborted || comm->late || !ready(*comm) || !nccl_memory.contains(memory) ||
+      !comm->known.insert(memory).second)
+    return ncclInvalidArgument;
+  ++nccl_memory.at(memory);
+  *handle = memory;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  const std::lock_guard lock(nccl_guard);
+  if (comm->aborted || comm->known.erase(handle) == 0) return ncclInvalidArgument;
+  --nccl_memory.at(handle);
+  return ncclSuccess;
+}
 ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclInProgress; }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return until_no_graph_has_it(comm); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     const std::lock_guard lock(nccl_guard);
     comm->aborted = true, comm->late = {};
     nccl_changed.notify_all();
   }
-  return until_no_graph_has_it(comm);
+  return end(comm);
 }
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
@@ -187,6 +232,10 @@ const NcclCalls& nccl() {
         {"ncclCommInitRankConfig", as(ncclCommInitRankConfig)},
         {"ncclCommSplit", as(ncclCommSplit)},
         {"ncclCommGetAsyncError", as(ncclCommGetAsyncError)},
+        {"ncclMemAlloc", as(ncclMemAlloc)},
+        {"ncclMemFree", as(ncclMemFree)},
+        {"ncclCommRegister", as(ncclCommRegister)},
+        {"ncclCommDeregister", as(ncclCommDeregister)},
         {"ncclCommFinalize", as(ncclCommFinalize)},
         {"ncclCommDestroy", as(ncclCommDestroy)},
         {"ncclCommAbort", as(ncclCommAbort)},

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,13 @@ inline std::atomic<int> nccl_made = 0;
 
 /// Whether calls of this thread that put something into a stream fail.
 inline thread_local bool nccl_refuses = false;
+
+/// Whether NCCL has memory of its own to give out.
+inline std::atomic<bool> nccl_has_memory = true;
+/// Memory that NCCL has given out, and how many communicators know of it.
+inline std::map<const void*, int> nccl_memory;
+/// That which was given back while one did.
+inline std::atomic<int> nccl_known_at_end = 0;
 
 /// One collective, as one rank calls it.
 struct NcclCall {
@@ -101,6 +109,7 @@ struct ncclComm {
   std::function<void()> late = {};
   cudaStream_t into = nullptr;
   bool asked = false;
+  std::set<void*> known = {};  ///< of nccl_memory
   // Shared by all that has been recorded, for as long as a graph has it.
   std::shared_ptr<const bool> in_graphs = std::make_shared<bool>();
 };

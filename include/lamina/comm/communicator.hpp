@@ -102,15 +102,18 @@ class Communicator {
     return start(stream, op, true);
   }
 
-  /// Zeros, in memory where this group's collectives, and those of groups made from it, are
-  /// fastest: ranks of one node sum such tensors in place. In `space` where that is a device's.
-  /// Collective and blocking, meant for set-up; forms and spaces may differ between ranks. What is
-  /// not touched takes no memory before somebody writes there.
+  /// Zeros in `space`, where this group's collectives, and those of groups made from it, are
+  /// fastest: ranks of one node sum such tensors on the host in place, and NCCL knows of those on
+  /// GPUs. Collective and blocking, meant for set-up; forms and spaces may differ between ranks.
+  /// What is not touched takes no memory of the host before somebody writes there.
   Tensor tensor(Form form, MemorySpace& space = host_memory(), bool touched = true) const {
-    SharedMemory shared(*this, touched);
-    if (space.on_host()) return Tensor(std::move(form), shared);
-    shared.allocate(0);  // others may have theirs on the host
-    return Tensor(std::move(form), space);
+    const std::size_t bytes = form.bytes();
+    std::shared_ptr<void> memory;
+    auto work = [&] { memory = group_->allocate(space, bytes, touched); };
+    if (size() > 1) call(work);
+    if (bytes == 0) return Tensor(std::move(form), space);
+    if (!memory && space.on_host() && !touched) memory = untouched(bytes);
+    return Tensor(std::move(form), space, std::move(memory));
   }
 
   /// These ranks of the group, in that order, this one among them; each of them must say the same.
@@ -251,24 +254,6 @@ class Communicator {
   }
 
  private:
-  /// What the ranks of a node can all reach.
-  class SharedMemory final : public HostMemory {
-   public:
-    SharedMemory(const Communicator& ranks, bool touched) : ranks_(ranks), touched_(touched) {}
-    std::string name() const override { return "shared by ranks"; }
-    std::shared_ptr<void> allocate(std::size_t bytes) override {
-      std::shared_ptr<void> memory;
-      auto work = [&] { memory = ranks_.group_->allocate(bytes, touched_); };
-      if (ranks_.size() > 1) ranks_.call(work);
-      if (memory && bytes > 0) return memory;
-      return touched_ || bytes == 0 ? HostMemory::allocate(bytes) : untouched(bytes);
-    }
-
-   private:
-    const Communicator& ranks_;
-    bool touched_;
-  };
-
   Pending start(Stream& stream, Pass pass, Collective collective, const View& in, const View& out,
                 const View& counted, ReduceOp reduce = ReduceOp::sum, int from = -1,
                 std::size_t parts = 1) const {

@@ -51,10 +51,11 @@ class Transport {
   /// The same ranks over nothing but the library beneath, one call per collective: to compare with.
   /// Null where there is no such thing.
   virtual std::shared_ptr<Transport> plain() { return nullptr; }
-  /// Zeros, in memory where the group's collectives are fastest; null where all memory is alike.
-  /// Collective: sizes may differ. What is not touched takes no memory before somebody writes
-  /// there.
-  virtual std::shared_ptr<void> allocate(std::size_t /*bytes*/, bool /*touched*/) {
+  /// Zeros, where the group's collectives are fastest on what lies in `space`; null where all of
+  /// that is alike. Collective: spaces and sizes may differ. What is not touched takes no memory of
+  /// the host before somebody writes there.
+  virtual std::shared_ptr<void> allocate(MemorySpace& /*space*/, std::size_t /*bytes*/,
+                                         bool /*touched*/) {
     return nullptr;
   }
   /// These ranks of the group, in that order, this one among them; all of them pass the same ones.

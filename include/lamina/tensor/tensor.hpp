@@ -77,10 +77,13 @@ inline void copy_bytes(const View& from, const View& to) {
 class Tensor {
  public:
   Tensor() = default;
-  /// Throws Error where there is not enough memory.
-  explicit Tensor(Form form, MemorySpace& space = host_memory())
-      : view_(nullptr, std::move(form), space.on_host() ? nullptr : &space) {
-    buffer_ = space.allocate(view_.bytes());
+  /// In that memory of `space`, or, where there is none, in what it allocates. Throws Error where
+  /// there is not enough.
+  explicit Tensor(Form form, MemorySpace& space = host_memory(),
+                  std::shared_ptr<void> memory = nullptr)
+      : buffer_(std::move(memory)),
+        view_(nullptr, std::move(form), space.on_host() ? nullptr : &space) {
+    if (!buffer_) buffer_ = space.allocate(view_.bytes());
     if (!buffer_ && view_.bytes() > 0) throw Error(lacks(space));
     view_.data = buffer_.get();
   }
