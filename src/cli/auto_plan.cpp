@@ -40,11 +40,9 @@ ChosenPlan auto_plan(const RunOptions& o, const Network& net, std::int64_t batch
   const auto backend = make_backend(o.backend, training.dtype);
   if (!measured) measured = std::make_shared<Cluster>(measure_cluster(world, *backend));
   Cluster cluster = *measured;
-  const double given = o.memory > 0 ? memory_per_rank(world, backend->memory(), o.memory) : 0;
-  for (Nodes& nodes : cluster.nodes) {
-    if (given > 0) nodes.device.memory = given;
-    nodes.device.memory *= 1 - MicroBatchOptions().reserve;  // for what is not predicted
-  }
+  const double memory = memory_per_rank(world, backend->memory(), o.memory);
+  for (Nodes& nodes : cluster.nodes)  // less what is kept for what is not predicted
+    nodes.device.memory = memory * (1 - MicroBatchOptions().reserve);
   ChosenPlan chosen = lamina::plan(net, world, make_optimizer(o), std::move(training),
                                    std::move(cluster), {.ranks = ranks});
   if (world.rank() == 0) say(chosen, ranks < world.size() ? text(" on ", ranks) : "");

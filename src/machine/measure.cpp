@@ -285,7 +285,8 @@ double measure_launch(const World& world, const Backend& backend, const Effort& 
                  .alone;
 }
 
-std::vector<CommCeiling> measure_collectives(const World& world, const Effort& effort) {
+std::vector<CommCeiling> measure_collectives(const World& world, MemorySpace& memory,
+                                             const Effort& effort) {
   std::vector<CommCeiling> all;
   const Communicator& ranks = world.comm();
   const auto measure = [&](int size, int stride) {
@@ -300,7 +301,7 @@ std::vector<CommCeiling> measure_collectives(const World& world, const Effort& e
       for (double bytes = 1024; bytes <= effort.max_bytes; bytes *= 4) {
         CommCeiling c{op, size, stride, bytes, 0};
         if (group.size() == size) {
-          TimedCollective timed(group, op, DType::f32, std::size_t(bytes));
+          TimedCollective timed(group, op, DType::f32, std::size_t(bytes), memory);
           c.bytes = double(timed.bytes());
           const auto [seconds, agreed] = timed.best_time(effort.transfer);
           c.seconds = seconds, c.disturbed = !agreed;
@@ -355,8 +356,7 @@ Machine measure_machine(const World& world, const Backend& backend) {
   machine.launch = detail::measure_launch(world, backend, effort);
   for (ComputeCeiling& c : detail::measure_kernels(world, backend, effort))
     machine.compute.push_back(std::move(c));
-  // Between GPUs collectives go other ways than these.
-  if (backend.memory().on_host()) machine.comm = detail::measure_collectives(world, effort);
+  machine.comm = detail::measure_collectives(world, backend.memory(), effort);
   const std::string json =
       world.rank() == 0 ? detail::machine_to_json(machine).dump(
                               -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)

@@ -39,10 +39,11 @@ std::vector<ComputeCeiling> measure_kernels(const World& world, const Backend& b
 std::vector<MemoryCeiling> measure_memory(const World& world, const CeilingLoops& loops,
                                           std::size_t free, const Effort& effort = {});
 double measure_launch(const World& world, const Backend& backend, const Effort& effort = {});
-/// From 1 KiB by factors of 4; groups of 2, 4, ... and of all ranks, side by side; pairs of
-/// neighbours and, with 4 or more ranks, of the ranks that are half of all apart. Where a network
-/// is slow, what is too large to tell more is left out.
-std::vector<CommCeiling> measure_collectives(const World& world, const Effort& effort = {});
+/// On what lies in `memory`, from 1 KiB by factors of 4; groups of 2, 4, ... and of all ranks, side
+/// by side; pairs of neighbours and, with 4 or more ranks, of the ranks that are half of all apart.
+/// Where a network is slow, what is too large to tell more is left out.
+std::vector<CommCeiling> measure_collectives(const World& world, MemorySpace& memory,
+                                             const Effort& effort = {});
 
 /// "AMD EPYC 9554, 2 processors".
 std::string processor_name();

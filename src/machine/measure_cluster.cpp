@@ -33,20 +33,21 @@ double measured_contention(const World& world, const Backend& backend) {
   if (ranks.size() == 1) return 1;
   const ConvGeometry g{.channels = 64, .kernel = 3, .bias = false};
   const Shape shape{8, 64, 30, 30};
+  MemorySpace& memory = backend.memory();
   const auto kernel = backend.conv(g, backend.conv(g, {shape, DType::f32, {}})->inputs.at(0));
-  const Tensor x(kernel->inputs.at(0)), w(kernel->w), y(kernel->output);
+  const Tensor x(kernel->inputs.at(0), memory), w(kernel->w, memory), y(kernel->output, memory);
   constexpr std::int64_t elements = 2 << 20;
-  const Tensor sent = ranks.tensor({{elements, 1, 1, 1}, DType::f32, {}});
+  const Tensor sent = ranks.tensor({{elements, 1, 1, 1}, DType::f32, {}}, memory);
   Stream stream;
   const auto compute = [&] { kernel->forward(stream, x, w, {}, y); };
   const auto send = [&] { return ranks.all_reduce(stream, Pass::update, sent); };
   const auto seconds_of = [&](const auto& work) {
     ranks.barrier();
     const double begin = now();
-    work();
+    work(), stream.wait();
     return ranks.all_reduce_value(now() - begin, ReduceOp::max);
   };
-  compute(), send().wait(stream);
+  compute(), send().wait(stream), stream.wait();
   const double transfer = seconds_of([&] { send().wait(stream); });
   const double once = seconds_of([&] { compute(); });
   // Not only while a transfer begins, which may be its busiest part; and as many kernels as end
@@ -63,6 +64,7 @@ double measured_contention(const World& world, const Backend& backend) {
     for (int k = 0; k < transfers; ++k) pending.push_back(send());
     const double begin = now();
     for (int k = 0; k < kernels; ++k) compute();
+    stream.wait();
     const double beside = ranks.all_reduce_value(now() - begin, ReduceOp::max);
     for (Pending& p : pending) p.wait(stream);
     ratios.push_back(beside / alone);
@@ -114,17 +116,18 @@ Machine machine_of(const World& world, const Backend& backend) {
 }  // namespace
 
 Cluster measure_cluster(const World& world, const Backend& backend) {
-  check(backend.memory().on_host(), "clusters are measured with back ends whose memory is the ",
-        "host's, not with ", backend.name());
   const int ranks = world.size(), each = world.local_size();
   check(world.comm().all_reduce_value(each, ReduceOp::min) ==
             world.comm().all_reduce_value(each, ReduceOp::max),
         "nodes have unlike numbers of ranks");
   const Machine machine = machine_of(world, backend);
-  DeviceModel device{
-      .name = machine.cpu, .bandwidth = machine.bandwidth(), .launch = machine.launch};
-  device.memory = world.comm().all_reduce_value(double(available_memory()) / each, ReduceOp::min);
-  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+  const MemorySpace& memory = backend.memory();
+  DeviceModel device{.name = memory.on_host() ? machine.cpu : machine.backend,
+                     .bandwidth = machine.bandwidth(),
+                     .launch = machine.launch};
+  device.memory = world.comm().all_reduce_value(
+      double(memory.free_bytes()) / (memory.on_host() ? each : 1), ReduceOp::min);
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
     if (const auto f = flops_of(machine, dtype); f.gemm > 0 && f.conv > 0)
       device.flops.push_back(f);
   Cluster c{.name = machine.host, .nodes = {{ranks / each, device}}, .devices_per_node = each};

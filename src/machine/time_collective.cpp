@@ -11,14 +11,14 @@ std::vector<Collective> timed_collectives() {
 }
 
 TimedCollective::TimedCollective(const Communicator& ranks, Collective op, DType dtype,
-                                 std::size_t bytes)
+                                 std::size_t bytes, MemorySpace& memory)
     : ranks_(ranks), op_(op), dtype_(dtype) {
   check(op != Collective::barrier, "a barrier moves no bytes that could be timed");
   const auto parts = std::size_t(ranks.size());
   const auto count = std::int64_t(std::max<std::size_t>(1, bytes / size_of(dtype) / parts));
-  part_ = Tensor({count, 1, 1, 1}, dtype);
-  whole_ = ranks.tensor({{count * ranks.size(), 1, 1, 1}, dtype, {}});
-  other_ = Tensor(whole_.view().form());
+  part_ = Tensor({count, 1, 1, 1}, dtype, memory);
+  whole_ = ranks.tensor({{count * ranks.size(), 1, 1, 1}, dtype, {}}, memory);
+  other_ = Tensor(whole_.view().form(), memory);
 }
 
 void TimedCollective::call() {
@@ -51,13 +51,21 @@ double TimedCollective::count_wrong() {
   const int n = ranks_.size(), rank = ranks_.rank();
   const std::int64_t count = part_.shape().size();
   const auto value = [](int r, std::int64_t i) { return double(r) + double(i % 7); };
-  for (std::int64_t i = 0; i < count * n; ++i) whole_.as<T>()[i] = T(value(rank, i));
-  for (std::int64_t i = 0; i < count; ++i) part_.as<T>()[i] = T(value(rank, i));
-  for (T& element : other_.elements<T>()) element = T(-1);
+  const auto fill = [](const Tensor& to, const auto& value_of) {
+    const Tensor host(to.view().form());
+    for (std::int64_t i = 0; i < host.shape().size(); ++i) host.as<T>()[i] = T(value_of(i));
+    copy_bytes(host, to);
+  };
+  fill(whole_, [&](auto i) { return value(rank, i); });
+  fill(part_, [&](auto i) { return value(rank, i); });
+  fill(other_, [](auto) { return -1; });
   call();
+  stream_.wait();
   const double ranks = double(n) * (n - 1) / 2;
   const bool elsewhere = op_ == Collective::all_to_all || op_ == Collective::halo;
-  const Tensor& result = op_ == Collective::reduce_scatter ? part_ : elsewhere ? other_ : whole_;
+  const Tensor& left = op_ == Collective::reduce_scatter ? part_ : elsewhere ? other_ : whole_;
+  const Tensor result(left.view().form());
+  copy_bytes(left, result);
   double wrong = 0;
   for (std::int64_t i = 0; i < result.shape().size(); ++i) {
     double right = 0;
@@ -86,10 +94,12 @@ double TimedCollective::count_wrong() {
 }
 
 double TimedCollective::time(int calls) {
-  std::memset(whole_.view().data, 0, whole_.bytes());  // repeated sums stay finite
+  // Repeated sums stay finite.
+  space_of(whole_.view()).zero(whole_.view().data, whole_.bytes());
   ranks_.barrier();
   const double begin = now();
   for (int i = 0; i < calls; ++i) call();
+  stream_.wait();
   return ranks_.all_reduce_value((now() - begin) / calls, ReduceOp::max);
 }
 

@@ -17,8 +17,10 @@ std::vector<Collective> timed_collectives();
 /// number has nobody.
 class TimedCollective {
  public:
-  /// `bytes` is the larger buffer, rounded to whole elements per rank, at least one.
-  TimedCollective(const Communicator& ranks, Collective op, DType dtype, std::size_t bytes);
+  /// `bytes` is the larger buffer, rounded to whole elements per rank, at least one. All lie in
+  /// that memory.
+  TimedCollective(const Communicator& ranks, Collective op, DType dtype, std::size_t bytes,
+                  MemorySpace& memory = host_memory());
 
   /// Of the larger buffer.
   std::size_t bytes() const { return whole_.bytes(); }
@@ -34,6 +36,7 @@ class TimedCollective {
   Best best_time(double seconds);
 
  private:
+  /// Behind it the stream waits for what it gives.
   void call();
   template <class T>
   double count_wrong();

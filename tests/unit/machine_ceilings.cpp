@@ -153,7 +153,7 @@ TEST_CASE("every collective is timed for every size and group", "[machine]") {
   std::vector<std::vector<CommCeiling>> found(static_cast<std::size_t>(n));
   run_ranks(n, [&](World& world) {
     found[std::size_t(world.rank())] =
-        detail::measure_collectives(world, {.transfer = 1e-4, .max_bytes = 16384});
+        detail::measure_collectives(world, host_memory(), {.transfer = 1e-4, .max_bytes = 16384});
   });
   using Group = std::pair<int, int>;
   const std::map<int, std::set<Group>> groups = {
@@ -179,8 +179,8 @@ TEST_CASE("every collective is timed for every size and group", "[machine]") {
 
 TEST_CASE("no collective is timed beyond the size that is slow", "[machine]") {
   run_ranks(2, [&](World& world) {
-    const auto found =
-        detail::measure_collectives(world, {.transfer = 1e-4, .max_bytes = 16384, .slow = 0});
+    const auto found = detail::measure_collectives(
+        world, host_memory(), {.transfer = 1e-4, .max_bytes = 16384, .slow = 0});
     if (world.rank() != 0) return;
     CHECK(found.size() == 5);  // one of each
     for (const CommCeiling& c : found) CHECK(c.bytes == 1024);
