@@ -35,15 +35,19 @@ std::string dump(const Json& json, int indent = -1) {
 
 /// What the ceilings depend on. What is measured for one of these holds for no other.
 Json key(const World& world, const Backend& backend) {
-  return {{"host", host_name()},
-          {"cpu", processor_name()},
-          {"processors", processors()},
-          {"threads", threads()},
-          {"ranks", world.size()},
-          {"ranks_per_node", world.local_size()},
-          // Ranks that are threads of one process have no hosts' names, and other collectives.
-          {"processes", world.size() == 1 || world.hosts()[0] != "localhost"},
-          {"backend", backend.description()}};
+  Json key = {{"host", host_name()},
+              {"cpu", processor_name()},
+              {"processors", processors()},
+              {"threads", threads()},
+              {"ranks", world.size()},
+              {"ranks_per_node", world.local_size()},
+              // Ranks that are threads of one process have no hosts' names, and other collectives.
+              {"processes", world.size() == 1 || world.hosts()[0] != "localhost"},
+              {"backend", backend.description()}};
+  // What lies on GPUs goes by NCCL, or by way of the host.
+  if (world.size() > 1 && !backend.memory().on_host())
+    key["collectives"] = world.comm().reach(backend.memory()) ? "direct" : "by way of the host";
+  return key;
 }
 
 /// Nothing where there is no such file, or where it is damaged or for another key.
