@@ -55,16 +55,15 @@ TEST_CASE("collectives on what lies on GPUs are timed by NCCL, and by way of the
 TEST_CASE("what is kept of collectives by NCCL holds for no others") {
   const CacheFolder folder;
   std::string direct, by_host;
-  on_gpus(2, [&](const Rank& r) {
-    set_threads(1);
-    const std::string file = detail::cache_file(r.world, *reference_backend());
-    if (r.number() == 0) direct = file;
-  });
-  run_ranks(2, [&](World& world) {
-    see_gpu(world.rank());
+  const auto note_file = [](const World& world, std::string& to) {
     set_threads(1);
     const std::string file = detail::cache_file(world, *reference_backend());
-    if (world.rank() == 0) by_host = file;
+    if (world.rank() == 0) to = file;
+  };
+  on_gpus(2, [&](const Rank& r) { note_file(r.world, direct); });
+  run_ranks(2, [&](World& world) {
+    see_gpu(world.rank());
+    note_file(world, by_host);
   });
   CHECK(!direct.empty());
   CHECK(direct != by_host);
