@@ -123,6 +123,22 @@ def ask_to_end(pid):
         os.kill(pid, signal.SIGTERM)
 
 
+def end_when_resized(process, log, resizes):
+    """Asks it to end when it has been resized so often, and has trained for some steps more."""
+    def resized():
+        losses, done = log_of(log) if (root / log).exists() else ([], [])
+        return len(done) >= resizes and len(losses) > done[-1]["step"] + 20
+
+    expect(wait_for(resized, 100), f"{process.args}: is not resized {resizes} times")
+    ranks = processes_of(process)
+    if ranks:
+        ask_to_end(ranks[0])
+    out = end(process)
+    expect(process.returncode == 143 and "SIGTERM: ended after step" in out,
+           f"{process.args}: status {process.returncode}", out)
+    return out
+
+
 def ticks(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
