@@ -3,6 +3,7 @@
 #include "session.hpp"
 #include "terminal.hpp"
 
+#include <lamina/comm/memory_per_rank.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/train/choose_plan.hpp>
 #include <lamina/train/micro_batch.hpp>

@@ -7,6 +7,7 @@
 #include <lamina/base/naming.hpp>
 #include <lamina/base/nearest.hpp>
 #include <lamina/comm/alike.hpp>
+#include <lamina/comm/memory_per_rank.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/train/micro_batch.hpp>
 

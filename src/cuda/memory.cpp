@@ -168,6 +168,13 @@ cudaDeviceProp Memory::properties() const {
   return properties;
 }
 
+std::string Memory::identity() const {
+  std::string uuid = "GPU-";
+  for (const char byte : properties().uuid.bytes)
+    append(uuid, format("%02x", unsigned(static_cast<unsigned char>(byte))));
+  return uuid;
+}
+
 std::size_t Memory::total_bytes() const {
   std::size_t free = 0, total = 0;
   select();

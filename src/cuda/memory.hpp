@@ -20,6 +20,8 @@ class Memory final : public MemorySpace {
 
   int device() const { return device_; }
   std::string name() const override { return text("cuda:", device_); }
+  /// The UUID of the GPU: CUDA_VISIBLE_DEVICES and containers number theirs alike.
+  std::string identity() const override;
   /// Of the GPU: its name is "NVIDIA H200".
   cudaDeviceProp properties() const;
   std::shared_ptr<void> allocate(std::size_t bytes) override;

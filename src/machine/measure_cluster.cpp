@@ -2,6 +2,7 @@
 #include "machine/measure.hpp"
 
 #include <lamina/base/median.hpp>
+#include <lamina/comm/memory_per_rank.hpp>
 #include <lamina/plan/calibrate.hpp>
 
 #include <algorithm>
@@ -121,12 +122,10 @@ Cluster measure_cluster(const World& world, const Backend& backend) {
             world.comm().all_reduce_value(each, ReduceOp::max),
         "nodes have unlike numbers of ranks");
   const Machine machine = machine_of(world, backend);
-  const MemorySpace& memory = backend.memory();
-  DeviceModel device{.name = memory.on_host() ? machine.cpu : machine.backend,
+  DeviceModel device{.name = backend.memory().on_host() ? machine.cpu : machine.backend,
+                     .memory = memory_per_rank(world, backend.memory()),
                      .bandwidth = machine.bandwidth(),
                      .launch = machine.launch};
-  device.memory = world.comm().all_reduce_value(
-      double(memory.free_bytes()) / (memory.on_host() ? each : 1), ReduceOp::min);
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
     if (const auto f = flops_of(machine, dtype); f.gemm > 0 && f.conv > 0)
       device.flops.push_back(f);

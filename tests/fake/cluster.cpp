@@ -80,13 +80,15 @@ TEST_CASE("ranks with GPUs are measured as a cluster, and find a plan") {
     const Cluster cluster = measure_cluster(r.world, *backend);
     const DeviceModel& gpu = cluster.nodes.at(0).device;
     check(gpu.name == backend->description(), "the device is ", gpu.name);
-    check(gpu.memory > 0 && gpu.memory <= double(backend->memory().total_bytes()), "a GPU has ",
-          gpu.memory, " bytes");
+    const double has = double(backend->memory().total_bytes());
+    check(gpu.memory > 0.5 * has && gpu.memory <= has, "a GPU has ", gpu.memory, " bytes");
     check(cluster.devices() == 2 && cluster.inside.bandwidth > 0 && cluster.contention >= 1,
           "contention ", cluster.contention, ", ", cluster.inside.bandwidth, " bytes/s");
     const ChosenPlan chosen = plan(local_norm_network(), r.world, SGD{.rate = 0.05},
                                    {.batch = 12, .backend = "reference"}, {.rounds = 1});
     check(chosen.calibration.measured > 0, "no layer was measured");
+    const double planned = chosen.calibration.cluster.nodes.at(0).device.memory;
+    check(planned <= 0.8 * has, "nothing of ", has, " bytes is in reserve: ", planned);
     for (const TimedPlan& timed : chosen.timed)
       check(timed.median > 0, timed.name, " took no time");
     if (r.number() == 0)
@@ -94,4 +96,17 @@ TEST_CASE("ranks with GPUs are measured as a cluster, and find a plan") {
   });
   CHECK(std::ranges::find(names, "data") != names.end());
   CHECK(names.size() > 1);
+}
+
+TEST_CASE("ranks that share a GPU share its memory") {
+  const CacheFolder folder;
+  run_ranks(2, [](World& world) {
+    see_gpu(0);
+    set_threads(1);
+    const auto backend = reference_backend();
+    detail::cached_or(measured, world, *backend, false);
+    const double has = double(backend->memory().total_bytes());
+    const double each = measure_cluster(world, *backend).nodes.at(0).device.memory;
+    check(each > 0.4 * has && each <= 0.5 * has, "of ", has, " bytes each has ", each);
+  });
 }

@@ -61,6 +61,7 @@ struct Rank {
 inline void on_gpus(int ranks, const std::function<void(const Rank&)>& main, double timeout = 60) {
   const auto body = [&](World& world) {
     world.carry_over([&](auto threads) { return over_nccl(std::move(threads), world.rank()); });
+    see_gpu(world.rank());  // it is the communication thread that has carried over
     cuda::Memory memory(0);
     Stream stream;
     main({world, memory, stream});

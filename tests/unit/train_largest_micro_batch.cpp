@@ -5,6 +5,7 @@
 #include "support/error_of.hpp"
 #include "support/random_plans.hpp"
 
+#include <lamina/comm/memory_per_rank.hpp>
 #include <lamina/comm/threads.hpp>
 #include <lamina/plan/plan.hpp>
 #include <lamina/train/micro_batch.hpp>

@@ -11,12 +11,12 @@
 
 namespace lamina {
 
-/// The ranks of this job as a cluster, a device each: memory that is free, and rates that all ranks
-/// get at once, from cached_machine(); links that are fitted to messages of few and of many bytes;
-/// collectives as they were measured, between ranks and neighbours of powers of two; contention, by
-/// convolutions beside an all-reduce and without. Collective, the same on all ranks: the slowest
-/// one counts. Takes about a minute where the machine's cache has nothing. Throws Error where nodes
-/// have unlike numbers of ranks, and for a back end whose memory is a device's.
+/// The ranks of this job as a cluster, a device each: a rank's share of what memory is free
+/// (memory_per_rank), and rates that all ranks get at once, from cached_machine(); links that are
+/// fitted to messages of few and of many bytes; collectives as they were measured, between ranks
+/// and neighbours of powers of two; contention, by convolutions beside an all-reduce and without.
+/// Collective, the same on all ranks: the slowest one counts. Takes about a minute where the
+/// machine's cache has nothing. Throws Error where nodes have unlike numbers of ranks.
 Cluster measure_cluster(const World& world, const Backend& backend);
 
 /// Measures the kernels of a network that is placed under `splits`, one of each vertex, on the

@@ -27,6 +27,8 @@ class MemorySpace {
  public:
   virtual ~MemorySpace() = default;
   virtual std::string name() const = 0;  ///< "host"
+  /// What tells it from other memories of its machine, whatever processes call them.
+  virtual std::string identity() const { return name(); }
   /// Whether the host may follow addresses into it.
   virtual bool on_host() const { return false; }
   /// Zeros, aligned to 64 bytes; null where there is not enough, or for 0 bytes. Freed with their

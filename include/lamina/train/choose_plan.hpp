@@ -60,8 +60,9 @@ std::unique_ptr<Dataset> made_up_samples(const Network& network, std::int64_t si
 
 /// The fastest plan for a training on the ranks of this job. Measures the machine and the layers
 /// (calibrate), of which the cache keeps what it can, and chooses among the best plans by timing
-/// them on made-up samples (choose_plan). For some of the ranks, layers that are cut
-/// otherwise there are predicted from those. `training` of what it returns is for a Trainer:
+/// them on made-up samples (choose_plan). Of the memory that is free, MicroBatchOptions().reserve
+/// is left for what is not predicted. For some of the ranks, layers that are cut otherwise there
+/// are predicted from those. `training` of what it returns is for a Trainer:
 ///
 ///   const auto chosen = lamina::plan(net, world, optimizer, {.batch = 256});
 ///   lamina::Trainer trainer(net, world, optimizer, chosen.training);

@@ -52,9 +52,4 @@ MicroBatch largest_micro_batch(const Network& network, const World& world,
                                const Optimizer& optimizer, const TrainerOptions& options,
                                MicroBatchOptions within = {});
 
-/// Bytes that there are for each rank: what is free now in `memory`, or `bytes` if above 0, shared
-/// alike by the ranks that have it, those of one host or of one GPU; of all ranks the least.
-/// Collective, the same on all ranks.
-double memory_per_rank(const World& world, const MemorySpace& memory, double bytes = 0);
-
 }  // namespace lamina

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lamina/base/inline.hpp>
+#include <lamina/comm/memory_per_rank.hpp>
 #include <lamina/kernels/backends.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/network/predict.hpp>
@@ -140,16 +141,6 @@ LAMINA_INLINE MicroBatch largest_micro_batch(const Network& network, const World
   if (within.memory == 0)
     within.memory = memory_per_rank(world, make_backend(options.backend, options.dtype)->memory());
   return largest_micro_batch(network, options, optimizer.rule(), world.size(), within);
-}
-
-LAMINA_INLINE double memory_per_rank(const World& world, const MemorySpace& memory, double bytes) {
-  const std::vector<std::string> theirs = world.comm().all_gather_text(memory.name());
-  const auto rank = std::size_t(world.rank());
-  int sharers = 0;
-  for (std::size_t r = 0; r < theirs.size(); ++r)
-    sharers += theirs[r] == theirs[rank] && world.hosts()[r] == world.hosts()[rank];
-  const double mine = (bytes > 0 ? bytes : double(memory.free_bytes())) / sharers;
-  return world.comm().all_reduce_value(mine, ReduceOp::min);
 }
 
 }  // namespace lamina

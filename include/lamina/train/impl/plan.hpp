@@ -5,6 +5,7 @@
 #include <lamina/kernels/backends.hpp>
 #include <lamina/network/agree.hpp>
 #include <lamina/train/choose_plan.hpp>
+#include <lamina/train/micro_batch.hpp>
 
 #include <memory>
 #include <utility>
@@ -73,6 +74,7 @@ LAMINA_INLINE ChosenPlan plan(const Network& network, const World& world,
                               const ChooseOptions& choose) {
   expect_one_backend("plan", world.comm(), options.backend, options.dtype);
   Cluster cluster = measure_cluster(world, *make_backend(options.backend, options.dtype));
+  for (Nodes& nodes : cluster.nodes) nodes.device.memory *= 1 - MicroBatchOptions().reserve;
   return plan(network, world, optimizer, std::move(options), std::move(cluster), choose);
 }
 
