@@ -134,8 +134,9 @@ def end_when_resized(process, log, resizes):
     if ranks:
         ask_to_end(ranks[0])
     out = end(process)
-    expect(process.returncode == 143 and "SIGTERM: ended after step" in out,
-           f"{process.args}: status {process.returncode}", out)
+    steps = len(log_of(log)[0])
+    expect(process.returncode == 143 and re.search(rf"SIGTERM: ended after step {steps}\b", out),
+           f"{process.args}: status {process.returncode}, {steps} steps in the log", out)
     return out
 
 
